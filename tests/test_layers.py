@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "headrace"
 
 # From the bottom to the top: each package with those it may import. They all stand above it in this table, so there
-# is no circle. "headrace" is the package's own __init__.py, which imports the layers that register themselves.
+# is no circle. "headrace" is the package's own __init__.py.
 LAYERS = {
     "version": set(),
     "extras": set(),
@@ -35,20 +35,15 @@ LAYERS = {
         *("lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"),
         *("resources", "video", "inference", "viewer"),
     },
+    "drawing": {"core", "_runtime"},
     "observe": {"extras", "lazy", "waits", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
-    "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe"},
+    "application": {"core", "_runtime", "conditions", "schedulers", "resources", "drawing", "observe"},
+    "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe", "application"},
     "cli": {
-        "version",
-        "extras",
-        "gpu",
-        "core",
-        "_runtime",
-        "conditions",
-        "schedulers",
-        "resources",
-        "observe",
+        *("version", "extras", "gpu", "core", "_runtime", "conditions", "schedulers", "resources"),
+        *("observe", "application"),
     },
-    "headrace": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
+    "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import gpu
+from headrace.gpu.ambient import remember_stream
 from tests.harness.libraries import stand_in
 
 
@@ -85,7 +86,7 @@ def test_a_library_that_fails_leaves_nothing_changed(
 
 def test_blocks_that_were_never_left_are_undone(current: dict[str, Any]) -> None:
     with gpu.use_stream(Foreign()) as outside:
-        restore = gpu.remember_stream()
+        restore = remember_stream()
         again = gpu.use_stream(Foreign())
         again.__enter__()
         again.__enter__()

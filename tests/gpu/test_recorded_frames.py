@@ -27,7 +27,7 @@ def _of_this_process(bench: Bench) -> None:
 
 def fill(stream: Any, tensor: Any, value: int, nanoseconds: int) -> None:
     """Write a number to every element of a tensor, after a while."""
-    memory = tensor if stream.is_simulated else tensor.data
+    memory = tensor.data if stream.backend.runs_cuda else tensor
     config = gpu.LaunchConfig(grid=-(-COUNT // 256), block=256)
     arguments = (memory, np.int32(COUNT), np.int32(value), np.int64(nanoseconds))
     gpu.launch(stream.stream, config, slow_write.on(gpu.Device()), *arguments)

@@ -15,6 +15,7 @@ from headrace import gpu
 from headrace._runtime.streams.owners import add_owners
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
+from headrace.gpu.backend import find_backend
 from headrace.resources import (
     BlockMemoryPool,
     RMMAllocator,
@@ -171,7 +172,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr("headrace.resources.allocator.active", lambda: find_backend("cuda"))
     monkeypatch.setattr(
         "headrace.resources.stream_ordered_allocator.DeviceMemory", type("Pool", (DeviceMemory,), POOL)
     )
@@ -209,7 +210,7 @@ def test_pytorch_is_refused_where_it_cannot_work(driver: Any, monkeypatch: pytes
     blocks.allocate_tensor(4, "u1")
     memory = UnboundedAllocator()
     memory.allocate_tensor(4, "u1")
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr("headrace.resources.allocator.active", lambda: find_backend("cuda"))
     with pytest.raises(
         NotImplementedError, match=r"'blocks': PyTorch asks for sizes of its own.*from_dlpack"
     ):

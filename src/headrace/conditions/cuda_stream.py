@@ -12,8 +12,8 @@ from headrace.core.ports import port_names
 
 if TYPE_CHECKING:
     from headrace import _runtime
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["CudaStreamCondition"]
 
@@ -38,7 +38,7 @@ class CudaStreamCondition(Condition):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         receiver: str | None = None,
         *,
         receivers: Sequence[str] = (),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.core.condition import Condition, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node
 
 __all__ = ["OrConditionCombiner"]
 
@@ -28,7 +28,11 @@ class OrConditionCombiner(Condition):
     """
 
     def __init__(
-        self, fragment: Fragment | None = None, terms: Iterable[Condition] = (), *, name: str = "or_combiner"
+        self,
+        fragment: Composition | None = None,
+        terms: Iterable[Condition] = (),
+        *,
+        name: str = "or_combiner",
     ) -> None:
         super().__init__(fragment, name=name)
         if not isinstance(terms, Iterable):

@@ -16,7 +16,7 @@ from headrace.core.whole_numbers import whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.graph import Graph
 
 __all__ = [
@@ -72,7 +72,7 @@ def _check_result(operator: Operator) -> None:
         )
 
 
-def check_member(fragment: Fragment, operator: Any) -> None:
+def check_member(fragment: Composition, operator: Any) -> None:
     """Raise if `operator` is not an operator of `fragment`."""
     if not isinstance(operator, Operator):
         hint = ""
@@ -97,7 +97,7 @@ def check_scheduler(given: Any) -> None:
         raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
 
 
-def check_resources(fragment: Fragment) -> None:
+def check_resources(fragment: Composition) -> None:
     """Raise for resources that are not available or cannot be used together (:meth:`Resource.check_graph`)."""
     found: list[object] = [fragment.get_default_green_context_pool()]
     for operator in fragment.graph:

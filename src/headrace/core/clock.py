@@ -16,14 +16,11 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from headrace.core.resource import Resource
 
-if TYPE_CHECKING:
-    from headrace.core.protocols import Parker
-
-__all__ = ["Clock", "Duration", "finite_number", "milliseconds", "nanoseconds"]
+__all__ = ["Clock", "Duration", "Parker", "finite_number", "milliseconds", "nanoseconds"]
 
 
 Duration: TypeAlias = int | float | str | timedelta
@@ -127,6 +124,19 @@ def _parse(text: str, what: str) -> int:
                 raise ValueError(f"{what} must have a frequency of more than 0, not {text!r}")
             return round(Fraction(1_000_000_000) / (Fraction(number) * _FREQUENCIES[unit.lower()]))
     raise ValueError(f"{what} must be {_FORMS}; not {text!r:.100}")
+
+
+class Parker(Protocol):
+    """The place where one worker of a scheduler waits."""
+
+    def park(self, seconds: float | None) -> bool:
+        """Wait until unparked (True), or until `seconds` have passed (False)."""
+
+    def take(self) -> bool:
+        """Take the permit, if there is one, without waiting."""
+
+    def unpark(self) -> None:
+        """End the wait; may be called from any thread."""
 
 
 class Clock(Resource):

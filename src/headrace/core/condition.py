@@ -20,8 +20,8 @@ from headrace.core.construction import check_name, constructor, refuse_keywords
 from headrace.core.reserved_names import check_parameter_name
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Receiver, Transmitter
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
     from headrace.core.spec import ComponentSpec
 
@@ -74,7 +74,7 @@ class Condition:
     """
 
     # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
-    fragment: Fragment | None
+    fragment: Composition | None
     name: str
     spec: ComponentSpec
     _node: Node | None
@@ -96,19 +96,18 @@ class Condition:
     reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.
     port_role: ClassVar[str | None] = None
-    kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
 
-    def __init_subclass__(cls, kind: ConditionType | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if kind is not None:
-            Condition.kinds[kind] = cls
         if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
             cls.depends_on_ports = True
         if "__init__" in vars(cls):
             cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
     @constructor
-    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
         from headrace.core.spec import ComponentSpec
 
         if args:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, milliseconds
-from headrace.core.registry import registry
+from headrace.core.realtime_clock import RealtimeClock
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["SHORTEST_RECESSION_MS", "Scheduler", "recession_period"]
 
@@ -47,7 +47,7 @@ class Scheduler(Resource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         clock: Clock | None = None,
         stop_on_deadlock: bool = True,
@@ -61,8 +61,8 @@ class Scheduler(Resource):
         super().__init__(fragment, name=name, **kwargs)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
-        self._clock_was_given = clock is not None
-        self.clock: Clock = registry.default_clock(fragment) if clock is None else clock
+        self.clock_was_given = clock is not None
+        self.clock: Clock = RealtimeClock(fragment) if clock is None else clock
         where = f"scheduler {self.name!r}: "
         self.stop_on_deadlock_timeout: int = _whole(
             stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
@@ -77,13 +77,8 @@ class Scheduler(Resource):
         # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
-    def prepare(self, fragment: Fragment) -> None:
-        """Prepare for a run of a composed graph.
-
-        Unless the program gave a clock, use the clock of the simulated machine that the run will use.
-        """
-        if not self._clock_was_given:
-            self.clock = registry.device_clock(self.fragment) or self.clock
+    def prepare(self, fragment: Composition) -> None:
+        """Prepare for a run of a composed graph."""
 
     @property
     def workers(self) -> int:

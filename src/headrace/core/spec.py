@@ -18,7 +18,7 @@ from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["ComponentSpec", "OperatorSpec"]
 
@@ -29,7 +29,7 @@ class ComponentSpec:
     _may_be_live = False
 
     def __init__(
-        self, fragment: Fragment | None = None, check_name: Callable[[str], None] | None = None
+        self, fragment: Composition | None = None, check_name: Callable[[str], None] | None = None
     ) -> None:
         self.fragment = fragment
         self.params: dict[str, Parameter] = {}
@@ -174,7 +174,7 @@ class OperatorSpec(ComponentSpec):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         owner: str = "",
         check_name: Callable[[str], None] | None = None,
     ) -> None:

@@ -43,7 +43,7 @@ class use_stream:
         self._previous.append((getattr(_thread, "innermost", None), self._entered))
         _thread.innermost = self
         self._entered = ()
-        libraries = array_libraries.with_streams(handle.is_simulated)
+        libraries = array_libraries.with_streams(handle.backend.runs_cuda)
         if libraries:
             self._enter(libraries)
         return handle
@@ -68,7 +68,7 @@ class use_stream:
 
 def library_is_in_use() -> bool:
     """Return whether a library that has a current stream on a GPU, such as CuPy, has been imported."""
-    return bool(array_libraries.with_streams(False))
+    return bool(array_libraries.with_streams(True))
 
 
 def current_stream() -> StreamHandle | None:

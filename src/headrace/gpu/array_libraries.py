@@ -24,7 +24,7 @@ class StreamLibrary(Protocol):
         """Undo a call of `use_stream`, whose result is given."""
 
 
-def _none(is_simulated: bool) -> Sequence[StreamLibrary]:
+def _none(runs_cuda: bool) -> Sequence[StreamLibrary]:
     return ()
 
 
@@ -33,7 +33,7 @@ def _unknown(name: str, handle: StreamHandle) -> Any:
 
 
 with_streams: Callable[[bool], Sequence[StreamLibrary]] = _none
-"""Return the libraries in use that have a current stream and work on streams of a real or of a simulated device."""
+"""Return the libraries in use that have a current stream and work on streams of CUDA, or on others."""
 
 make_stream: Callable[[str, StreamHandle], Any] = _unknown
 """Return the object of a library, given by name, for a stream."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from headrace.gpu.backend import backend_of
 from headrace.gpu.partition_layout import group_size, lay_out, total_sms
-from headrace.gpu.simulated import is_simulated
 
 if TYPE_CHECKING:
     from headrace.gpu.sim import Context, Device, Stream, StreamOptions
@@ -249,7 +249,7 @@ def partition(
     """
     names, counts = _parse(request)
     sm = device.resources.sm
-    module = _module_of(device)
+    module = backend_of(device).names  # with the options and errors of this kind of device
     layout = lay_out(sm, module, counts, dry_run=dry_run)
     if layout is None:
         raise _does_not_fit(device, counts)
@@ -336,17 +336,6 @@ def _does_not_fit(device: Device, counts: list[int]) -> PartitionError:
         f"{sm.coscheduled_alignment} (at least {sm.min_partition_size}); "
         f"after the first {fitting} of {len(counts)} partitions {remaining} SMs are left"
     )
-
-
-def _module_of(device: Device) -> Any:
-    """Return the module with the options and errors of this kind of device."""
-    if is_simulated(device):
-        from headrace.gpu import sim
-
-        return sim
-    from headrace.gpu import cuda
-
-    return cuda
 
 
 def _by_name(items: Sequence[Any], name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from headrace.gpu import array_libraries
-from headrace.gpu.simulated import is_simulated
+from headrace.gpu.backend import Backend, backend_of
 
 LEGACY_DEFAULT_HANDLE = 1  # CU_STREAM_LEGACY: the default stream of the current context
 PER_THREAD_DEFAULT_HANDLE = 2  # CU_STREAM_PER_THREAD: the default stream of the calling thread
@@ -33,7 +33,7 @@ class StreamHandle(int):
     """
 
     stream: Any
-    is_simulated: bool
+    backend: Backend
     _device: Any
     _follows_default: bool
     _objects: dict[str, Any]
@@ -46,7 +46,7 @@ class StreamHandle(int):
         """Return the handle of a stream."""
         self = super().__new__(cls, handle_of(stream))
         self.stream = getattr(stream, "stream", stream)  # the handle of a handle has the same stream
-        self.is_simulated = is_simulated(self.stream)
+        self.backend = backend_of(self.stream)
         return self
 
     @property

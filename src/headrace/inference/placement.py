@@ -60,7 +60,7 @@ def to_device(tensor: Tensor, stream: StreamHandle, allocator: Any, operator: st
 
 def _contiguous_on_device(tensor: Tensor, stream: StreamHandle, allocator: Any, operator: str) -> Tensor:
     """Return a C-contiguous copy of a strided tensor in device memory, which takes a kernel."""
-    if stream.is_simulated:
+    if not stream.backend.runs_cuda:
         target: Tensor = allocator.allocate_tensor(
             tensor.shape, tensor.dtype, stream=stream, operator=operator
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace import gpu
 from headrace.inference.errors import InferenceError
 from headrace.inference.loading import load_model
 from headrace.inference.model import Model, ModelOptions
@@ -233,18 +234,17 @@ class RunningModel:
 
     def simulate(self, tensors: Mapping[str, Tensor], outputs: list[Tensor], stream: StreamHandle) -> None:
         """Launch a simulated kernel that runs the model when it ends, on the memory of the device."""
-        from headrace.gpu import sim
-
         pairs = zip(self.setting.inputs, self._shapes, strict=True)
         inputs = [simulated_memory(tensors[name]).reshape(shape) for name, shape in pairs]
         targets = [simulated_memory(output) for output in outputs]
         model, guarded = self.model, self._guarded
-        kernel = sim.Kernel(
+        kernel = gpu.kernel(
             f"model {self.setting.name}",
-            _SIMULATED_SECONDS,
-            lambda: guarded(lambda: model.run_on_host(inputs, targets)),
+            source="",
+            seconds=_SIMULATED_SECONDS,
+            effect=lambda: guarded(lambda: model.run_on_host(inputs, targets)),
         )
-        sim.launch(stream.stream, sim.LaunchConfig(grid=64, block=256), kernel)
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=64, block=256), kernel.on(stream.device))
 
     def _guarded(self, call: Callable[[], list[Any]]) -> list[Any]:
         """Call the runtime; its errors name the model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +15,14 @@ from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
 from headrace.core.ports import IOSpec
+from headrace.gpu.backend import active
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import ModelOptions
 from headrace.inference.placement import is_on_device, to_device
 from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
-from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.operators.messages import gather
+from headrace.operators.tensor_operator import check_parameters, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 
@@ -191,7 +193,7 @@ class InferenceOp(Operator):
 
     def initialize(self) -> None:
         """Check the parameters."""
-        check_allocator(self)
+        check_parameters(self)
         owner = f"operator {self.name!r}"
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)
@@ -231,7 +233,7 @@ class InferenceOp(Operator):
         """Load the models."""
         self._frame = 0
         self._host_memory = HostMemory()
-        self._has_gpu = gpu.backend() == "cuda"
+        self._has_gpu = active().runs_cuda
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
         self._is_parallel = self.parallel_inference and len(self._models) > 1
@@ -296,7 +298,10 @@ class InferenceOp(Operator):
         frame, self._frame = self._frame, self._frame + 1
         due = [running for running in self._models if running.is_due(frame)]
         if due:
-            tensors = self._find(due, messages)
+            needed = {
+                name: f"model {running.setting.name!r}" for running in due for name in running.setting.inputs
+            }
+            tensors = gather(messages, needed, self._only_input, self, _RECEIVERS, InferenceError)
             for running in due:
                 running.fit(tensors)
             self._run(due, tensors, op_input, context)
@@ -322,42 +327,6 @@ class InferenceOp(Operator):
                 raise InferenceError(f"{where}: there is no model {name!r}; there is {choices(models, name)}")
             models[name].is_active = bool(active)
 
-    def _find(self, due: list[RunningModel], messages: Sequence[Any]) -> dict[str, Tensor]:
-        """Return the tensors that the models need, found by name in all messages."""
-        arrays: dict[str, Any] = {}
-        twice: set[str] = set()
-        for message in messages:
-            if message is None:
-                continue
-            named = message if isinstance(message, Mapping) else {"": message}
-            twice |= arrays.keys() & named.keys()
-            arrays.update(named)
-        if self._only_input is not None and len(arrays) == 1 and "" in arrays and not twice:
-            arrays = {self._only_input: arrays[""]}
-        tensors: dict[str, Tensor] = {}
-        for running in due:
-            for name in running.setting.inputs:
-                array = arrays.get(name)
-                if type(array) is not Tensor or name in twice:
-                    array = self._tensor(running.setting.name, name, arrays, twice)
-                tensors[name] = array
-        return tensors
-
-    def _tensor(self, model: str, name: str, arrays: dict[str, Any], twice: set[str]) -> Tensor:
-        """Return an array as a tensor; raise if it is none, or is not there, or is there twice."""
-        where = f"operator {self.name!r}, input {_RECEIVERS!r}: model {model!r} needs the tensor {name!r}"
-        if name not in arrays:
-            raise InferenceError(
-                f"{where}; the messages have {choices(arrays, name)}. Name it so in the sender, or change "
-                "pre_processor_map"
-            )
-        if name in twice:
-            raise InferenceError(f"{where}, and two messages brought one: give them different names")
-        try:
-            return as_tensor(arrays[name])
-        except TypeError as error:
-            raise InferenceError(f"{where}: {error}") from error
-
     def _run(
         self,
         due: list[RunningModel],
@@ -370,10 +339,10 @@ class InferenceOp(Operator):
             self._run_all(due, [partial(running.run_on_host, tensors) for running in due])
             return
         own = op_input.receive_cuda_stream(_RECEIVERS)
-        if own.is_simulated:
-            self._simulate(due, tensors, own, context)
-        else:
+        if own.backend.runs_cuda:
             self._run_on_gpu(due, tensors, own, context)
+        else:
+            self._simulate(due, tensors, own, context)
 
     def _may_use_device(self, due: list[RunningModel], tensors: dict[str, Tensor]) -> bool:
         """Return whether a tensor or a model is on a device, or is to be sent there."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.operators.arrays import find_tensor
-from headrace.operators.tensor_operator import TensorOperator
-from headrace.tensor import Tensor, as_tensor
+from headrace.operators.messages import find_tensor, tensors_of
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
+from headrace.tensor import Tensor
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -36,12 +36,12 @@ class PingTensorRxOp(TensorOperator):
         The number of tensors received, not of messages.
     """
 
-    receive_as_tensormap: bool
+    receive_as_tensormap: bool = True
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameter."""
         spec.input("in")
-        spec.param("receive_as_tensormap", True)
+        declare_fields(PingTensorRxOp, spec)
 
     def start(self) -> None:
         """Begin to count."""
@@ -56,9 +56,7 @@ class PingTensorRxOp(TensorOperator):
             self.count += 1
             _log.info("%s received message %d: Tensor shape: %s", self.name, self.count, tensor.shape)
             return
-        if not isinstance(message, Mapping):
-            message = {"": find_tensor(message, "", self, "in")}
-        tensors = {key: as_tensor(array) for key, array in message.items()}
+        tensors = tensors_of(message, self, "in")
         self._log_stream(op_input, tensors.values())
         for key, received in tensors.items():
             if received.data == 0 and received.size:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.errors import choices
+from headrace.core.errors import ParameterError, choices
 from headrace.core.parameter import ParameterFlag
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.frame_memory import STORAGE_TYPES
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -19,7 +20,6 @@ __all__ = ["PingTensorTxOp"]
 
 _log = logging.getLogger(__name__)
 
-_STORAGE = {"host": 0, "device": 1, "system": 2, "cuda_managed": 3}
 _C_NAMES = {
     **{f"{kind}{bits}_t": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     "float": "float32",
@@ -52,43 +52,32 @@ class PingTensorTxOp(TensorOperator):
         carries.
     """
 
-    allocator: Any
-    storage_type: str
+    allocator: Any = None
+    storage_type: str = "system"
     batch_size: int
-    rows: int
+    rows: int = 32
     columns: int
     channels: int
-    dtype: Any
-    tensor_name: str
-    async_device_allocation: bool
+    dtype: Any = None
+    tensor_name: str = "tensor"
+    async_device_allocation: bool = False
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("out")
-        spec.param("allocator", None)
-        spec.param("storage_type", "system")
-        spec.param("batch_size", None)
-        spec.param("rows", 32)
-        spec.param("columns", 64, ParameterFlag.OPTIONAL)
-        spec.param("channels", None)
-        spec.param("dtype", None)
-        spec.param("tensor_name", "tensor")
-        spec.param("async_device_allocation", False)
+        spec.param("batch_size", None, minimum=0)
+        spec.param("columns", 64, ParameterFlag.OPTIONAL, minimum=0)
+        spec.param("channels", None, minimum=0)
+        declare_fields(PingTensorTxOp, spec, storage_type={"choices": STORAGE_TYPES}, rows={"minimum": 1})
 
     def initialize(self) -> None:
         """Check the parameters."""
         super().initialize()
-        self.check_choice("storage_type", _STORAGE)
-        if self.rows < 1:
-            raise ValueError(f"operator {self.name!r}: rows must be at least 1, not {self.rows}")
         sizes = (self.batch_size, self.rows, self.columns, self.channels)
-        for parameter, size in zip(("batch_size", "rows", "columns", "channels"), sizes, strict=True):
-            if size is not None and size < 0:
-                raise ValueError(f"operator {self.name!r}: {parameter} must not be negative, got {size}")
         self._shape = tuple(int(size) for size in sizes if size)
         self._dtype = self._element_type()
         if self.async_device_allocation and self.storage_type != "device":
-            raise ValueError(
+            raise ParameterError(
                 f"operator {self.name!r}: async_device_allocation needs storage_type='device', not "
                 f"{self.storage_type!r}"
             )
@@ -100,7 +89,7 @@ class PingTensorTxOp(TensorOperator):
         except TypeError:
             dtype = np.dtype(object)
         if dtype.kind not in "iufc":
-            raise ValueError(
+            raise ParameterError(
                 f"operator {self.name!r}: dtype={given!r} is not known; it is one of {choices(_C_NAMES)}, or a "
                 "numpy.dtype of numbers"
             )
@@ -118,7 +107,7 @@ class PingTensorTxOp(TensorOperator):
             if stream is not None:
                 op_output.set_cuda_stream(stream, "out")
         tensor = self.allocator.allocate_tensor(
-            self._shape, self._dtype, _STORAGE[self.storage_type], stream=stream, operator=self.name
+            self._shape, self._dtype, STORAGE_TYPES[self.storage_type], stream=stream, operator=self.name
         )
         op_output.emit({self.tensor_name: tensor}, "out")
         self.count += 1

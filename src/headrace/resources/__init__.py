@@ -5,15 +5,14 @@ Each is imported when it is first used, because most programs use none and some 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.core.registry import registry
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
     from headrace.core.clock import Clock as Clock
-    from headrace.core.fragment import Fragment
+    from headrace.core.realtime_clock import RealtimeClock as RealtimeClock
     from headrace.core.thread_pool import ThreadPool as ThreadPool
     from headrace.resources.allocator import Allocator as Allocator
     from headrace.resources.block_memory_pool import BlockMemoryPool as BlockMemoryPool
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.resources.machine_clock import MachineClock as MachineClock
     from headrace.resources.manual_clock import ManualClock as ManualClock
     from headrace.resources.memory_storage_type import MemoryStorageType as MemoryStorageType
-    from headrace.resources.realtime_clock import RealtimeClock as RealtimeClock
     from headrace.resources.rmm_allocator import RMMAllocator as RMMAllocator
     from headrace.resources.stream_ordered_allocator import StreamOrderedAllocator as StreamOrderedAllocator
     from headrace.resources.synthetic_clock import SyntheticClock as SyntheticClock
@@ -43,7 +41,7 @@ _MODULES = {
     "MemoryStorageType": "memory_storage_type",
     "OrConditionCombiner": ".conditions.or_combiner",
     "RMMAllocator": "rmm_allocator",
-    "RealtimeClock": "realtime_clock",
+    "RealtimeClock": ".core.realtime_clock",
     "StreamOrderedAllocator": "stream_ordered_allocator",
     "SyntheticClock": "synthetic_clock",
     "ThreadPool": ".core.thread_pool",
@@ -53,33 +51,3 @@ _MODULES = {
 if not TYPE_CHECKING:  # or a type checker would accept every name
     __all__ = list(_MODULES)
     __getattr__, __dir__ = lazy_names(globals(), _MODULES)
-
-
-def _default_clock(fragment: Fragment | None) -> Clock:
-    from headrace.resources.realtime_clock import RealtimeClock
-
-    return RealtimeClock(fragment)
-
-
-def _device_clock(fragment: Fragment | None) -> Clock | None:
-    from headrace.resources.machine_clock import machine_clock
-
-    return machine_clock(fragment)
-
-
-def _default_streams(fragment: Fragment) -> CudaStreamPool:
-    from headrace.resources.cuda_stream_pool import CudaStreamPool
-
-    return CudaStreamPool(fragment, reserved_size=0, name="default_stream_pool")
-
-
-def _green_context_pool(*args: Any, **kwargs: Any) -> CudaGreenContextPool:
-    from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
-
-    return CudaGreenContextPool(*args, **kwargs)
-
-
-registry.default_clock = _default_clock
-registry.device_clock = _device_clock
-registry.default_streams = _default_streams
-registry.green_context_pool = _green_context_pool

@@ -24,6 +24,7 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import AllocationError, choices
 from headrace.core.resource import Resource
 from headrace.gpu.allocation import Allocation, kept_allocations
+from headrace.gpu.backend import active
 from headrace.resources.block_store import EVERYTHING, BlockStore, Exhausted
 from headrace.resources.memory_block import StreamUse
 from headrace.resources.memory_sources import DeviceMemory, MemorySource, memory_left, memory_source
@@ -302,7 +303,7 @@ class Allocator(Resource):
         from headrace.tensor.libraries.torch_allocator import CompilerMissing, TorchMemory
 
         self._storage(MemoryStorageType.DEVICE)
-        if gpu.backend() != "cuda":
+        if not active().runs_cuda:
             raise self._no_torch("there is no GPU, which PyTorch would allocate on")
         store = self._store(MemoryStorageType.DEVICE)
         memory = store.open()
@@ -402,7 +403,7 @@ class Allocator(Resource):
             )
         store = self._store(storage)
         user: StreamUse | None = None
-        if storage is not MemoryStorageType.SYSTEM and gpu.backend() != "none":
+        if storage is not MemoryStorageType.SYSTEM and active().has_devices:
             if stream is None:
                 stream = gpu.current_stream()
             if stream is None and storage is MemoryStorageType.DEVICE:

@@ -32,6 +32,7 @@ from typing import Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, create_event
 from headrace.gpu.allocation import Allocation, StreamUser
+from headrace.gpu.backend import active
 from headrace.resources.memory_block import Block, Key, StreamUse
 from headrace.resources.memory_sources import MemorySource
 
@@ -201,9 +202,9 @@ class BlockStore:
         """Take back a block; called from a finalizer."""
         self._returned.append((block, users))
         # All that came back: others may have users whose streams an event has to be recorded on.
-        if (_may_submit() or not any(users for _, users in tuple(self._returned))) and self._lock.acquire(
-            blocking=False
-        ):
+        if (
+            active().may_submit() or not any(users for _, users in tuple(self._returned))
+        ) and self._lock.acquire(blocking=False):
             try:
                 self._collect()
             finally:
@@ -241,7 +242,7 @@ class BlockStore:
     def __del__(self) -> None:
         # Or the memory would be freed before the work on it.
         with suppress(Exception):
-            if self._idle_bytes and _may_submit():
+            if self._idle_bytes and active().may_submit():
                 self.release()
 
     # Reservations.
@@ -406,12 +407,3 @@ class BlockStore:
             self._lock.release()
         for block in taken:
             self._free(block)
-
-
-def _may_submit() -> bool:
-    """Return whether a finalizer may submit work: it must not wait for the lock of the simulation."""
-    if gpu.backend() != "sim":
-        return True
-    from headrace.gpu.sim.machine import current_machine
-
-    return not current_machine().timeline.lock.locked()

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime import ManagedStream
     from headrace.core.fragment import Fragment
-    from headrace.core.protocols import GreenContextPool
 
 __all__ = ["CudaGreenContext"]
 
@@ -32,7 +31,7 @@ class CudaGreenContext(StreamSource):
     def __init__(
         self,
         fragment: Fragment | None = None,
-        cuda_green_context_pool: GreenContextPool | None = None,
+        cuda_green_context_pool: CudaGreenContextPool | None = None,
         index: int | str = -1,
         *,
         name: str = "cuda_green_context",

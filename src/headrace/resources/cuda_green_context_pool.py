@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import choices
+from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
@@ -139,7 +140,7 @@ class CudaGreenContextPool(StreamSource):
 
     def check(self, index: int | str | None = None) -> None:
         """Raise if the device cannot be divided like this, or has no such partition; create nothing on it."""
-        if gpu.backend() == "none":
+        if not active().has_devices:
             # Without a device it is unknown whether SMs remain, so allow the leftover.
             self._position(index, [*self.names, "leftover"])
         else:

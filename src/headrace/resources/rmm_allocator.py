@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.core.byte_sizes import Size
+from headrace.gpu.backend import active
 from headrace.resources.cuda_allocator import CudaAllocator
 from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType
@@ -66,7 +67,7 @@ class RMMAllocator(CudaAllocator):
     @property
     def is_on_rmm(self) -> bool:
         """Whether its device memory comes from RMM."""
-        return gpu.backend() == "cuda" and find_spec("rmm") is not None
+        return active().runs_cuda and find_spec("rmm") is not None
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this pool; RMM must be installed.
@@ -97,7 +98,7 @@ class RMMAllocator(CudaAllocator):
         )
 
     def _prepare(self) -> None:
-        if gpu.backend() != "none":
+        if active().has_devices:
             self._warm(MemoryStorageType.DEVICE)
         self._warm(MemoryStorageType.HOST)
 

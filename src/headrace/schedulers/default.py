@@ -31,7 +31,7 @@ from headrace.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
 __all__ = ["DefaultScheduler"]
@@ -57,7 +57,7 @@ class DefaultScheduler(Scheduler):
         """The number of worker threads of the last run; 0 if operators ran on the thread that called `run`."""
         return self._workers
 
-    def prepare(self, fragment: Fragment) -> None:
+    def prepare(self, fragment: Composition) -> None:
         """Choose the clock and the number of workers, for a run of a composed graph."""
         super().prepare(fragment)
         operators = list(fragment.graph)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace._runtime import Engine
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["MultiThreadScheduler"]
 
@@ -36,7 +36,7 @@ class MultiThreadScheduler(Scheduler):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         worker_thread_number: int = 1,
         pin_cores: Sequence[int] | None = None,

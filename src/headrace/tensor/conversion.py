@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
@@ -307,7 +308,7 @@ def _from_capsule(capsule: Any, pending_work: PendingWork | None) -> Tensor:
 
 def _locate(description: Description, obj: Any) -> tuple[Description, Any]:
     """Return the description with the device that the driver reports, and the object that exports the memory."""
-    if gpu.backend() != "cuda":
+    if not active().runs_cuda:
         return description, None
     # Viewed through a tensor, which writes version 3: cuda.core reads no other, and RMM and DALI write older ones.
     try:

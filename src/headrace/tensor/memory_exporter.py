@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.tensor import capsule as capsules
 from headrace.tensor.description import Description
 from headrace.tensor.export import request_copy
@@ -83,7 +83,7 @@ class MemoryExporter:
 def exporter_of(description: Description, kept: object) -> MemoryExporter | None:
     """Return what creates the capsules of some memory; None for simulated memory, which no library could read."""
     device = description[4]
-    if device.device_type == DLDeviceType.CUDA and gpu.backend() != "cuda":
+    if device.device_type == DLDeviceType.CUDA and not active().runs_cuda:
         return None
     # PyTorch takes no other name for pinned memory (2.13), and it is memory of the CPU, too.
     return MemoryExporter(

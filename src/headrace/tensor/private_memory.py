@@ -22,13 +22,13 @@ class PrivateMemory:
     ----------
     device_id
         The device.
-    is_simulated
-        Whether that device is simulated, and libraries have nothing to do with it.
+    runs_cuda
+        Whether CUDA's libraries work on that device.
     """
 
-    def __init__(self, device_id: int, is_simulated: bool) -> None:
+    def __init__(self, device_id: int, runs_cuda: bool) -> None:
         self._allocations: list[Allocation] = []
-        self._pools = [] if is_simulated else private_memories(device_id)
+        self._pools = private_memories(device_id) if runs_cuda else []
         self._open: list[ExitStack] = []
 
     def __enter__(self) -> PrivateMemory:

@@ -179,9 +179,7 @@ class Tensor:
             raise ValueError(
                 f"{self._error_prefix()}a simulated kernel takes contiguous tensors, not {self!r}"
             )
-        from headrace.gpu.sim.memory import host_view  # imported only where something is simulated
-
-        memory = host_view(self.owner)
+        memory = self.owner.__simulated_memory__()
         offset = self.data - int(memory.ctypes.data)
         return memory[offset : offset + self.nbytes]
 

@@ -9,17 +9,17 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
+from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
-from headrace.observe.player import Playback, Player, Step
+from headrace.observe.recordings.player import Playback, Player, Step
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.differences import difference
-from headrace.testing.run_operator import device_in_virtual_time
 
 __all__ = ["check_recording"]
 
@@ -75,7 +75,7 @@ def check_recording(
         app = _Single(operator, recording, name, parameters)
         emitted = Path(folder) / "emitted"
         watch(app, PortRecorder(emitted, [port.name for port in outputs], pickle=pickle))
-        with device_in_virtual_time():
+        with active().in_virtual_time():
             app.run()
         count = 0
         with Recording(emitted, pickle=pickle) as again:

@@ -6,7 +6,6 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace._runtime.capture.border import Border
 from headrace._runtime.capture.captured_segment import CapturedSegment
 from headrace._runtime.capture.member_context import MemberContext
@@ -14,15 +13,16 @@ from headrace._runtime.capture.member_node import MemberNode
 from headrace._runtime.capture.nodes import PartOperator
 from headrace._runtime.capture.part import Part
 from headrace._runtime.capture.slots import SlotAvailable
-from headrace._runtime.messages.execution import ExecutionContext
-from headrace._runtime.messages.input import InputContext
-from headrace._runtime.messages.output import OutputContext
+from headrace._runtime.contexts.execution import ExecutionContext
+from headrace._runtime.contexts.input import InputContext
+from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import source_of
 from headrace.core.ports import IOSpec
 from headrace.core.segment import CaptureError, CaptureRefused, Segment, capture_mode, why_not_captured
+from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def plan_segments(fragment: Fragment) -> list[Segment]:
     planned: list[Segment] = []
     for segment in fragment.segments:
         segment.state, segment.reason = "composed", ""
-        if mode == "off" or gpu.backend() == "none":
+        if mode == "off" or not active().has_devices:
             segment.state = "off"
             continue
         why = _why_not(segment)
@@ -126,7 +126,7 @@ class SegmentAssembly:
                 ):
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
-                        queue.gate.consumer = node
+                        queue.consumer = node
             for name, queues in member.output_queues.items():
                 behind = tuple(queue for queue in queues if queue.consumer not in inside)
                 if behind and any(

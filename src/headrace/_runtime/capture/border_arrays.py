@@ -57,8 +57,7 @@ class Input:
     def array(self) -> Any:
         """Return an array on the memory of the recording."""
         assert self.memory is not None
-        owner = self.memory.buffer if gpu.backend() == "sim" else self.memory
-        return self.layout.kind.at(self.layout, self.address + self.before, owner)
+        return self.layout.kind.at(self.layout, self.address + self.before, self.memory)
 
     def close(self, stream: gpu.StreamHandle) -> None:
         """Free the memory of the recording, unless that is the task of another that shares it."""

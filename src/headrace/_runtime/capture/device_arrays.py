@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.tensor import DLDevice, DLDeviceType, Tensor, as_tensor
 from headrace.tensor.types import DLDataType
 
@@ -333,7 +333,7 @@ class _Tensor(ArrayKind):
 
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         exporter = None
-        if gpu.backend() == "cuda":
+        if active().runs_cuda:
             exporter = as_tensor(_interface_of(layout, address, owner))._exporter
         where = DLDevice(DLDeviceType.CUDA, layout.device_id)
         dtype = layout.dtype
@@ -365,14 +365,7 @@ class _Buffer(ArrayKind):
 
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         (size,) = layout.shape
-        if gpu.backend() == "sim":
-            return owner._view(size, owner, address - int(owner.handle))
         return gpu.Buffer.from_handle(address, size, owner=owner)
-
-    def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
-        if gpu.backend() == "sim":
-            return partial(array._view, layout.shape[0])
-        return super().aliasing(layout, array)
 
     def new(self, layout: Layout, stream: gpu.StreamHandle) -> Any:
         return stream.device.allocate(layout.shape[0], stream=stream.stream)
@@ -422,7 +415,7 @@ def _interface_of(layout: Layout, address: int, owner: Any) -> _Interface:
 
 
 def _is_buffer(kind: type) -> bool:
-    return kind.__name__ == "Buffer" and kind.__module__.startswith(("cuda.core", "headrace.gpu.sim"))
+    return kind.__name__ == "Buffer" and hasattr(kind, "from_handle") and hasattr(kind, "memory_resource")
 
 
 _PARTS: tuple[tuple[Callable[[type, set[str]], bool], ArrayKind], ...] = (

@@ -23,17 +23,17 @@ class PrivateMemory:
     ----------
     device_id
         The device.
-    is_simulated
-        Whether that device is simulated, and libraries have nothing to do with it.
+    runs_cuda
+        Whether CUDA's libraries work on that device.
     """
 
-    def __init__(self, device_id: int, is_simulated: bool) -> None:
+    def __init__(self, device_id: int, runs_cuda: bool) -> None:
         self._device_id = device_id
         self._allocations: list[Allocation] = []
         self._cupy: Any = None
         self._torch: Any = None
         self._open: list[ExitStack] = []
-        if is_simulated:
+        if not runs_cuda:
             return
         cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
         if cupy is not None:

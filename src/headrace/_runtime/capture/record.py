@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from headrace._runtime.capture.border import Border
     from headrace._runtime.capture.part import Part
     from headrace._runtime.capture.slots import Slots
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.managed_stream import ManagedStream
 
 __all__ = ["record"]
 
@@ -106,7 +106,7 @@ def _record(
         received = {name: rebuild(signature, arrays_in) for name, signature in signatures.items()}
         for number in changed if is_copied else ():
             all_inputs[number].is_copied_back = True
-        memory = PrivateMemory(device_id, own.handle.is_simulated)
+        memory = PrivateMemory(device_id, own.handle.backend.runs_cuda)
         kept: list[Any] = [memory, received, states]
         arrays = [
             KeptArray(node.name, label, array)

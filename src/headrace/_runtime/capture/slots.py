@@ -13,14 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.capture.graphs import memory_at
 from headrace.core.patient_condition import PatientCondition
 from headrace.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
     from headrace._runtime.capture.border_arrays import OutputArray
     from headrace._runtime.capture.recording import Recording
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace.gpu.allocation import StreamUser
 
 __all__ = ["Slot", "SlotAvailable", "Slots"]
@@ -45,7 +44,7 @@ class _Block:
 
     def memory_bytes(self) -> Any:
         """Return its bytes, where the device is simulated."""
-        return memory_at(self.address, self.size)
+        return self.view(self.size, self._array).__simulated_memory__()
 
     def view(self, size: int, owner: object) -> Any:
         """Return a buffer on its first bytes that keeps its owner and frees nothing."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:

@@ -98,6 +98,7 @@ class Device:
     """A device of the current simulated machine."""
 
     __slots__ = ("_state",)
+    __headrace_device__ = "sim"
     _state: DeviceState
 
     def __new__(cls, device_id: int | Device | None = None) -> Device:

@@ -338,10 +338,3 @@ class _NodeRunner:
     def run_user_code(self, code: Callable[[], object]) -> None:
         """Run a function of the program with the node's device current, then end the node."""
         self.timeline.run_user_code(partial(self._device.call, code), then=self.end)
-
-
-def change_copy(graph: Graph, node: RecordedNode, target: int, source: int, size: int) -> None:
-    """Copy between other addresses in later launches of a graph; the node was recorded for its definition."""
-    if node.handle not in graph._open().numbers:
-        raise ValueError(f"{node} is not a node of the definition that {graph!r} was made from")
-    ExecutableMemcpyNode._create(graph, node.handle).update(dst=target, src=source, size=size)

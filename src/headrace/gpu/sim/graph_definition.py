@@ -19,6 +19,7 @@ class GraphDefinition:
     """
 
     __slots__ = ("_handle", "_machine", "_records")
+    __headrace_device__ = "sim"
     _handle: int
     _machine: Machine
     _records: list[RecordedNode]  # each after those that it depends on

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic
+from weakref import WeakKeyDictionary
 
-from headrace.gpu.kernels import P
+from headrace.gpu.kernels import P, kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -47,3 +48,13 @@ class Kernel(Generic[P]):
         if seconds < 0:
             raise ValueError(f"kernel {self.name!r}: a block cannot run for {seconds} s")
         return round(seconds * 1e9)
+
+
+_models: WeakKeyDictionary[kernel[...], Kernel[...]] = WeakKeyDictionary()
+
+
+def model_of(declared: kernel[...]) -> Kernel[...]:
+    """Return the model of a declared kernel, the same each time."""
+    if declared not in _models:
+        _models[declared] = Kernel(declared.name, declared.seconds, declared.effect)
+    return _models[declared]

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, cast
 
-from headrace.gpu.backends import SIMULATED_TIME
+from headrace.gpu.backend import clocks_in_use
 from headrace.gpu.sim.device_state import ContextState, DeviceState
 from headrace.gpu.sim.errors import CUDAError
 from headrace.gpu.sim.profiles import PROFILES, Profile, find_profile
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # The driver version that the simulation was compared with on a real device; the rules of 13.1 come from its manual.
 DEFAULT_DRIVER = (13, 0)
+DEFAULT_TIME = "paced"
 
 Time = Literal["virtual", "paced", "real"]
 TIMES: dict[str, type[Timeline]] = {
@@ -109,10 +110,24 @@ class Machine:
         return self.timeline.kind
 
     @property
+    def is_virtual(self) -> bool:
+        """Whether its time is virtual: it passes only while every attached thread waits."""
+        return self.time == "virtual"
+
+    @property
+    def is_wall(self) -> bool:
+        """Whether its clock is the wall clock, so that the program's own clocks agree with it."""
+        return self.timeline.is_wall
+
+    @property
     def now(self) -> float:
         """The host's time on this machine, in seconds since the machine was created."""
+        return self.read() / 1e9
+
+    def read(self) -> int:
+        """Return the host's time on this machine, in nanoseconds since the machine was created."""
         with self.timeline.lock:
-            return self.timeline.read() / 1e9
+            return self.timeline.read()
 
     def sleep(self, seconds: float) -> None:
         """Block until that many seconds of the machine's time have passed."""
@@ -216,9 +231,12 @@ def existing_machine() -> Machine | None:
     return _current
 
 
+clocks_in_use.append(existing_machine)
+
+
 def _from_environment() -> Machine:
     read = os.environ.get
-    time = read("HEADRACE_SIM_TIME", SIMULATED_TIME)
+    time = read("HEADRACE_SIM_TIME", DEFAULT_TIME)
     if time not in TIMES:
         raise ValueError(f"HEADRACE_SIM_TIME must be one of {', '.join(TIMES)}, got {time!r}")
     devices = read("HEADRACE_SIM_DEVICES", "1")

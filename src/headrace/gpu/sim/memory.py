@@ -14,7 +14,7 @@ from headrace.gpu.sim.capture import refuse_unsafe
 from headrace.gpu.sim.copy_options import CopyOptions, reads_at_once
 from headrace.gpu.sim.errors import CUDAError
 from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
-from headrace.gpu.sim.machine import current_machine, existing_machine
+from headrace.gpu.sim.machine import Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool, find_in
 from headrace.gpu.sim.operations import CopyEngine, DoNothing, Transfer
 from headrace.gpu.sim.stream_queues import StreamQueue
@@ -156,8 +156,7 @@ class Buffer:
         """
         if mr is not None and owner is not None:
             raise ValueError("owner and mr cannot be specified together: either keeps the memory")
-        address = int(ptr)
-        device, memory, resource = _find(address, _checked(size))
+        device, memory, resource = _find(current_machine(), int(ptr), _checked(size))
         buffer = Buffer._create(memory, device, None, resource)
         buffer._owner = owner
         if mr is not None:
@@ -318,6 +317,9 @@ class Buffer:
             return (_CUDA, self._device.index)
         return (_CUDA_MANAGED if isinstance(self._resource, ManagedMemoryResource) else _CUDA_HOST, 0)
 
+    def __simulated_memory__(self) -> Bytes:
+        return self._open()
+
     def __repr__(self) -> str:
         return f"<Buffer handle={self.handle:#x} size={self.size}>"
 
@@ -338,9 +340,7 @@ def host_view(buffer: Any) -> Bytes:
 
 
 def memory_of(argument: Any) -> Bytes | None:
-    """Return the bytes of a buffer, or of an object with ``__simulated_memory__``; else None."""
-    if isinstance(argument, Buffer):
-        return argument._open()
+    """Return the bytes of a buffer or another object with ``__simulated_memory__``; else None."""
     find = getattr(type(argument), "__simulated_memory__", None)
     if find is None:
         return None
@@ -367,23 +367,20 @@ def _allocate_on_host(size: int, resource: MemoryResource) -> Buffer:
     return Buffer._create(memory, None, None, resource)
 
 
-def _find(address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
+def _find(machine: Machine, address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
     """Return the memory at an address: its device if it is on one, its bytes, and a resource of its kind."""
     for kind, known in _host_memory.items():
         found = find_in(known, address, size)
         if found is not None:
             return None, found, kind()
-    machine = current_machine()
     with machine.timeline.lock:
         for device in machine.devices:
             found = device.memory.find(address, size)
             if found is not None:
-                break
-    if found is None:
-        raise CUDAError(
-            f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
-        )
-    return device, found, DeviceMemoryResource(device.index)
+                return device, found, DeviceMemoryResource(device.index)
+    raise CUDAError(
+        f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
+    )
 
 
 def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
@@ -424,13 +421,24 @@ def memory_at(device: DeviceState, address: int, size: int) -> Bytes:
     raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}")
 
 
-def copy_between(stream: Stream, target: int, source: int, size: int) -> None:
-    """Copy from one address of a device to another in stream order."""
-    queue = stream._queue
-    with queue.timeline.lock:
-        written = memory_at(queue.context.device, target, size)
-        read = memory_at(queue.context.device, source, size)
-    copy_memory(stream, written, read, True, True)
+def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size: int) -> None:
+    """Copy in stream order between memory at addresses and plain memory of the host, which is given as an array.
+
+    Plain memory has been read when this returns, as CUDA promises.
+    """
+    machine = stream._queue.context.device.machine
+    to_device = from_device = None
+    if isinstance(target, int):
+        to_device, target, _ = _find(machine, target, size)
+    if isinstance(source, int):
+        from_device, source, _ = _find(machine, source, size)
+    else:
+        source = source.copy()
+    copy_memory(stream, _flat(target), _flat(source), to_device is not None, from_device is not None)
+
+
+def _flat(memory: np.ndarray[Any, Any]) -> Bytes:
+    return memory.reshape(-1).view(np.uint8)
 
 
 def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> RecordedNode:

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.gpu.kernels import find_declared
 from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.kernel import Kernel
+from headrace.gpu.sim.kernel import Kernel, model_of
 from headrace.gpu.sim.options import options_of
 
 # The fields of cuda.core's ProgramOptions.
@@ -86,4 +86,4 @@ class ObjectCode:
                 f"CUDA_ERROR_NOT_FOUND: no model of kernel {name!r} was declared for this source; "
                 "a simulated device needs one: headrace.gpu.kernel(name, source=..., seconds=...)"
             )
-        return kernel.model
+        return model_of(kernel)

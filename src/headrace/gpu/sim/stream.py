@@ -14,7 +14,12 @@ from headrace.gpu.sim.operations import WaitForFence
 from headrace.gpu.sim.options import options_of
 from headrace.gpu.sim.resources import DeviceResources
 from headrace.gpu.sim.stream_queues import StreamQueue
-from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE, PER_THREAD_DEFAULT_HANDLE, SupportsStream
+from headrace.gpu.stream_handle import (
+    LEGACY_DEFAULT_HANDLE,
+    PER_THREAD_DEFAULT_HANDLE,
+    StreamHandle,
+    SupportsStream,
+)
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.context import Context
@@ -42,6 +47,7 @@ class Stream:
     """A sequence of work that runs in order."""
 
     __slots__ = ("_closed", "_own_queue")
+    __headrace_device__ = "sim"
     _closed: bool
     _own_queue: StreamQueue
 
@@ -232,6 +238,8 @@ LEGACY_DEFAULT_STREAM._closed = False
 
 def stream_of(obj: Stream | SupportsStream) -> Stream:
     """Return the stream of an object that supports the CUDA stream protocol."""
+    if isinstance(obj, StreamHandle):
+        obj = obj.stream
     if isinstance(obj, Stream):
         return obj
     protocol = getattr(obj, "__cuda_stream__", None)

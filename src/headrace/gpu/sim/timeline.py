@@ -38,8 +38,8 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from headrace import waits
+from headrace.gpu.callbacks import report_uncaught
 from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.uncaught import report_uncaught
 
 # The virtual time that a poll ("is it done?") takes, so that a program that polls in a loop makes progress.
 POLL_NS = 1_000

@@ -159,16 +159,16 @@ def usual_module(device: DLDevice) -> str:
 
 def private_memories(device_id: int) -> list[Callable[[], AbstractContextManager[Any]]]:
     """Return, for each library in use with pools, a function whose contexts make it allocate from a new pool."""
-    found = [library.private_memory(device_id) for library in _libraries_with_streams(False)]
+    found = [library.private_memory(device_id) for library in _libraries_with_streams(True)]
     return [context for context in found if context is not None]
 
 
 # What `headrace.gpu` asks.
 
 
-def _libraries_with_streams(is_simulated: bool) -> list[Library]:
+def _libraries_with_streams(runs_cuda: bool) -> list[Library]:
     """Return the libraries in use that have a current stream; every compute on a stream of its own asks."""
-    if is_simulated:
+    if not runs_cuda:
         return _registry.on_simulated
     for name in _registry.not_imported:
         if name in sys.modules:
