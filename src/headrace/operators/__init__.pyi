@@ -4,10 +4,10 @@ from headrace.operators.format_converter import FormatConverterOp as FormatConve
 from headrace.operators.holoviz import HolovizOp as HolovizOp
 from headrace.operators.inference import InferenceOp as InferenceOp
 from headrace.operators.inference_processor import InferenceProcessorOp as InferenceProcessorOp
-from headrace.operators.ping_rx import PingRxOp as PingRxOp
-from headrace.operators.ping_tensor_rx import PingTensorRxOp as PingTensorRxOp
-from headrace.operators.ping_tensor_tx import PingTensorTxOp as PingTensorTxOp
-from headrace.operators.ping_tx import PingTxOp as PingTxOp
+from headrace.operators.ping import PingRxOp as PingRxOp
+from headrace.operators.ping import PingTxOp as PingTxOp
+from headrace.operators.ping_tensor import PingTensorRxOp as PingTensorRxOp
+from headrace.operators.ping_tensor import PingTensorTxOp as PingTensorTxOp
 from headrace.operators.probe import ProbeOp as ProbeOp
 from headrace.operators.segmentation_postprocessor import (
     SegmentationPostprocessorOp as SegmentationPostprocessorOp,

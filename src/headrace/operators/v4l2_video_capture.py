@@ -15,7 +15,7 @@ from headrace.operators._routines.colour import MATRICES, TO_RGB
 from headrace.operators._routines.conversion import COPY, pack_order
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import declare_fields, set_default_allocator
+from headrace.operators.tensor_operator import declare_fields
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
 
@@ -99,7 +99,6 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
         if not name and isinstance(fragment, Composition):
             name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
-        set_default_allocator(self)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
