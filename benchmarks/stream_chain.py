@@ -16,8 +16,7 @@ from typing import Any
 
 from benchmarks.common import machine, table
 from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
-from headrace._runtime.streams.managed_stream import ManagedStream
-from headrace._runtime.streams.stream_source import StreamSource
+from headrace._runtime import ManagedStream, StreamSource
 
 _HANDLES = count(16)  # the lowest handles denote default streams
 

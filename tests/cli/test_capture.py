@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from tests._runtime.lifecycle.test_progress_line import Terminal
+from tests.observe.test_progress_line import Terminal
 
 PROGRAM = """
 from headrace import Application

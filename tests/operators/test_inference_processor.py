@@ -293,7 +293,7 @@ def test_two_messages_with_one_tensor_are_refused() -> None:
         )
 
     array = np.array([1], np.float32)
-    with pytest.raises(ValueError, match="input 'receivers': two messages brought the tensor 'a'"):
+    with pytest.raises(ValueError, match="input 'receivers': .*two messages brought the tensor 'a'"):
         run({"a": array}, {"a": array})
     with pytest.raises(ValueError, match="two messages brought the tensor ''"):
         run(array, array)
@@ -427,7 +427,7 @@ def test_a_tensor_that_an_operation_cannot_take_is_refused(array: Array, operati
 
 
 def test_a_tensor_that_is_missing_is_named() -> None:
-    with pytest.raises(ValueError, match="no message has the tensor 'scores'; they have 'score'"):
+    with pytest.raises(ValueError, match="needs the tensor 'scores'; the messages have 'score'"):
         process({"score": np.zeros(1, np.float32)}, {"scores": ["print"]})
 
 
@@ -451,8 +451,8 @@ def test_a_kernel_has_no_substitute_on_the_host() -> None:
     ("content", "text"),
     [
         ("other: 1", "has no section generate_boxes"),
-        ("generate_boxes: {params: {}}", "has no generate_boxes: params: label_file"),
-        ("generate_boxes: {params: {label_file: none.txt}}", "there is no label file"),
+        ("generate_boxes: {params: {}}", "generate_boxes: params: there is no label_file"),
+        ("generate_boxes: {params: {label_file: none.txt}}", "the label file .*none.txt.* cannot be read"),
         (
             "generate_boxes: {params: {label_file: labels.txt}, objects: {cat: many}}",
             "objects: cat must be a whole number, not 'many'",

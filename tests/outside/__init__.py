@@ -1,1 +1,1 @@
-"""What somebody adds to headrace from outside, by the steps that CONTRIBUTING describes."""
+"""What a program outside of headrace can add to it, with the public interface alone; CONTRIBUTING.md shows each."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
 from headrace._runtime import Message, is_complete
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.ports import port_names
 
 if TYPE_CHECKING:
     from headrace import _runtime
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["CudaStreamCondition"]
 
@@ -38,7 +39,7 @@ class CudaStreamCondition(Condition):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         receiver: str | None = None,
         *,
         receivers: Sequence[str] = (),

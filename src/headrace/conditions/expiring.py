@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import Message
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.clock import Clock, Duration, nanoseconds
-from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.clock import Clock
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["ExpiringMessageAvailableCondition"]
 
 
-class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.EXPIRING_MESSAGE_AVAILABLE):
+class ExpiringMessageAvailableCondition(SinglePortCondition):
     """Lets an operator run when a batch is complete, or when its first message is old enough.
 
     Parameters
@@ -36,7 +37,7 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         max_batch_size: int = 1,
         max_delay_ns: Duration = 0,
         clock: Clock | None = None,

@@ -1,13 +1,14 @@
-"""The classes that a program declares: applications, operators, ports, conditions, resources, schedulers."""
+"""The classes that a program declares: operators, ports, conditions, resources, schedulers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.application import Application
 from headrace.core.arguments import Arg, ArgList
 from headrace.core.clock import Clock
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.composition import Composition
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import (
     GraphError,
@@ -16,7 +17,6 @@ from headrace.core.errors import (
     QueueFullError,
     UnreceivedMessageWarning,
 )
-from headrace.core.fragment import Fragment
 from headrace.core.function import op
 from headrace.core.graph import Flow, Graph
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
@@ -36,20 +36,19 @@ if TYPE_CHECKING:
     from headrace.core.progress import Progress
 
 __all__ = [
-    "Application",
     "Arg",
     "ArgList",
     "CaptureError",
     "CaptureRefused",
     "Clock",
     "ComponentSpec",
+    "Composition",
     "Condition",
     "ConditionType",
     "EndedBy",
     "ErrorPolicy",
     "ExecutionContext",
     "Flow",
-    "Fragment",
     "Graph",
     "GraphError",
     "IOSpec",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.protocols import Queue
+    from headrace.core.node import Queue
 
 __all__ = ["count_by_port"]
 

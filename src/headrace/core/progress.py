@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.core.port_counts import count_by_port
 
 if TYPE_CHECKING:
-    from headrace.core.graph import Graph
+    from headrace.core.composition import Composition
 
 __all__ = ["Progress", "progress_of"]
 
@@ -30,15 +30,16 @@ class Progress:
     """The number of messages dropped at each port, by ``"operator.port"``, if it is not 0."""
 
 
-def progress_of(graph: Graph, application: str, is_running: bool) -> Progress:
-    """Return the progress of the run of a graph.
+def progress_of(fragment: Composition) -> Progress:
+    """Return the progress of the run of a fragment, or of its last run.
 
     It takes no lock. Every number was right at some moment of the call, but they may differ by the computes that
     finished meanwhile.
     """
+    graph = fragment.graph
     return Progress(
-        application,
-        is_running,
+        fragment.name,
+        fragment._engine is not None,
         {operator.name: operator._node.computes for operator in graph if operator._node is not None},
         tuple(operator.name for operator in graph if not operator._incoming),
         count_by_port(graph, len),

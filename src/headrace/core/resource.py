@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.construction import check_name, constructor, refuse_keywords
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["Resource"]
 
@@ -29,7 +29,9 @@ class Resource:
             cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
     @constructor
-    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
         if args:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         if kwargs:
@@ -39,7 +41,7 @@ class Resource:
         self.name = name or type(self).__name__.lower()
 
     @staticmethod
-    def check_graph(fragment: Fragment) -> None:
+    def check_graph(fragment: Composition) -> None:
         """Raise if a graph uses resources of this class incorrectly.
 
         A subclass may override it. It is called once for each class, when the graph has been composed.

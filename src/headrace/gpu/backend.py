@@ -5,8 +5,8 @@ A backend is one kind of device behind cuda.core's names: `headrace.gpu.cuda`, `
 Everything else calls the methods of :class:`Backend` and never asks which backend it is: a test checks that.
 
 ``HEADRACE_DEVICE`` chooses by name: ``cuda``, ``sim``, ``none``, a registered name, or ``auto`` (the default),
-which is CUDA if a device is found and a simulated device otherwise. The choice is made once for the process,
-when a device is first needed. No CUDA library is imported before that.
+which is CUDA if a device is found and a simulated device otherwise. The choice is made once for the process, when a
+device is first needed. No CUDA library is imported before that.
 
 A process may still hold objects of two devices: a program that runs on a GPU can ask a simulated one what a
 partition would do. So functions that are given a stream or a device use the backend of that object

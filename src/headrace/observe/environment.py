@@ -38,9 +38,9 @@ from headrace.core.booleans import flag
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
-    from headrace.observe.records import RunInfo
-    from headrace.observe.replaying import Replay
-    from headrace.observe.watchers import Watcher
+    from headrace.observe.events.records import RunInfo
+    from headrace.observe.events.watchers import Watcher
+    from headrace.observe.recordings.replaying import Replay
 
 __all__ = ["VARIABLES", "asked_for", "replay_from_environment", "watchers_from_environment"]
 
@@ -86,11 +86,11 @@ def watchers_from_environment() -> list[Watcher]:
     if trace_file:
         found.append(_trace_to(trace_file))
     if any(map(_flag, _NVTX)):
-        from headrace.observe.nvtx_ranges import NvtxRanges
+        from headrace.observe.traces.nvtx_ranges import NvtxRanges
 
         found.append(NvtxRanges())
     if _flag("HEADRACE_OTEL"):
-        from headrace.observe.otel_spans import OtelSpans
+        from headrace.observe.traces.otel_spans import OtelSpans
 
         found.append(OtelSpans())
     dashboard = _dashboard()
@@ -104,8 +104,8 @@ def replay_from_environment() -> Replay | None:
     path = os.environ.get("HEADRACE_REPLAY")
     if not path:
         return None
-    from headrace.observe.port_patterns import parse_patterns
-    from headrace.observe.replaying import Replay
+    from headrace.observe.recordings.port_patterns import parse_patterns
+    from headrace.observe.recordings.replaying import Replay
 
     ports = os.environ.get("HEADRACE_REPLAY_PORTS")
     pace = os.environ.get("HEADRACE_REPLAY_PACE") or "recorded"
@@ -114,16 +114,16 @@ def replay_from_environment() -> Replay | None:
 
 
 def _print_ports(patterns: str) -> Watcher:
-    from headrace.observe.console_loggers import PortPrinter
-    from headrace.observe.data_loggers import DataLogging
-    from headrace.observe.port_patterns import parse_patterns
+    from headrace.observe.loggers.console_loggers import PortPrinter
+    from headrace.observe.loggers.data_loggers import DataLogging
+    from headrace.observe.recordings.port_patterns import parse_patterns
 
     return DataLogging([PortPrinter(parse_patterns(patterns))])
 
 
 def _record_to(path: str) -> Watcher:
-    from headrace.observe.port_patterns import parse_patterns
-    from headrace.observe.port_recorder import PortRecorder, recording_of_run
+    from headrace.observe.recordings.port_patterns import parse_patterns
+    from headrace.observe.recordings.port_recorder import PortRecorder, recording_of_run
 
     ports = os.environ.get("HEADRACE_RECORD_PORTS")
     file = recording_of_run(Path(path), next(_runs[path]))
@@ -139,7 +139,7 @@ def _dashboard() -> Watcher | None:
         host, port = "", "0"
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"HEADRACE_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
-    from headrace.observe.dashboard import Dashboard
+    from headrace.observe.dashboard.dashboard import Dashboard
 
     return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=_dashboard_token())
 
@@ -178,13 +178,13 @@ def _flag(variable: str) -> bool:
 
 def _file_of_run(filename: str) -> Path:
     """Return the file of the next run: later ones have a number in their names."""
-    from headrace.observe.trace_writer import numbered
+    from headrace.observe.traces.trace_writer import numbered
 
     return numbered(Path(filename), next(_runs[filename]))
 
 
 def _report_to(target: str) -> Watcher:
-    from headrace.observe.statistics import StatisticsWatcher
+    from headrace.observe.figures.statistics import StatisticsWatcher
 
     path = _file_of_run(target) if target else None
 
@@ -212,7 +212,7 @@ def _report_to(target: str) -> Watcher:
 
 
 def _log_to(filename: str) -> Watcher:
-    from headrace.observe.data_flow_tracker import DataFlowTracker
+    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
     class Log(DataFlowTracker):
         """Writes the log file of a run, and closes it at the end."""
@@ -227,6 +227,6 @@ def _log_to(filename: str) -> Watcher:
 
 
 def _trace_to(filename: str) -> Watcher:
-    from headrace.observe.trace_writer import TraceWriter
+    from headrace.observe.traces.trace_writer import TraceWriter
 
     return TraceWriter(_file_of_run(filename), metadata=_flag("HEADRACE_TRACE_METADATA"))

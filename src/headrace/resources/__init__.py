@@ -5,15 +5,13 @@ Each is imported when it is first used, because most programs use none and some 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.core.registry import registry
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace.conditions.or_combiner import OrConditionCombiner
-    from headrace.core.clock import Clock
-    from headrace.core.fragment import Fragment
+    from headrace.core.clock import Clock, RealtimeClock
     from headrace.core.thread_pool import ThreadPool
     from headrace.resources.allocator import Allocator
     from headrace.resources.block_memory_pool import BlockMemoryPool
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from headrace.resources.machine_clock import MachineClock
     from headrace.resources.manual_clock import ManualClock
     from headrace.resources.memory_storage_type import MemoryStorageType
-    from headrace.resources.realtime_clock import RealtimeClock
     from headrace.resources.rmm_allocator import RMMAllocator
     from headrace.resources.stream_ordered_allocator import StreamOrderedAllocator
     from headrace.resources.synthetic_clock import SyntheticClock
@@ -63,7 +60,7 @@ _MODULES = {
     "MemoryStorageType": "memory_storage_type",
     "OrConditionCombiner": ".conditions.or_combiner",
     "RMMAllocator": "rmm_allocator",
-    "RealtimeClock": "realtime_clock",
+    "RealtimeClock": ".core.clock",
     "StreamOrderedAllocator": "stream_ordered_allocator",
     "SyntheticClock": "synthetic_clock",
     "ThreadPool": ".core.thread_pool",
@@ -72,33 +69,3 @@ _MODULES = {
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
     __getattr__, __dir__ = lazy_names(globals(), _MODULES)
-
-
-def _default_clock(fragment: Fragment | None) -> Clock:
-    from headrace.resources.realtime_clock import RealtimeClock
-
-    return RealtimeClock(fragment)
-
-
-def _device_clock(fragment: Fragment | None) -> Clock | None:
-    from headrace.resources.machine_clock import machine_clock
-
-    return machine_clock(fragment)
-
-
-def _default_streams(fragment: Fragment) -> CudaStreamPool:
-    from headrace.resources.cuda_stream_pool import CudaStreamPool
-
-    return CudaStreamPool(fragment, reserved_size=0, name="default_stream_pool")
-
-
-def _green_context_pool(*args: Any, **kwargs: Any) -> CudaGreenContextPool:
-    from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
-
-    return CudaGreenContextPool(*args, **kwargs)
-
-
-registry.default_clock = _default_clock
-registry.device_clock = _device_clock
-registry.default_streams = _default_streams
-registry.green_context_pool = _green_context_pool

@@ -34,8 +34,8 @@ from headrace.tensor.description import compute_layout
 
 if TYPE_CHECKING:
     from headrace.conditions.memory_available import MemoryAvailableCondition
-    from headrace.core.fragment import Fragment
-    from headrace.resources.torch_allocator import TorchMemory
+    from headrace.core.composition import Composition
+    from headrace.tensor.libraries.torch_allocator import TorchMemory
     from headrace.tensor.types import DLDataType
 
 __all__ = ["Allocator"]
@@ -82,7 +82,7 @@ class Allocator(Resource):
     """The kinds of memory that it serves."""
 
     def __init__(
-        self, fragment: Fragment | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
+        self, fragment: Composition | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
     ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         if not isinstance(dev_id, int) or isinstance(dev_id, bool) or dev_id < 0:
@@ -262,16 +262,17 @@ class Allocator(Resource):
 
     def cupy_allocator(self) -> Callable[[int], Any]:
         """Return a function for ``cupy.cuda.set_allocator``, which makes CuPy allocate its arrays here."""
-        from headrace.resources.library_allocators import cupy_allocator
+        from headrace.tensor.libraries.cupy import make_allocator
 
-        return cupy_allocator(self)
+        # Raises where the allocator does not serve device memory, before CuPy asks for some.
+        storage = self._storage(MemoryStorageType.DEVICE)
+        return make_allocator(lambda size, stream: self._allocate(size, storage, stream, ""), self.dev_id)
 
     def for_cupy(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy allocates its arrays here, on this thread."""
-        import cupy
+        from headrace.tensor.libraries.cupy import use_allocator
 
-        context: AbstractContextManager[Any] = cupy.cuda.using_allocator(self.cupy_allocator())
-        return context
+        return use_allocator(self.cupy_allocator())
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this allocator's memory, on this thread.
@@ -290,7 +291,7 @@ class Allocator(Resource):
             If that is not possible with this allocator or on this machine.
         """
         from headrace.resources.memory_sources import DeviceMemory
-        from headrace.resources.torch_allocator import CompilerMissing, TorchMemory
+        from headrace.tensor.libraries.torch_allocator import CompilerMissing, TorchMemory
 
         self._storage(MemoryStorageType.DEVICE)
         if not active().runs_cuda:

@@ -15,8 +15,7 @@ from headrace.resources.cuda_green_context import CudaGreenContext
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import GreenContextPool
+    from headrace.core.composition import Composition
 
 __all__ = ["CudaStreamPool"]
 
@@ -47,13 +46,13 @@ class CudaStreamPool(StreamSource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         dev_id: int = 0,
         stream_flags: int = 0,
         stream_priority: int = 0,
         reserved_size: int = 1,
         max_size: int = 0,
-        cuda_green_context: CudaGreenContext | GreenContextPool | None = None,
+        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
         *,
         name: str = "cuda_stream_pool",
     ) -> None:

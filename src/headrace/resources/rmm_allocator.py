@@ -21,7 +21,7 @@ from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RMMAllocator"]
 
@@ -47,7 +47,7 @@ class RMMAllocator(CudaAllocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         device_memory_initial_size: Size = "8MB",
         device_memory_max_size: Size = "16MB",
         host_memory_initial_size: Size = "8MB",
@@ -85,15 +85,14 @@ class RMMAllocator(CudaAllocator):
         if not self.is_on_rmm:
             return super().for_torch()
         import rmm
-        import torch
         from rmm.allocators.torch import rmm_torch_allocator
+
+        from headrace.tensor.libraries.torch import use_allocator
 
         memory = self._store(MemoryStorageType.DEVICE).open()
         assert isinstance(memory, RMMMemory)
         rmm.mr.set_per_device_resource(self.dev_id, memory.resource)
-        pool = torch.cuda.MemPool(rmm_torch_allocator.allocator())
-        context: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool)
-        return context
+        return use_allocator(rmm_torch_allocator.allocator())
 
     def _make_store(self, storage: MemoryStorageType) -> BlockStore:
         def source() -> Any:

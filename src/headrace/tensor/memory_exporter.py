@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gpu.backend import active
 from headrace.tensor import capsule as capsules
 from headrace.tensor.description import Description
 from headrace.tensor.export import request_copy
@@ -21,7 +22,7 @@ from headrace.tensor.types import CPU, DLDevice, DLDeviceType
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MemoryExporter", "create_capsule", "view_as_numpy"]
+__all__ = ["MemoryExporter", "create_capsule", "exporter_of", "view_as_numpy"]
 
 # Types that NumPy can export, by the bytes of an element.
 _STAND_IN_TYPESTR = {1: "|u1", 2: "=u2", 4: "=u4", 8: "=u8", 16: "=c16"}
@@ -77,6 +78,17 @@ class MemoryExporter:
             return request_copy(self._producer, stream, max_version, dl_device, copy)
         description = (*self._description[:4], self._label, False)
         return create_capsule(description, self._kept, max_version, is_copied=bool(copy))
+
+
+def exporter_of(description: Description, kept: object) -> MemoryExporter | None:
+    """Return what creates the capsules of some memory; None for simulated memory, which no library could read."""
+    device = description[4]
+    if device.device_type == DLDeviceType.CUDA and not active().runs_cuda:
+        return None
+    # PyTorch takes no other name for pinned memory (2.13), and it is memory of the CPU, too.
+    return MemoryExporter(
+        description, kept, label=CPU if device.device_type == DLDeviceType.CUDA_HOST else device
+    )
 
 
 def create_capsule(

@@ -15,6 +15,7 @@ import warnings
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from headrace.tensor.libraries import library_of_module
 from headrace.tensor.memory_exporter import create_capsule
 
 if TYPE_CHECKING:
@@ -22,23 +23,21 @@ if TYPE_CHECKING:
 
 __all__ = ["make_read_only_capsule"]
 
-_NEVER_WRITES = frozenset(("jax", "jaxlib", "tensorflow"))
-
 
 def make_read_only_capsule(tensor: Tensor, max_version: tuple[int, int] | None, caller: FrameType) -> Any:
     """Return a capsule that marks a tensor as read-only; `caller` is the frame of the consumer."""
-    library = str(caller.f_globals.get("__name__")).partition(".")[0]
+    library = library_of_module(str(caller.f_globals.get("__name__")))
     can_say_read_only = max_version is not None and max_version[0] >= 1
-    if not can_say_read_only and library not in _NEVER_WRITES:
+    if not can_say_read_only and not library.is_immutable:
         raise tensor._export_error(
             "it is read-only, and the requested old form cannot express that. Request it with "
             "max_version=(1, 0), or a copy with copy=True; numpy.asarray and cupy.asarray accept it as it is"
         )
-    if library == "torch":
+    if library.ignores_read_only:
         warnings.warn(
-            "PyTorch ignores that this memory is read-only: do not write to this PyTorch tensor, or copy it with "
-            "torch.from_dlpack(tensor, copy=True)",
-            stacklevel=4,  # the caller of torch.from_dlpack
+            f"{library.name} ignores that this memory is read-only: do not write to this {library.name} tensor, or "
+            f"copy it with {library.module}.from_dlpack(tensor, copy=True)",
+            stacklevel=4,  # the caller of from_dlpack
         )
     description = (tensor.data, tensor.shape, tensor.strides, tensor.dl_dtype, tensor.device, True)
     form = (1, 0) if can_say_read_only else None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.observe import TensorCopy, TensorMapCopy
-from headrace.observe.payloads import encode, prepare
+from headrace.observe.recordings.payloads import encode, prepare
 
 __all__ = ["difference"]
 

@@ -9,13 +9,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
-from headrace.observe.player import Playback, Player, Step
+from headrace.observe.recordings.player import Playback, Player, Step
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler

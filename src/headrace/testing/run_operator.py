@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.errors import GraphError, PortError, choices
 from headrace.core.operator import Operator

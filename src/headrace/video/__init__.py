@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.video.entity_format import Entity
     from headrace.video.errors import CameraError, VideoFileError
     from headrace.video.files import VideoFrame, VideoReader, VideoWriter, write_video
-    from headrace.video.pixels import JpegDecoder
+    from headrace.video.jpeg import JpegDecoder
     from headrace.video.read_ahead import ReadAhead
     from headrace.video.scene import Scene, SceneObject
     from headrace.video.v4l2_camera import CameraFormat, CapturedFrame, SizeRange, V4L2Camera
@@ -60,7 +60,7 @@ _MODULES = {
     "Entity": "entity_format",
     "EntityReader": "entities",
     "EntityWriter": "entities",
-    "JpegDecoder": "pixels",
+    "JpegDecoder": "jpeg",
     "ReadAhead": "read_ahead",
     "Scene": "scene",
     "SceneObject": "scene",

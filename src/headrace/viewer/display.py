@@ -2,7 +2,7 @@
 
 `hand_over` stores a reference and returns; it never waits, draws or copies. The thread takes what is newest when it
 is free and when an outlet wants a picture. What was not taken by then is dropped and counted. The thread shares the
-GIL with the pipeline, and spends its time in calls of NumPy and Pillow that release it; ``benchmarks/viewer.py``
+GIL with the pipeline, and spends its time in calls of NumPy and OpenCV that release it; ``benchmarks/viewer.py``
 measures what that costs. Decided against: a process of its own, which would share no GIL, but would need a copy of
 every frame to shared memory, and a second life cycle.
 """

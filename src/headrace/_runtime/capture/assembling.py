@@ -13,9 +13,9 @@ from headrace._runtime.capture.member_node import MemberNode
 from headrace._runtime.capture.nodes import PartOperator
 from headrace._runtime.capture.part import Part
 from headrace._runtime.capture.slots import SlotAvailable
-from headrace._runtime.messages.execution import ExecutionContext
-from headrace._runtime.messages.input import InputContext
-from headrace._runtime.messages.output import OutputContext
+from headrace._runtime.contexts.execution import ExecutionContext
+from headrace._runtime.contexts.input import InputContext
+from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.streams.node_streams import NodeStreams
@@ -126,7 +126,7 @@ class SegmentAssembly:
                 ):
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
-                        queue.gate.consumer = node
+                        queue.consumer = node
             for name, queues in member.output_queues.items():
                 behind = tuple(queue for queue in queues if queue.consumer not in inside)
                 if behind and any(

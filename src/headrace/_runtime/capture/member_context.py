@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.execution import ExecutionContext
+from headrace._runtime.contexts.execution import ExecutionContext
 
 if TYPE_CHECKING:
     from headrace import gpu

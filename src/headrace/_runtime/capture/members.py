@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.capture.member_node import MemberNode
 from headrace._runtime.capture.nodes import Collector
-from headrace._runtime.lifecycle.notes import note
+from headrace._runtime.scheduling.notes import note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

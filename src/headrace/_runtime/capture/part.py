@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from headrace._runtime.capture.border import Border
     from headrace._runtime.capture.captured_segment import CapturedSegment
     from headrace._runtime.capture.device_arrays import Extent
+    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.observer import Replays
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.managed_stream import ManagedStream
     from headrace._runtime.streams.run_streams import RunStreams
-    from headrace.core.protocols import Replays
     from headrace.core.segment import SegmentOptions
 
 __all__ = ["Part"]

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from headrace._runtime.capture.border import Border
     from headrace._runtime.capture.part import Part
     from headrace._runtime.capture.slots import Slots
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.managed_stream import ManagedStream
 
 __all__ = ["record"]
 

@@ -22,8 +22,8 @@ from headrace._runtime.capture.structure import Leaves, rebuild
 
 if TYPE_CHECKING:
     from headrace._runtime.capture.slots import Slots
-    from headrace._runtime.streams.managed_stream import ManagedStream
-    from headrace.core.protocols import Launches, Replays
+    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.observer import Launches, Replays
 
 __all__ = ["Recording"]
 

@@ -18,8 +18,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
+from headrace._runtime.messages.managed_stream import ManagedStream, create_event
 from headrace._runtime.messages.message import Details, Message
-from headrace._runtime.streams.managed_stream import ManagedStream, create_event
 from headrace._runtime.streams.order import wait_for
 from headrace._runtime.streams.owners import add_owners
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace._runtime.capture.members import Members
     from headrace._runtime.capture.recording import Recording
     from headrace._runtime.capture.structure import Leaves
-    from headrace._runtime.messages.output import OutputContext
     from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.streams.context_protocols import Outputs as OutputContext
     from headrace._runtime.streams.knobs import Knobs
 
 __all__ = ["Replaying"]
@@ -136,7 +136,7 @@ class Replaying:
                     if fences is not None and fences.stream is not own and item.number > fences.completed:
                         own.wait(item.event)  # type: ignore[union-attr]
                     if not recording.keeps_inputs:
-                        add_owners(item.data, lifetimes.keeper.received)
+                        add_owners(item.data, lifetimes.held.received)
                 else:
                     streams.received(node.input.ports[place], item)
                     has_details |= type(item) is Message and item.details is not None

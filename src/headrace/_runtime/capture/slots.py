@@ -19,7 +19,7 @@ from headrace.gpu.allocation import Allocation
 if TYPE_CHECKING:
     from headrace._runtime.capture.border_arrays import OutputArray
     from headrace._runtime.capture.recording import Recording
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace.gpu.allocation import StreamUser
 
 __all__ = ["Slot", "SlotAvailable", "Slots"]

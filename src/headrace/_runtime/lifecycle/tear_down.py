@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace._runtime.lifecycle.notes import name_of
+from headrace._runtime.scheduling.notes import name_of
 
 if TYPE_CHECKING:
+    from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
-    from headrace.core.protocols import Observer
     from headrace.core.resource import Resource
 
 __all__ = ["Step", "steps_of"]
@@ -55,13 +55,13 @@ def steps_of(
     return [
         Step("the current stream", engine.streams.restore_current),
         # Wait for the device first: an operator that stops may release memory that its kernels still use.
-        Step("the device", lambda: engine.streams.finish(engine.all_nodes)),
+        Step("the device", partial(_finish_device, engine)),
         *(
             Step(f"stop() of operator {name_of(operator)!r}", operator.stop, "stop", operator)
             for operator in reversed(list(started))
         ),
         # Wait again: work that stop() launched is part of the run.
-        Step("the device", lambda: engine.streams.finish(engine.all_nodes)),
+        Step("the device", partial(_finish_device, engine)),
         *([] if observer is None else [Step("its observer", observer.finish)]),
         Step("its undelivered messages", partial(_count_undelivered, engine)),
         Step("its outcome", account),
@@ -84,6 +84,15 @@ def steps_of(
         *_detach(engine),
         Step("its announcements", engine.inbox.clear),
     ]
+
+
+def _finish_device(engine: Engine) -> None:
+    """Wait for the device, then release the frames that were kept for it."""
+    try:
+        engine.streams.finish()
+    finally:
+        for node in engine.all_nodes:
+            node.streams.release()
 
 
 def _count_undelivered(engine: Engine) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.default_stream import is_named
+from headrace._runtime.messages.managed_stream import is_named
 from headrace.tensor import PendingWork, Tensor, TensorMap, stream_of
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.default_stream import is_named
+from headrace._runtime.messages.managed_stream import is_named
 from headrace.tensor import stream_of
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.fences import Fences
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.message import Fence, Message
-    from headrace._runtime.streams.fences import Fences
-    from headrace._runtime.streams.managed_stream import ManagedStream
 
 __all__ = ["EmittedWork"]
 

@@ -1,4 +1,4 @@
-"""Awaited: what a node waits for, besides the messages and the room that its gates count.
+"""Awaited: what a node waits for, besides the messages and the room that the states of its queues count.
 
 Each node has one such value, `Node.awaited`, and only `Engine.set_awaited` changes it. Everything that the engine
 counts or lists about waiting nodes follows from that change: the events that are outstanding, the timers, the nodes
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition

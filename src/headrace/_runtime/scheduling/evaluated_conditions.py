@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime.lifecycle.notes import note_condition
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, Awaited
-from headrace.core.condition import SchedulingStatusType
+from headrace._runtime.scheduling.notes import note_condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
     from headrace.core.condition import Condition
 
 __all__ = ["EvaluatedConditions"]
@@ -34,10 +33,10 @@ class EvaluatedConditions:
         Those that take something before each compute that others might take as well.
     """
 
-    __slots__ = ("are_polled", "conditions", "matter_while_blocked", "node", "reserving")
+    __slots__ = ("are_polled", "conditions", "matter_while_blocked", "operator", "reserving")
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
         self.conditions: list[Condition] = []
         self.are_polled = False
         self.matter_while_blocked = False
@@ -69,7 +68,7 @@ class EvaluatedConditions:
             try:
                 status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
             except Exception as error:
-                note_condition(error, "check", condition, self.node.name)
+                note_condition(error, "check", condition, self.operator)
                 raise
             if status is _READY:
                 continue
@@ -78,10 +77,10 @@ class EvaluatedConditions:
             if status is _WAIT_TIME:
                 if target is None:
                     missing = ValueError(
-                        f"condition {condition.name!r} of operator {self.node.name!r} returned WAIT_TIME "
+                        f"condition {condition.name!r} of operator {self.operator!r} returned WAIT_TIME "
                         "without a time"
                     )
-                    note_condition(missing, "check", condition, self.node.name)
+                    note_condition(missing, "check", condition, self.operator)
                     raise missing
                 if target <= timestamp:
                     continue  # the time that it waits for has come
@@ -112,7 +111,7 @@ class EvaluatedConditions:
             try:
                 condition.on_execute(timestamp)
             except BaseException as error:
-                note_condition(error, "on_execute", condition, self.node.name)
+                note_condition(error, "on_execute", condition, self.operator)
                 raise
 
     def on_resume(self, timestamp: int) -> None:
@@ -121,7 +120,7 @@ class EvaluatedConditions:
             try:
                 condition.on_resume(timestamp)
             except BaseException as error:
-                note_condition(error, "on_resume", condition, self.node.name)
+                note_condition(error, "on_resume", condition, self.operator)
                 raise
 
 

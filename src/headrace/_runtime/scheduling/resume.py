@@ -3,10 +3,10 @@
 A function that yields emits one value in each step, so queues behind it need hold only one message, and a slow
 receiver slows it down like any other operator. Between two steps its node must be ready without a new message. The
 engine is not involved: from the step with the first value to the step that finds no further value, the node's input
-queues require no message (`Gate.min_size` is 0). Evaluated conditions on inputs return READY meanwhile.
+queues require no message (`Queue.min_size` is 0). Evaluated conditions on inputs return READY meanwhile.
 
 `min_size` is written in the compute of the node, without a lock. Other threads read it only for a queue with too
-few messages (`Gate.available` is False), and only the end of a compute of this node clears that flag.
+few messages (`QueueState.available` is False), and only the end of a compute of this node clears that flag.
 
 Each step repeats the metadata and timestamp of the messages, so that every value carries them. The messages are
 kept alive until the streams have completed the work of the last step.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
@@ -61,7 +62,7 @@ class Resume:
         if not self.is_on:
             self.is_on = True
             for queue, _ in self._sizes:
-                queue.min_size = 0
+                queue.min_size = queue.state.min_size = 0
 
     def begin_step(self) -> None:
         """Treat a continuing step as if it had received the messages of the first step."""
@@ -70,7 +71,7 @@ class Resume:
             if self._metadata:
                 self.node.operator.metadata.update(self._metadata)
             if self._acq_timestamp is not None:
-                self.node.has_extra_work = self.node.has_details = True
+                self.node.expect_details()
                 self.node.output.pass_on(self._acq_timestamp)
             self.node.streams.receive_again(self._items)
 
@@ -79,7 +80,7 @@ class Resume:
         if self.is_on:
             self.is_on = False
             for queue, size in self._sizes:
-                queue.min_size = size
+                queue.min_size = queue.state.min_size = size
         self._metadata = {}
         self._acq_timestamp = None
         self._items = []
@@ -88,7 +89,7 @@ class Resume:
         """Return whether the next messages are waiting, so that a step can end one message and begin the next."""
         if any(len(queue) < size for queue, size in self._sizes):
             return False
-        now = self.node.engine.clock.timestamp() if self._conditions else 0
+        now = self.node.clock.timestamp() if self._conditions else 0
         for condition in self._conditions:
             condition.update_state(now)
             if condition.check(now)[0] is not _READY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace._runtime.lifecycle.notes import note
+from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace._runtime.messages.input import messages_in
-from headrace._runtime.streams.default_stream import is_default
+from headrace._runtime.messages.managed_stream import is_default
+from headrace._runtime.messages.ports import messages_in
 from headrace.core.errors import UnorderedStreamWarning
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.input import InputPort
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.message import Message
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.ports import InputPort
 
 __all__ = ["StreamChecker"]
 
@@ -60,13 +60,13 @@ class StreamChecker:
     def are_ordered_after_all(self, ports: Iterable[InputPort]) -> None:
         """Record that a stream was ordered after everything that this compute has received so far."""
         for port in ports:
-            self._ordered.update(message for message in messages_in(port.item) if message is not None)
+            self._ordered.update(messages_in(port.item))
 
     def are_ordered(self, ports: Iterable[InputPort], streams: list[ManagedStream]) -> None:
         """Record that a stream was ordered after other streams, which may be those of messages."""
         for port in ports:
             for message in messages_in(port.item):
-                if message is not None and all(stream in streams for stream in self._streams_of(message)):
+                if all(stream in streams for stream in self._streams_of(message)):
                     self._ordered.add(message)
 
     def end_compute(self, ports: Iterable[InputPort]) -> None:
@@ -81,7 +81,7 @@ class StreamChecker:
             if port.own is not None:  # ordered as each message was received
                 continue
             for message in messages_in(port.item):
-                if message is None or message in self._ordered or message.is_done:
+                if message in self._ordered or message.is_done:
                     continue
                 if not self._uses_own and self._is_of_streams_that_came(message):
                     continue

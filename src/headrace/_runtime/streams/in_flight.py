@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace._runtime.streams.fences import Fences
+    from headrace._runtime.messages.fences import Fences
 
 __all__ = ["InFlight"]
 

@@ -21,7 +21,6 @@ A stream that the operator uses for the first time waits for the last write (`or
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -34,7 +33,7 @@ from headrace.tensor.allocated import tensor_of_allocation
 from headrace.tensor.types import element_from_name
 
 if TYPE_CHECKING:
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.node_streams import NodeStreams
 
 __all__ = ["Knob", "Knobs"]
@@ -362,9 +361,7 @@ class Knobs:
         return default
 
     def _make_current(self) -> None:
-        allocation = self._streams.allocation
-        if get_ident() != allocation.current_on:
-            allocation.make_current(allocation.device_id)
+        self._streams.allocation.make_current(self._streams.allocation.device_id)
 
 
 _NONE: list[tuple[Knob, Any, bytes]] = []

@@ -1,7 +1,7 @@
 """Lifetimes: how long received frames stay alive, and how far the host may run ahead of the device.
 
 A received frame stays alive until the program has released it and every stream that may read it has completed a
-fence after that (`keeper`, `in_flight`).
+fence after that (`held_frames`, `in_flight`).
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace import gpu
+from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.in_flight import InFlight
-from headrace._runtime.streams.keeper import Keeper
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.fences import Fences
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import Fences
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.run_streams import RunStreams
+    from headrace._runtime.streams.running_operator import RunningOperator
 
 __all__ = ["Lifetimes"]
 
@@ -33,7 +33,7 @@ class Lifetimes:
 
     Attributes
     ----------
-    keeper
+    held
         The received frames, and the frames that the program still holds.
     readers
         The unfinished computes on each stream that may read received frames.
@@ -41,12 +41,12 @@ class Lifetimes:
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     """
 
-    __slots__ = ("_limit", "_node", "_streams", "full", "keeper", "readers")
+    __slots__ = ("_limit", "_node", "_streams", "full", "held", "readers")
 
-    def __init__(self, run: RunStreams, node: Node) -> None:
+    def __init__(self, run: RunStreams, node: RunningOperator) -> None:
         self._node = node
         self._streams = ReaderStreams()
-        self.keeper = Keeper(run.watch, self._streams)
+        self.held = HeldFrames(run.watch, self._streams)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         limit = node.operator.max_in_flight
@@ -67,16 +67,15 @@ class Lifetimes:
 
     def end_compute(self) -> None:
         """Keep the frames that the compute received and released until the streams have completed its work."""
-        # `NodeStreams._watched_compute` has a copy.
-        keeper = self.keeper
-        released = keeper.end_compute() if keeper.received or keeper.watched else None
+        held = self.held
+        released = held.end_compute() if held.received or held.watched else None
         for reader in self.readers:
             if reader.add(released) >= reader.release_at:
                 self.release_completed(reader)
 
     def settle(self) -> bool:
         """Release what no stream reads, where no compute follows; return whether only held frames are left."""
-        released = self.keeper.end_compute() if self.keeper.watched else None
+        released = self.held.end_compute() if self.held.watched else None
         unsettled = 0
         for reader in self.readers:
             if released:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
-from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of, is_default
-from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
+from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource
 from headrace._runtime.streams.watch import Watch
 from headrace.gpu.ambient import remember_stream
@@ -18,10 +18,9 @@ from headrace.gpu.backend import active
 from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
-    from headrace.core.fragment import Fragment
+    from headrace._runtime.observer import Observer
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
-    from headrace.core.protocols import Observer
 
 __all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
 
@@ -33,7 +32,7 @@ class RunStreams:
     is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
     """
 
-    def __init__(self, fragment: Fragment) -> None:
+    def __init__(self, fragment: Composition) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
         # What watches the run, if anything was asked for.
@@ -173,23 +172,19 @@ class RunStreams:
         if threading.get_ident() == self._caller:
             self._put_stream_back()
 
-    def finish(self, nodes: Iterable[Node]) -> None:
-        """Wait until every managed stream has finished, then release the frames kept for them.
+    def finish(self) -> None:
+        """Wait until every managed stream has finished.
 
         If a stream fails, the others are still waited for; the first error is raised at the end.
         """
         errors: list[Exception] = []
-        try:
-            for managed in (*self._managed.values(), *self._managed_defaults.values()):
-                try:
-                    # The default stream belongs to the current context.
-                    with gpu.on_device(managed.device_id):
-                        managed.stream.sync()
-                except Exception as error:
-                    errors.append(error)
-        finally:
-            for node in nodes:
-                node.streams.release()
+        for managed in (*self._managed.values(), *self._managed_defaults.values()):
+            try:
+                # The default stream belongs to the current context.
+                with gpu.on_device(managed.device_id):
+                    managed.stream.sync()
+            except Exception as error:
+                errors.append(error)
         if errors:
             raise errors[0]
 

@@ -1,0 +1,241 @@
+"""Replaying: a run in which some operators are replaced by the messages that they emitted in an earlier run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import GraphError, choices
+from headrace.core.graph import Flow, Graph
+from headrace.core.segment import check_segments
+from headrace.observe.recordings.player import Playback, Player, Step
+from headrace.observe.recordings.port_patterns import matches
+from headrace.observe.recordings.recording import RecordedPort, Recording
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.operator import Operator
+    from headrace.core.segment import Segment
+
+__all__ = ["Replay", "replay"]
+
+_PACES = ("recorded", "fast")
+
+
+def replay(
+    fragment: Composition,
+    path: str | os.PathLike[str],
+    pace: str = "recorded",
+    *,
+    ports: Iterable[str] | None = None,
+    pickle: bool = False,
+    strict: bool = True,
+) -> None:
+    """Play a recording in every later run of a fragment.
+
+    Each operator whose outputs were recorded is replaced by a player, which emits the recorded messages with their
+    timestamps and metadata at the same outputs, in the same order. The operator itself does not run, nor does any
+    operator that only feeds replaced ones. All others run as always.
+
+    Tensors that were on a device are placed on the device again, or on the host if there is none.
+
+    Parameters
+    ----------
+    fragment
+        The application or fragment; its graph must have the recorded operators.
+    path
+        The recording, which :class:`PortRecorder` made.
+    pace
+        ``"recorded"``: each message at its time of the run's clock, counted from the first message; ``"fast"``: as
+        soon as there is room.
+    ports
+        Patterns of the recorded ports to play, such as ``"camera.out"``; all outputs unless given.
+    pickle
+        Whether pickled objects in the file are loaded. That runs code which the file names, so the file must be
+        trusted.
+    strict
+        Whether a damaged file is an error. Otherwise it is played up to the damage, with a warning.
+
+    Raises
+    ------
+    RecordingError
+        If the file is not a recording, or is damaged.
+    GraphError
+        At the beginning of the run, if the graph does not have the recorded outputs.
+    """
+    fragment._replay = Replay(path, pace, ports, pickle, strict)
+
+
+class Replay:
+    """The replay of a recording in the runs of a fragment; takes the arguments of :func:`replay`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        pace: str = "recorded",
+        ports: Iterable[str] | None = None,
+        pickle: bool = False,
+        strict: bool = True,
+    ) -> None:
+        if pace not in _PACES:
+            raise ValueError(f"the pace of a replay must be one of {choices(_PACES)}, not {pace!r}")
+        self._path = path
+        self._pace = pace
+        self._patterns = None if ports is None else [ports] if isinstance(ports, str) else list(ports)
+        self._allow_pickle = pickle
+        self._strict = strict
+        # An error here and not in the run; a warning when it runs.
+        self._played(Recording(path, pickle=pickle, strict=strict, _warns=False))
+
+    def prepare(self, fragment: Composition) -> set[str]:
+        """Replace the recorded operators in the graph that `compose` has made.
+
+        Returns the names of the operators that are left out, because they only feed replaced ones.
+        """
+        recording = Recording(self._path, pickle=self._allow_pickle, strict=self._strict)
+        graph = fragment.graph
+        played = self._played(recording)
+        active = {port for port, _, _ in recording.outline()}
+        replaced: dict[Operator, None] = {}
+        for port in played:
+            operator = self._find(graph, port.operator)
+            # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
+            if port in active or any(flow.output == port.port for flow in operator._outgoing):
+                replaced[operator] = None
+        for operator in replaced:
+            self._check_outputs(operator, {port.port for port in played if port.operator == operator.name})
+        playback = Playback(recording, self._pace == "recorded")
+        steps = _steps(recording, played)
+        players: dict[Operator, Operator] = {}
+        for operator in replaced:
+            resources = list(operator.resources.values())
+            player = Player(
+                fragment,
+                operator.spec.outputs,
+                playback,
+                steps.get(operator.name, ()),
+                resources,
+                name=operator.name,
+            )
+            player.max_in_flight = operator.max_in_flight
+            player.enable_metadata(operator.is_metadata_enabled)
+            pool = getattr(operator, "cuda_stream_pool", None)
+            if pool is not None:
+                player.cuda_stream_pool = pool  # type: ignore[attr-defined]
+            players[operator] = player
+        names = {operator.name for operator in graph}
+        _rewire(fragment, players)
+        return names - {operator.name for operator in fragment.graph}
+
+    def _played(self, recording: Recording) -> list[RecordedPort]:
+        patterns = self._patterns
+        outputs = [port for port in recording.ports if port.is_output]
+        played = [
+            port
+            for port in outputs
+            if patterns is None or any(matches(one, port.operator, port.port) for one in patterns)
+        ]
+        if not played:
+            has = f"the outputs {choices([port.name for port in outputs])}" if outputs else "no outputs"
+            wanted = "" if patterns is None else f" named {', '.join(patterns)}"
+            raise GraphError(f"recording {str(recording.path)!r} has nothing{wanted} to play: it has {has}")
+        return played
+
+    def _find(self, graph: Graph, name: str) -> Operator:
+        try:
+            return graph.find(name)
+        except GraphError as error:
+            error.add_note(f"raised for the recording {str(self._path)!r}, which has messages of {name!r}")
+            raise
+
+    def _check_outputs(self, operator: Operator, recorded: set[str]) -> None:
+        where = f"operator {operator.name!r} cannot be replaced by the recording {str(self._path)!r}"
+        for name in recorded:
+            if name not in operator.spec.outputs:
+                raise GraphError(
+                    f"{where}: it has no output {name!r}; it has {choices(operator.spec.outputs, name)}"
+                )
+        for flow in operator._outgoing:
+            if flow.output not in recorded:
+                raise GraphError(
+                    f"{where}: its output {flow.output!r} is connected and was not recorded; record it, too"
+                )
+
+
+def _steps(recording: Recording, played: list[RecordedPort]) -> dict[str, list[Step]]:
+    """Return what each operator emits in each compute."""
+    found: dict[str, list[Step]] = {}
+    last: dict[str, int] = {}
+    for number, (port, step, time) in enumerate(recording.outline()):
+        if port not in played:
+            continue
+        steps = found.setdefault(port.operator, [])
+        if last.get(port.operator) != step:
+            last[port.operator] = step
+            steps.append(Step(time, []))
+        steps[-1].messages.append((port.port, number))
+    return found
+
+
+def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
+    """Put players in the place of operators, and leave out the operators that only feed those."""
+    graph = fragment.graph
+    gone = set(players)
+    while True:
+        idle = {
+            operator
+            for operator in graph
+            if operator not in gone
+            and operator._outgoing
+            and all(flow.target in gone for flow in operator._outgoing)
+        }
+        if not idle:
+            break
+        gone |= idle
+    flows = {
+        flow: Flow(
+            players.get(flow.source, flow.source),
+            flow.output,
+            flow.target,
+            flow.input,
+            flow.size,
+            flow.policy,
+        )
+        for flow in graph.flows
+        if flow.target not in gone
+    }
+    rewired = Graph()
+    for operator in graph:
+        if operator in players:
+            player = players[operator]
+            player._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
+            rewired.add(player)
+        elif operator not in gone:
+            operator._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
+            operator._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
+            rewired.add(operator)
+    rewired.flows = list(flows.values())
+    fragment._graph = rewired
+    for pool in fragment._thread_pools:
+        for assignment in pool.assignments:
+            assignment.operator = players.get(assignment.operator, assignment.operator)
+        pool.assignments = [one for one in pool.assignments if one.operator in rewired]
+    fragment._segments = [segment for segment in fragment._segments if _is_left(segment, rewired)]
+
+
+def _is_left(segment: Segment, graph: Graph) -> bool:
+    """Leave operators that are not in the graph any more out of a segment; return whether it can be captured."""
+    left = tuple(operator for operator in segment.operators if operator in graph)
+    if left == segment.operators:
+        return True
+    segment.state, segment.reason = "off", "a recording is played in place of its operators"
+    if not left:
+        return False
+    operators, segment.operators = segment.operators, left
+    try:
+        check_segments([segment])
+    except GraphError:  # what is left is in two pieces
+        segment.operators = operators
+        return False
+    return True
