@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import source_of
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
@@ -29,8 +29,8 @@ from headrace.tensor.copies import HostMemory, read_on_host
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.spec import OperatorSpec
     from headrace.gpu import StreamHandle
 
@@ -157,7 +157,7 @@ class InferenceOp(Operator):
     is_engine_path: bool = False
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0

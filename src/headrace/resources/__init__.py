@@ -11,8 +11,7 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace.conditions.or_combiner import OrConditionCombiner
-    from headrace.core.clock import Clock
-    from headrace.core.realtime_clock import RealtimeClock
+    from headrace.core.clock import Clock, RealtimeClock
     from headrace.core.thread_pool import ThreadPool
     from headrace.resources.allocator import Allocator
     from headrace.resources.block_memory_pool import BlockMemoryPool
@@ -61,7 +60,7 @@ _MODULES = {
     "MemoryStorageType": "memory_storage_type",
     "OrConditionCombiner": ".conditions.or_combiner",
     "RMMAllocator": "rmm_allocator",
-    "RealtimeClock": ".core.realtime_clock",
+    "RealtimeClock": ".core.clock",
     "StreamOrderedAllocator": "stream_ordered_allocator",
     "SyntheticClock": "synthetic_clock",
     "ThreadPool": ".core.thread_pool",

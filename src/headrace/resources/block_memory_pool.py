@@ -12,7 +12,7 @@ from headrace.resources.memory_sources import memory_source
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["BlockMemoryPool"]
 
@@ -44,7 +44,7 @@ class BlockMemoryPool(Allocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         storage_type: StorageType = MemoryStorageType.DEVICE,
         block_size: Size = 0,
         num_blocks: int = 0,

@@ -10,7 +10,7 @@ from headrace.resources.memory_sources import memory_source
 from headrace.resources.memory_storage_type import MemoryStorageType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["UnboundedAllocator"]
 
@@ -32,7 +32,7 @@ class UnboundedAllocator(Allocator):
     """
 
     def __init__(
-        self, fragment: Fragment | None = None, *, dev_id: int = 0, name: str = "unbounded_allocator"
+        self, fragment: Composition | None = None, *, dev_id: int = 0, name: str = "unbounded_allocator"
     ) -> None:
         super().__init__(fragment, dev_id=dev_id, name=name)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.notes import message_of, note, traceback_of
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.function_operator import FunctionOperator
 from headrace.core.notes import add_note

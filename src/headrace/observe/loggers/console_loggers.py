@@ -25,7 +25,7 @@ from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.conversion import is_array
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.observe.loggers.data_loggers import _Entry
 
 __all__ = ["AsyncConsoleLogger", "BasicConsoleLogger", "GXFConsoleLogger", "PortPrinter"]
@@ -52,7 +52,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         serializer: Any = None,
         **options: Unpack[AsyncLoggerOptions],
@@ -149,7 +149,7 @@ class BasicConsoleLogger(AsyncConsoleLogger):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         serializer: Any = None,
         **options: Unpack[LoggerOptions],

@@ -29,7 +29,7 @@ from headrace.tensor import Tensor, TensorMap
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import OperatorInfo, OutputInfo, QueueInfo, RunInfo
 
@@ -236,7 +236,7 @@ class DataLoggerResource(DataLogger, Resource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         log_inputs: bool = True,
         log_outputs: bool = True,
@@ -330,7 +330,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         max_queue_size: int = 50_000,
         worker_sleep_time: int = 50_000,
@@ -535,7 +535,7 @@ class DataLogging(Watcher):
                         others.remove(logger)
 
 
-def check_data_logger(fragment: Fragment, logger: Any) -> None:
+def check_data_logger(fragment: Composition, logger: Any) -> None:
     """Raise if an object is not a data logger."""
     if not isinstance(logger, DataLogger):
         is_class = isinstance(logger, type) and issubclass(logger, DataLogger)

@@ -14,7 +14,7 @@ from headrace.observe.recordings.port_patterns import matches
 from headrace.observe.recordings.recording import RecordedPort, Recording
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.segment import Segment
 
@@ -24,7 +24,7 @@ _PACES = ("recorded", "fast")
 
 
 def replay(
-    fragment: Fragment,
+    fragment: Composition,
     path: str | os.PathLike[str],
     pace: str = "recorded",
     *,
@@ -88,7 +88,7 @@ class Replay:
         # An error here and not in the run; a warning when it runs.
         self._played(Recording(path, pickle=pickle, strict=strict, _warns=False))
 
-    def prepare(self, fragment: Fragment) -> set[str]:
+    def prepare(self, fragment: Composition) -> set[str]:
         """Replace the recorded operators in the graph that `compose` has made.
 
         Returns the names of the operators that are left out, because they only feed replaced ones.
@@ -178,7 +178,7 @@ def _steps(recording: Recording, played: list[RecordedPort]) -> dict[str, list[S
     return found
 
 
-def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
+def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
     """Put players in the place of operators, and leave out the operators that only feed those."""
     graph = fragment.graph
     gone = set(players)
