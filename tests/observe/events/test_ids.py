@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from headrace import op
 from headrace.conditions import CountCondition
 from headrace.core import IOSpec
-from headrace.observe import Computes, Watcher, watch
+from headrace.observe import Computes, Flows, Watcher, watch
 from headrace.resources import RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness.application import App
@@ -38,7 +39,10 @@ class Origins(Watcher):
             self.received[name] += [
                 (compute, outputs[output], producer)
                 for compute, output, producer in zip(
-                    arrivals.compute.tolist(), arrivals.output.tolist(), arrivals.producer.tolist(), strict=True
+                    arrivals.compute.tolist(),
+                    arrivals.output.tolist(),
+                    arrivals.producer.tolist(),
+                    strict=True,
                 )
             ]
             assert (arrivals.wait >= 0).all()
@@ -85,7 +89,55 @@ def test_every_message_is_told_with_the_compute_that_emitted_it(
     origins = Origins()
     watch(app, origins)
     outcome = app.run()
+    assert len(truth) > 3
     assert sorted(origins.received["sink"]) == sorted(truth)
     left = sum(outcome.operators["sink"].undelivered.values())
     assert origins.emitted == len(truth) + origins.dropped + left
     assert origins.dropped + origins.rejected == outcome.operators["sink"].dropped.get("in", 0)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_computes_are_complete_if_rows_are_read_in_portions(most: int) -> None:
+    truth: list[tuple[int, str, int]] = []
+    paths: list[tuple[int, ...]] = []
+
+    class Portions(Origins):
+        def flowed(self, flows: list[Flows]) -> None:
+            for each in flows:
+                paths.extend(map(tuple, each.computes.tolist()))
+
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            for _ in range(3):
+                op_output.emit(self.ticks - 1, "out")
+
+        @op
+        def twice(value: int) -> Any:
+            yield value
+            yield value
+
+        def receive(self: Any, op_input: Any, op_output: Any) -> None:
+            truth.extend((self.ticks - 1, "source", compute) for compute in op_input.receive("in"))
+            portions.observation._reader._round(most)
+
+        source = Step(app, CountCondition(app, 40), outputs=["out"], body=emit, name="source")
+        sink = Step(app, inputs=[("in", {"size": 3})], body=receive, name="sink")
+        # One compute of `twice` receives, the next one goes on: its message follows from the first.
+        app.add_flow(source, sink)
+        again = twice(app, name="twice")
+        app.add_flow(source, again, size=200)
+        app.add_flow(again, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    app = App(compose)
+    portions = Portions()
+    portions.period = 60.0
+    watch(app, portions)
+    app.run()
+    assert portions.received["sink"] == truth
+    assert len(truth) == 120
+    by_end: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for path in paths:
+        by_end[len(path)].append(path)
+    assert sorted(by_end[2]) == sorted((producer, compute) for compute, _, producer in truth)
+    assert len(by_end[3]) == 240
+    assert all(producer == base // 6 for producer, base, _ in by_end[3])
