@@ -34,6 +34,8 @@ class Origins(Watcher):
         name = computes.operator.name
         assert computes.first == self.shown[name]
         self.shown[name] += len(computes.started)
+        for messages in (*computes.arrivals, *computes.emissions):
+            assert ((messages.compute >= computes.first) & (messages.compute < self.shown[name])).all()
         for arrivals in computes.arrivals:
             outputs = [output.operator.name for output in arrivals.queue.outputs]
             self.received[name] += [
@@ -102,42 +104,44 @@ def test_computes_are_complete_if_rows_are_read_in_portions(most: int) -> None:
     paths: list[tuple[int, ...]] = []
 
     class Portions(Origins):
+        period = 60.0
+
         def flowed(self, flows: list[Flows]) -> None:
             for each in flows:
                 paths.extend(map(tuple, each.computes.tolist()))
 
     def compose(app: Any) -> None:
         def emit(self: Any, op_input: Any, op_output: Any) -> None:
-            for _ in range(3):
-                op_output.emit(self.ticks - 1, "out")
-
-        @op
-        def twice(value: int) -> Any:
-            yield value
-            yield value
+            op_output.emit((self.name, self.ticks - 1), "out")
 
         def receive(self: Any, op_input: Any, op_output: Any) -> None:
-            truth.extend((self.ticks - 1, "source", compute) for compute in op_input.receive("in"))
+            truth.extend((self.ticks - 1, *sent) for sent in op_input.receive("in"))
             portions.observation._reader._round(most)
 
-        source = Step(app, CountCondition(app, 40), outputs=["out"], body=emit, name="source")
+        @op
+        def twice(value: Any) -> Any:
+            yield value
+            yield value
+
+        # A compute of the sink receives three messages, each from a compute of its own.
         sink = Step(app, inputs=[("in", {"size": 3})], body=receive, name="sink")
+        for number in range(3):
+            source = Step(app, CountCondition(app, 40), outputs=["out"], body=emit, name=f"source{number}")
+            app.add_flow(source, sink)
         # One compute of `twice` receives, the next one goes on: its message follows from the first.
-        app.add_flow(source, sink)
         again = twice(app, name="twice")
         app.add_flow(source, again, size=200)
         app.add_flow(again, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
 
     app = App(compose)
     portions = Portions()
-    portions.period = 60.0
     watch(app, portions)
     app.run()
     assert portions.received["sink"] == truth
     assert len(truth) == 120
-    by_end: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-    for path in paths:
-        by_end[len(path)].append(path)
-    assert sorted(by_end[2]) == sorted((producer, compute) for compute, _, producer in truth)
-    assert len(by_end[3]) == 240
-    assert all(producer == base // 6 for producer, base, _ in by_end[3])
+    assert sorted(path for path in paths if len(path) == 2) == sorted(
+        (producer, compute) for compute, _, producer in truth
+    )
+    yielded = [path for path in paths if len(path) == 3]
+    assert len(yielded) == 80
+    assert all(producer == base // 2 for producer, base, _ in yielded)
