@@ -119,17 +119,16 @@ def test_computes_are_complete_if_rows_are_read_in_portions(most: int) -> None:
             portions.observation._reader._round(most)
 
         @op
-        def twice(value: Any) -> Any:
-            yield value
-            yield value
+        def repeated(value: Any) -> Any:
+            yield from [value] * 4
 
         # A compute of the sink receives three messages, each from a compute of its own.
         sink = Step(app, inputs=[("in", {"size": 3})], body=receive, name="sink")
         for number in range(3):
             source = Step(app, CountCondition(app, 40), outputs=["out"], body=emit, name=f"source{number}")
             app.add_flow(source, sink)
-        # One compute of `twice` receives, the next one goes on: its message follows from the first.
-        again = twice(app, name="twice")
+        # One compute of four receives, and the others go on: what they emit follows from it, too.
+        again = repeated(app, name="repeated")
         app.add_flow(source, again, size=200)
         app.add_flow(again, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
 
@@ -143,5 +142,5 @@ def test_computes_are_complete_if_rows_are_read_in_portions(most: int) -> None:
         (producer, compute) for compute, _, producer in truth
     )
     yielded = [path for path in paths if len(path) == 3]
-    assert len(yielded) == 80
-    assert all(producer == base // 2 for producer, base, _ in yielded)
+    assert len(yielded) == 160
+    assert all(producer == base // 4 for producer, base, _ in yielded)
