@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.observe.events.watchers import Watcher
@@ -159,7 +159,7 @@ class DataLogger:
 
     def _take(self, entry: _Entry, item: Any) -> None:
         """Take a message on the thread that computes."""
-        data = item.data if type(item) is Message else item
+        data = item.data if type(item) is Envelope else item
         self._log(entry, data)
 
     def _log(self, entry: _Entry, data: Any) -> None:
@@ -418,12 +418,12 @@ class AsyncDataLoggerResource(DataLoggerResource):
         if self.log_tensor_data_content or not self._has_contents(item):
             return self._snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
         snapshot = Snapshot()
-        snapshot.data = item.data if type(item) is Message else item
+        snapshot.data = item.data if type(item) is Envelope else item
         snapshot.metadata = entry.metadata
         return snapshot
 
     def _has_contents(self, item: Any) -> bool:
-        data = item.data if type(item) is Message else item
+        data = item.data if type(item) is Envelope else item
         return type(data) in (Tensor, TensorMap) or hasattr(data, "__dlpack__")
 
     def _drop(self, is_large: bool, entry: _Entry) -> None:
@@ -513,7 +513,7 @@ class DataLogging(Watcher):
     def _show(self, port: OutputInfo | QueueInfo, item: Any, io_type: IOSpec.IOType) -> None:
         unique_id, loggers = self._of[port]
         for logger in tuple(loggers):
-            is_message = type(item) is Message
+            is_message = type(item) is Envelope
             stream = item.fences.stream.handle if is_message and item.fences is not None else None
             entry = _Entry(
                 port.operator,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import gpu
-from headrace._runtime import Fences, ManagedStream, Message, create_event
+from headrace._runtime import Envelope, Fences, ManagedStream, create_event
 from headrace.tensor import (
     DLDataType,
     DLDevice,
@@ -244,7 +244,7 @@ class Snapshots:
 
     def take(self, operator: OperatorInfo, item: Any, is_emitted: bool) -> Snapshot:
         """Return a snapshot of a message that an operator emits or receives now, on the thread that computes."""
-        if type(item) is not Message and type(item) in _IMMUTABLE:
+        if type(item) is not Envelope and type(item) in _IMMUTABLE:
             snapshot = Snapshot()
             snapshot.data = item
             return snapshot
@@ -289,7 +289,7 @@ class _Copying:
         self._operator = operator
         self._item = item
         self._is_emitted = is_emitted
-        self._message = item if type(item) is Message else None
+        self._message = item if type(item) is Envelope else None
         self._snapshot = Snapshot()
         self._readers: dict[int, _Reader] = {}
         # The copies within the device that are to come to the host.
