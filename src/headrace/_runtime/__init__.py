@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.messages.envelope import Envelope
     from headrace._runtime.messages.fences import Fences, is_complete
     from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
-    from headrace._runtime.messages.message import Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
+    "Envelope",
     "Fences",
     "ManagedStream",
-    "Message",
     "MessageCounter",
     "Node",
     "Observer",
@@ -54,7 +54,7 @@ _MODULES = {
     "Engine": "scheduling.engine",
     "Fences": "messages.fences",
     "ManagedStream": "messages.managed_stream",
-    "Message": "messages.message",
+    "Envelope": "messages.envelope",
     "Node": "scheduling.node",
     "Observer": "observer",
     "Queue": "messages.queue",

@@ -30,7 +30,7 @@ from headrace._runtime.capture.slots import SlotAvailable, Slots
 from headrace._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from headrace._runtime.capture.verification import compare, compare_states, contents_of_states, digests_of
 from headrace._runtime.lifecycle.accounts import MessageCounter
-from headrace._runtime.messages.message import Message
+from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import UnconnectedQueue
 
 if TYPE_CHECKING:
@@ -572,4 +572,4 @@ class Part:
 
 
 def _data_of(item: Any) -> Any:
-    return item.data if type(item) is Message else item
+    return item.data if type(item) is Envelope else item

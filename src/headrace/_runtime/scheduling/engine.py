@@ -80,7 +80,7 @@ class Engine:
         self.segments: list[CapturedSegment] = []
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
-        # What watches the run, if anything was asked for.
+        # The observer of the run, if there is one.
         self.observer: Observer | None = None
         self.lock = threading.Lock()
         self.waiting = WaitingWorkers(self)

@@ -87,7 +87,7 @@ class Knob:
         self.tensor: Tensor = tensor_of_allocation(memory, (), element_from_name(kind.name), device)
         self.value: Any = None
         self.data = b""
-        # What a fill writes at once.
+        # The parts that one fill writes.
         step = min(kind.size, _WORD)
         self.words = [_part(self.memory, start, step) for start in range(0, kind.size, step)]
 
