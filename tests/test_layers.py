@@ -24,6 +24,7 @@ LAYERS = {
     "tensor": {"gpu"},
     "core": {"lazy", "waits", "gpu"},
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
+    "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core", "_runtime"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
@@ -43,12 +44,15 @@ LAYERS = {
         "gpu",
         "core",
         "_runtime",
+        "capture",
         "conditions",
         "schedulers",
         "resources",
         "observe",
     },
-    "headrace": {"version", "tensor", "core", "_runtime", "conditions", "schedulers", "resources", "observe"},
+    "headrace": {
+        *("version", "tensor", "core", "_runtime", "capture", "conditions", "schedulers", "resources", "observe"),
+    },
 }
 
 

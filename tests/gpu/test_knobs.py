@@ -11,7 +11,7 @@ import pytest
 
 from headrace import gpu
 from headrace.core import Operator, ParameterError
-from headrace.core.segment import CaptureRefused
+from headrace.capture import CaptureRefused
 from headrace.observe import Dashboard
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin

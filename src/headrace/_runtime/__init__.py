@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime.compiled import is_compiled
     from headrace._runtime.lifecycle.accounts import Tally
-    from headrace._runtime.messages.message import Message
+    from headrace._runtime.messages.execution import ExecutionContext
+    from headrace._runtime.messages.message import Details, Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.single_threaded import run_single_threaded
     from headrace._runtime.scheduling.workers import run_workers
     from headrace._runtime.streams.default_stream import default_stream_of, is_default
     from headrace._runtime.streams.fences import Fences, is_complete
+    from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.managed_stream import ManagedStream, create_event
-    from headrace._runtime.streams.run_streams import source_of
+    from headrace._runtime.streams.order import wait_for
+    from headrace._runtime.streams.owners import add_owners
+    from headrace._runtime.streams.run_streams import RunStreams, source_of
     from headrace._runtime.streams.stream_source import StreamSource
     from headrace.core import protocols
     from headrace.core.claim import Claim
@@ -36,15 +41,23 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
 
 __all__ = [
+    "Boundary",
+    "Details",
     "Engine",
+    "ExecutionContext",
     "Fences",
+    "Group",
+    "GroupPlan",
+    "Knobs",
     "ManagedStream",
     "Message",
     "Node",
     "Queue",
+    "RunStreams",
     "StreamSource",
     "Tally",
     "UnconnectedQueue",
+    "add_owners",
     "create_event",
     "default_stream_of",
     "is_compiled",
@@ -53,18 +66,27 @@ __all__ = [
     "run_single_threaded",
     "run_workers",
     "source_of",
+    "wait_for",
 ]
 
 _MODULES = {
+    "Boundary": "scheduling.group",
+    "Details": "messages.message",
     "Engine": "scheduling.engine",
+    "ExecutionContext": "messages.execution",
     "Fences": "streams.fences",
+    "Group": "scheduling.group",
+    "GroupPlan": "scheduling.group",
+    "Knobs": "streams.knobs",
     "ManagedStream": "streams.managed_stream",
     "Message": "messages.message",
     "Node": "scheduling.node",
     "Queue": "messages.queue",
+    "RunStreams": "streams.run_streams",
     "StreamSource": "streams.stream_source",
     "Tally": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
+    "add_owners": "streams.owners",
     "create_event": "streams.managed_stream",
     "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
@@ -73,6 +95,7 @@ _MODULES = {
     "run_single_threaded": "scheduling.single_threaded",
     "run_workers": "scheduling.workers",
     "source_of": "streams.run_streams",
+    "wait_for": "streams.order",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name

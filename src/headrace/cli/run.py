@@ -22,7 +22,7 @@ from headrace.core.booleans import flag
 from headrace.core.log_output import LEVELS, configure_log, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
-from headrace.core.segment import MODES
+from headrace.capture import MODES
 
 __all__ = [
     "add_arguments",

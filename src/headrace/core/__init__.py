@@ -26,7 +26,6 @@ from headrace.core.port_declarations import Input, Output
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.scheduler import Scheduler
-from headrace.core.segment import CaptureError, CaptureRefused, Segment
 from headrace.core.spec import ComponentSpec, OperatorSpec
 from headrace.lazy import lazy_names
 
@@ -39,8 +38,6 @@ __all__ = [
     "Application",
     "Arg",
     "ArgList",
-    "CaptureError",
-    "CaptureRefused",
     "Clock",
     "ComponentSpec",
     "Condition",
@@ -71,7 +68,6 @@ __all__ = [
     "Resource",
     "Scheduler",
     "SchedulingStatusType",
-    "Segment",
     "SegmentOutcome",
     "UnreceivedMessageWarning",
     "op",

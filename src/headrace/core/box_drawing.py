@@ -11,7 +11,7 @@ from headrace.core.svg_drawing import slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.segment import Segment
+    from headrace.core.protocols import Segment
 
 __all__ = ["draw_boxes"]
 

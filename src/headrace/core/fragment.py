@@ -16,14 +16,6 @@ from headrace.core.graph import Graph, PortPairs
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.port_counts import count_by_port
 from headrace.core.registry import registry
-from headrace.core.segment import (
-    Segment,
-    SegmentOptions,
-    capture_mode,
-    check_operators,
-    check_segments,
-    find_chains,
-)
 from headrace.core.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -36,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
     from headrace.core.progress import Progress
-    from headrace.core.protocols import Engine, GreenContextPool
+    from headrace.core.protocols import Engine, GreenContextPool, Segment
     from headrace.core.scheduler import Scheduler
 
 __all__ = ["Fragment"]
@@ -60,8 +52,8 @@ class Fragment:
         self._metadata_policy = MetadataPolicy.DEFAULT
         self._thread_pools: list[ThreadPool] = []
         self._green_contexts: GreenContextPool | None = None
-        self._segments: list[Segment] = []
-        self._chain_options: SegmentOptions | None = None
+        self._segments: list[Any] = []
+        self._chain_options: dict[str, Any] | None = None
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self._names: dict[str, int] = {}
@@ -131,20 +123,20 @@ class Fragment:
         self,
         *operators: Operator,
         name: str = "",
-        warmup: int = 3,
-        verify: int = 2,
+        warmup: int = 1,
+        check_every: float | None = 1.0,
         shapes: int = 4,
         outputs: str = "copy",
         slots: int = 4,
         strict: bool = False,
     ) -> Segment:
-        """Record operators as one CUDA graph, and replay it for every later frame.
+        """Replay connected operators as one CUDA graph, which is recorded once.
 
-        The operators are ordinary ones, connected with each other; nothing changes in them. To the scheduler they
-        are one operator, which waits for a message at each input from outside. If they cannot be recorded they run
-        as without capture, with one :class:`CaptureRefused` warning that says why. ``HEADRACE_CAPTURE`` changes
-        this without changing the program: ``off`` records nothing, ``verify`` compares every frame, ``strict``
-        makes a refusal an error, ``auto`` records every chain, as `capture_chains` does.
+        Each of them says ``capturable = True`` (:attr:`Operator.capturable`). To the scheduler they are one operator,
+        which waits for a message at each input from outside. If they cannot be captured they run as without capture,
+        with one :class:`headrace.capture.CaptureRefused` warning that says why. ``HEADRACE_CAPTURE`` changes this
+        without changing the program: ``off`` captures nothing, ``verify`` compares every frame, ``strict`` makes a
+        refusal an error, ``auto`` captures every chain, as `capture_chains` does.
 
         Parameters
         ----------
@@ -153,38 +145,40 @@ class Fragment:
         name
             The name of the segment.
         warmup
-            The number of frames that run as without capture before one is recorded.
-        verify
-            The number of replays that are compared with ordinary runs of the same frames.
+            The number of frames of each kind that run as without capture before one is recorded: libraries load
+            kernels and make handles then.
+        check_every
+            After how many seconds of the run's clock a replay is compared with a compute of the same frame; 0
+            compares all, None none.
         shapes
-            The number of recordings that are kept, one for each shape and type of what enters.
+            The number of graphs that are kept, one for each shape and type of what enters.
         outputs
-            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the
-            recording itself: there are several, and the segment waits while all are in use.
+            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the graph
+            itself: there are several, and the segment waits while all are in use.
         slots
-            The number of recordings in the ring.
+            The number of graphs in the ring.
         strict
             Whether a refusal is an error.
         """
-        options = SegmentOptions(warmup, verify, shapes, outputs, slots, strict)
-        check_operators(self, operators, self._segments)
-        self._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
-        segment = Segment(name or self._unused_name("segment"), operators, options)
-        if any(segment.name == other.name for other in self._segments):
-            raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
-        self._segments.append(segment)
-        return segment
+        return registry.capture(
+            self,
+            operators,
+            name,
+            warmup=warmup,
+            check_every=check_every,
+            shapes=shapes,
+            outputs=outputs,
+            slots=slots,
+            strict=strict,
+        )
 
     def capture_chains(self, **options: Any) -> None:
-        """Record every chain of operators that can be recorded; it takes the options of `capture`.
-
-        Where an operator of a chain turns out not to be recordable, those before and behind it still are.
-        """
+        """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
         self._check_composing("capture_chains()")
-        self._chain_options = SegmentOptions(**options)
+        self._chain_options = options
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[Any]:
         """The segments of the last `compose`."""
         return self._segments
 
@@ -342,7 +336,7 @@ class Fragment:
             self._made, self._composing_on = None, 0
         check(self._graph, made)
         check_resources(self)
-        self._find_segments()
+        registry.find_segments(self)
         return self._graph
 
     def _recall_values(self, made: list[Operator]) -> None:
@@ -372,22 +366,6 @@ class Fragment:
     def _is_composing_here(self) -> bool:
         """Whether this is the thread that runs compose now."""
         return self._composing_on == get_ident()
-
-    def _find_segments(self) -> None:
-        """Check the segments that compose declared, and find those that are wanted besides."""
-        wanted = self._chain_options
-        if wanted is None and capture_mode() == "auto":
-            wanted = SegmentOptions()
-        if self._segments:
-            for segment in self._segments:
-                for operator in segment.operators:
-                    if operator not in self._graph:
-                        raise GraphError(
-                            f"segment {segment.name!r}: operator {operator.name!r} is not in the graph"
-                        )
-            check_segments(self._segments)
-        if wanted is not None:
-            self._segments += find_chains(self, self._segments, wanted)
 
     def draw(self, style: str = "text") -> str:
         """Return the graph drawn in a style, composed first if necessary.

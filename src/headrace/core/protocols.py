@@ -32,6 +32,7 @@ __all__ = [
     "Receiver",
     "Replays",
     "Resume",
+    "Segment",
     "Transmitter",
 ]
 
@@ -276,6 +277,29 @@ class GreenContextPool(Protocol):
         """Return a partition by position or by name, or the default one; a run must be using the pool."""
 
 
+class Segment(Protocol):
+    """Operators that are captured as one CUDA graph: `headrace.capture.Segment`."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    state: str
+    reason: str
+    frames: int
+    replayed: int
+    recordings: int
+
+    @property
+    def label(self) -> str:
+        """The name and, after a run, the state, for drawings."""
+
+    @property
+    def saved(self) -> float:
+        """The host's time that replaying saved in the last run, in seconds."""
+
+    def report(self) -> str:
+        """Return a line about the last run."""
+
+
 class Launches(Protocol):
     """What launches a recorded graph."""
 
@@ -289,9 +313,11 @@ class Launches(Protocol):
 class Replays(Protocol):
     """What watches the replays of operators that are recorded together."""
 
-    @property
-    def wants_gpu_times(self) -> bool:
-        """Whether the operators' work on the device is timed."""
+    def new_marks(self, inner: Any) -> Any:
+        """Return what notes where the work of each operator begins and ends in a graph; None if nobody wants it.
+
+        `inner` has the inputs inside the segment that the messages of each output go to.
+        """
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return what to call in place of `replay`, with the same arguments."""
@@ -318,7 +344,7 @@ class Observer(Protocol):
     def uses_stream(self, node: Any, managed: Any) -> None:
         """Note that a node will submit work to a stream; called once for each, in its compute."""
 
-    def watch_replays(self, part: Any) -> Replays:
+    def watch_replays(self, captured: Any) -> Replays:
         """Return what watches the replays of operators that are recorded together, which do not compute then."""
 
     def finish(self) -> None:

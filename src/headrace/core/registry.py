@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
-    from headrace.core.protocols import GreenContextPool, Node, Observer, Resume
+    from headrace.core.protocols import GreenContextPool, Node, Observer, Resume, Segment
     from headrace.core.resource import Resource
     from headrace.core.run_options import RunOptions
     from headrace.core.scheduler import Scheduler
@@ -43,6 +43,15 @@ class Registry:
     """Keep a node ready between the values that its function yields."""
     slice_of: Callable[[Operator], gpu.Share | None]
     """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
+
+    # By headrace.capture.
+
+    capture: Callable[..., Segment]
+    """Make a segment of operators; takes the arguments of `Fragment.capture`."""
+    find_segments: Callable[[Fragment], None]
+    """Check the segments that compose declared, and find those that are wanted besides."""
+    plan_groups: Callable[[Fragment], list[Any]]
+    """Return the groups of operators that a run schedules as one."""
 
     # By headrace.conditions.
 

@@ -20,7 +20,7 @@ from headrace.core.registry import registry
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
-    from headrace.core.segment import Segment
+    from headrace.core.protocols import Segment
 
 __all__ = ["draw_svg", "queue_label", "slices_of"]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Flow, Graph
-from headrace.core.segment import check_segments
 from headrace.observe.player import Playback, Player, Step
 from headrace.observe.port_patterns import matches
 from headrace.observe.recordings import RecordedPort, Recording
@@ -16,7 +15,6 @@ from headrace.observe.recordings import RecordedPort, Recording
 if TYPE_CHECKING:
     from headrace.core.fragment import Fragment
     from headrace.core.operator import Operator
-    from headrace.core.segment import Segment
 
 __all__ = ["Replay", "replay"]
 
@@ -224,7 +222,7 @@ def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
     fragment._segments = [segment for segment in fragment._segments if _is_left(segment, rewired)]
 
 
-def _is_left(segment: Segment, graph: Graph) -> bool:
+def _is_left(segment: Any, graph: Graph) -> bool:
     """Leave operators that are not in the graph any more out of a segment; return whether it can be captured."""
     left = tuple(operator for operator in segment.operators if operator in graph)
     if left == segment.operators:
@@ -234,7 +232,7 @@ def _is_left(segment: Segment, graph: Graph) -> bool:
         return False
     operators, segment.operators = segment.operators, left
     try:
-        check_segments([segment])
+        segment.check()
     except GraphError:  # what is left is in two pieces
         segment.operators = operators
         return False

@@ -10,6 +10,7 @@ from headrace._runtime.messages.input import InputContext
 from headrace._runtime.messages.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
+from headrace._runtime.scheduling.group import Group, GroupPlan
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
@@ -23,9 +24,8 @@ from headrace.core.registry import registry
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from headrace._runtime.capture.assembling import SegmentAssembly
     from headrace.core.fragment import Fragment
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
@@ -39,22 +39,25 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> Engine:
-    """Create the engine that runs the composed graph of `fragment`."""
+def assemble(
+    fragment: Fragment, make_queue: Callable[..., Queue] = Queue, plans: Sequence[GroupPlan] = ()
+) -> Engine:
+    """Create the engine that runs the composed graph of `fragment`; `plans` has the operators that run as one."""
     options = read_run_options()
     scheduler = fragment.scheduler()
     scheduler.prepare(fragment)
     if options.changes_scheduler:
         scheduler = registry.chosen_scheduler(scheduler, options)
     engine = Engine(scheduler)
-    segments = _make_nodes(fragment, engine)
+    engine.groups = [Group(engine, plan) for plan in plans]
+    _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
         _make_input_queues(node, queues, make_queue)
     for node in engine.operator_nodes:
         _find_output_queues(node, queues)
-    for segment in segments:
-        segment.connect()
+    for group in engine.groups:
+        group.connect()
     try:
         for node in engine.nodes:
             _take_conditions(node)
@@ -62,26 +65,20 @@ def assemble(fragment: Fragment, make_queue: Callable[..., Queue] = Queue) -> En
             _attach_conditions(node)
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
-        _complete(fragment, engine, segments)
+        _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)
         raise
     return engine
 
 
-def _make_nodes(fragment: Fragment, engine: Engine) -> list[SegmentAssembly]:
-    """Create a node for every operator, and one that is scheduled for every segment."""
-    made: list[SegmentAssembly] = []
-    of: dict[Operator, SegmentAssembly] = {}
-    if fragment.segments:
-        from headrace._runtime.capture.assembling import SegmentAssembly, plan_segments
-
-        made = [SegmentAssembly(engine, segment) for segment in plan_segments(fragment)]
-        of = {operator: assembly for assembly in made for operator in assembly.operators}
+def _make_nodes(fragment: Fragment, engine: Engine) -> None:
+    """Create a node for every operator, and one that is scheduled for every group."""
+    of = {operator: group for group in engine.groups for operator in group.operators}
     for operator in fragment.graph:
-        assembly = of.get(operator)
-        node = Node(engine, operator) if assembly is None else assembly.make_member(operator)
-        scheduled = node if assembly is None else assembly.node
+        group = of.get(operator)
+        node = Node(engine, operator) if group is None else group.make_member(operator)
+        scheduled = node if group is None else group.node
         node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
         operator._node = node
         operator.metadata.node = node
@@ -90,10 +87,9 @@ def _make_nodes(fragment: Fragment, engine: Engine) -> list[SegmentAssembly]:
         engine.operator_nodes.append(node)
         if scheduled not in engine.nodes:
             engine.nodes.append(scheduled)
-    return made
 
 
-def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly]) -> None:
+def _complete(fragment: Fragment, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
@@ -102,15 +98,16 @@ def _complete(fragment: Fragment, engine: Engine, segments: list[SegmentAssembly
                 if queue.claims:
                     _share(queue)
     engine.streams = RunStreams(fragment)
-    scheduled = {assembly.node for assembly in segments}
+    of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
-        if node in scheduled:
+        if node in of_groups:
             continue
         node.input = InputContext(node)
         node.output = OutputContext(node)
         node.context = ExecutionContext(node)
         node.streams = NodeStreams(engine.streams, node)
-    engine.segments = [assembly.complete(engine.streams) for assembly in segments]
+    for group in engine.groups:
+        group.complete(engine.streams)
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:

@@ -153,12 +153,13 @@ class _Life:
         """Create the engine, and what watches the run, if anything was asked for."""
         fragment = self.fragment
         observer = registry.observe(fragment)
+        plans = registry.plan_groups(fragment)
         if observer is None:
-            engine = assemble(fragment)
+            engine = assemble(fragment, plans=plans)
             if fragment.count_messages:
                 count_messages(engine)
             return engine
-        engine = assemble(fragment, observer.make_queue)
+        engine = assemble(fragment, observer.make_queue, plans)
         self._observer = engine.observer = engine.streams.observer = observer
         observer.attach(engine)
         return engine

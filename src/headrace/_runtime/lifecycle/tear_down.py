@@ -65,11 +65,8 @@ def steps_of(
         *([] if observer is None else [Step("its observer", observer.finish)]),
         Step("its undelivered messages", partial(_count_undelivered, engine)),
         Step("its outcome", account),
-        # The graphs before the memory and the streams that they use.
-        *(
-            Step(f"the recordings of segment {segment.segment.name!r}", segment.finish)
-            for segment in engine.segments
-        ),
+        # Before the memory and the streams that they use.
+        *(Step(f"what runs {group.name!r}", group.runner.finish) for group in engine.groups),
         *(
             Step(f"the knobs of {name_of(node)!r}", partial(_close_knobs, node))
             for node in engine.operator_nodes

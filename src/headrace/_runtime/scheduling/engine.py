@@ -40,8 +40,8 @@ from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.waiting import Waiting
 
 if TYPE_CHECKING:
-    from headrace._runtime.capture.captured_segment import CapturedSegment
     from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.scheduling.group import Group
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.clock import Clock
@@ -74,6 +74,7 @@ class Engine:
         "clock",
         "ended_by",
         "errors",
+        "groups",
         "held",
         "inbox",
         "limit",
@@ -88,7 +89,6 @@ class Engine:
         "ready_queues",
         "running",
         "scheduler",
-        "segments",
         "stopping",
         "streams",
         "timed",
@@ -100,10 +100,10 @@ class Engine:
         # Set before the run begins.
         self.scheduler = scheduler
         self.clock: Clock = scheduler.clock
-        # The nodes that are scheduled; a segment is one of them. And the nodes of all operators.
+        # The nodes that are scheduled; a group of operators is one of them. And the nodes of all operators.
         self.nodes: list[Node] = []
         self.operator_nodes: list[Node] = []
-        self.segments: list[CapturedSegment] = []
+        self.groups: list[Group] = []
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
         # What watches the run, if anything was asked for.
@@ -168,11 +168,8 @@ class Engine:
 
     @property
     def all_nodes(self) -> list[Node]:
-        """All nodes that have streams: those of operators, of segments and of recorded parts."""
-        if not self.segments:
-            return self.nodes
-        inner = [node for segment in self.segments for node in (segment.node, *segment.part_nodes)]
-        return [*self.operator_nodes, *inner]
+        """All nodes that have streams: those of operators and of groups."""
+        return [*self.operator_nodes, *(group.node for group in self.groups)]
 
     def computing(self) -> list[Node]:
         """Return the nodes that compute now; only for display, because it takes no lock."""
@@ -197,8 +194,8 @@ class Engine:
             if self.observer is not None:
                 compute = self.observer.around(node, compute)
             node.compute = node.streams.around(compute)
-        for segment in self.segments:
-            segment.prime()
+        for group in self.groups:
+            group.prime()
         for node in self.nodes:
             node.input_gates = tuple([queue.gate for queue in node.inputs])
             node.output_gates = tuple([queue.gate for queue in node.outputs])
