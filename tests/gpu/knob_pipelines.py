@@ -122,6 +122,8 @@ class Source(Operator):
 class Scale(Operator):
     """Multiplies by its knob ``gain`` and adds its knob ``offset``, both read late."""
 
+    capturable = True
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")

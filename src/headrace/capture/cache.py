@@ -165,8 +165,8 @@ class GraphCache:
 
     def _note_change(self, key: Any, frame: Frame, used: list[int]) -> None:
         last, self.changing = self._last_key, ""
-        if last is None or last[0] != key[0]:
-            return
+        if last is None or last[0] != key[0] or len(last[1]) != len(key[1]):
+            return  # frames of another kind, or knobs have become known
         self.unmet += 1
         for (operator, name), one, two in zip(self.parameters, key[1], last[1], strict=True):
             if one != two:

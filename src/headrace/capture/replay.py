@@ -252,9 +252,12 @@ class Replay:
 
     # The order between replays and ordinary computes.
 
-    def begin(self) -> bool:
-        """Order replays after the computes of the operators; return whether graphs of before are of no use."""
-        if self._is_replaying:
+    def begin(self, has_recorded: bool = False) -> bool:
+        """Order replays after the computes of the operators; return whether graphs of before are of no use.
+
+        A recording may have made knobs, which are written on other streams.
+        """
+        if self._is_replaying and not has_recorded:
             return False
         self._is_replaying = True
         self._are_settled = False

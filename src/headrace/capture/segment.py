@@ -323,7 +323,7 @@ class CapturedSegment:
             entry.slots.made += 1
             if entry.slots.made < options.slots:
                 self._will_record()
-        self._replay.begin()
+        self._replay.begin(has_recorded=True)
         self._replay_any(entry, graph, frame, items)
 
     def _record_until_known(self, entry: Entry, frame: Frame) -> tuple[Entry, Graph]:
