@@ -51,7 +51,17 @@ LAYERS = {
         "observe",
     },
     "headrace": {
-        *("version", "tensor", "core", "_runtime", "capture", "conditions", "schedulers", "resources", "observe"),
+        *(
+            "version",
+            "tensor",
+            "core",
+            "_runtime",
+            "capture",
+            "conditions",
+            "schedulers",
+            "resources",
+            "observe",
+        ),
     },
 }
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import Application, Operator
-from headrace.core import GraphError
 from headrace.capture import Segment, SegmentOptions
+from headrace.core import GraphError
 from tests.harness import App
 
 
@@ -64,7 +64,9 @@ def test_a_segment_knows_its_operators_and_options() -> None:
     def compose(app: Any) -> None:
         a, b = steps(app, "ab")
         chain(app, First(app, name="first"), a, b, Last(app, name="last"))
-        app.declared = app.capture(a, b, name="two", warmup=1, check_every=5, shapes=2, outputs="ring", slots=3)
+        app.declared = app.capture(
+            a, b, name="two", warmup=1, check_every=5, shapes=2, outputs="ring", slots=3
+        )
 
     app = composed(compose)
     segment = app.declared

@@ -11,7 +11,6 @@ import pytest
 
 from headrace import gpu
 from headrace.core import Operator, ParameterError
-from headrace.capture import CaptureRefused
 from headrace.observe import Dashboard
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
@@ -34,7 +33,9 @@ pytestmark = pytest.mark.usefixtures("of_this_process")
 FRAMES = 20
 unseen = threading.local()
 """What computes read and a recording does not notice, as a test needs it."""
-captured_or_not = pytest.mark.parametrize("capture", [None, {"check_every": 0.002}], ids=["ordinary", "captured"])
+captured_or_not = pytest.mark.parametrize(
+    "capture", [None, {"check_every": 0.002}], ids=["ordinary", "captured"]
+)
 
 
 def stage(context: Any, number: int = 0) -> Any:
@@ -475,6 +476,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
 def test_a_kernel_reads_the_bytes_of_a_value(name: str, capture: Any) -> None:
     class Copy(Operator):
         capturable = True
+
         def setup(self, spec: Any) -> None:
             spec.input("in")
             spec.output("out")

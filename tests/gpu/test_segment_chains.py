@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import op
-from headrace.core import IOSpec
 from headrace.capture import CaptureError, CaptureRefused
+from headrace.core import IOSpec
 from tests.gpu.segment_programs import (
-    COUNT,
     FRAMES,
     Blend,
     Ran,
@@ -27,7 +24,6 @@ from tests.gpu.segment_programs import (
     launch,
     run_with,
 )
-from tests.harness import SCHEDULERS, MakeScheduler
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 

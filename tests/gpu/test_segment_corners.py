@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, gpu
-from headrace.core import EndedBy, MetadataPolicy
 from headrace.capture import CaptureRefused
+from headrace.core import EndedBy, MetadataPolicy
 from tests.gpu.segment_programs import (
     COUNT,
     Blend,
@@ -19,7 +18,6 @@ from tests.gpu.segment_programs import (
     affine,
     both,
     chain,
-    count_up,
     is_captured,
     launch,
     run_with,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, Operator, op
+from headrace.capture import CONTRACT, CaptureError, CaptureRefused
 from headrace.conditions import BooleanCondition
 from headrace.core import GraphError, IOSpec
-from headrace.capture import CONTRACT, CaptureError, CaptureRefused
 from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata, work
 from tests.gpu.segment_programs import (
     Sink,

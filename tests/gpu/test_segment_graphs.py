@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu
-from headrace.capture import recording
+from headrace.capture import CaptureRefused, recording
 from headrace.capture.graph import Executables
-from headrace.capture import CaptureRefused
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import (
     COUNT,

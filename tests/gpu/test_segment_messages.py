@@ -305,7 +305,9 @@ def test_each_of_a_few_values_that_are_used_has_a_graph() -> None:
 
 
 def test_a_value_that_is_used_and_keeps_changing_makes_it_eager_with_a_word_about_knobs() -> None:
-    with pytest.warns(CaptureRefused, match="value that operator 'member' receives at 'in' and uses keeps changing.*knob"):
+    with pytest.warns(
+        CaptureRefused, match="value that operator 'member' receives at 'in' and uses keeps changing.*knob"
+    ):
         ran = both(passing(lambda frame, number: (frame, number), scale, frames=60))
     assert (ran.segment.state, ran.segment.replayed) == ("eager", 1)
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
-from headrace.core import IOSpec
 from headrace.capture import CaptureRefused
+from headrace.core import IOSpec
 from headrace.resources import CudaStreamPool
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import (

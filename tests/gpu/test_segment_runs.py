@@ -7,28 +7,24 @@ from typing import Any
 
 import pytest
 
+from headrace._runtime.compiled import is_compiled
+from headrace.capture import CaptureRefused
 from headrace.capture import segment as captured
 from headrace.capture.recording import record
-from headrace._runtime.compiled import is_compiled
 from headrace.core import MetadataPolicy
-from headrace.capture import CaptureRefused
 from headrace.resources import (
     RealtimeClock,
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.gpu.segment_programs import (
-    COUNT,
     FRAMES,
     Blend,
     Sink,
     Source,
     Stage,
     Work,
-    affine,
     both,
     chain,
-    is_captured,
-    launch,
     run_with,
     seen_by,
     three,

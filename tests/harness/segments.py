@@ -28,7 +28,9 @@ class Work(Operator):
     capturable = True
     after, emits = "in", "out"
 
-    def __init__(self, fragment: Any, *args: Any, after: str = "in", emits: str = "out", **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Any, *args: Any, after: str = "in", emits: str = "out", **kwargs: Any
+    ) -> None:
         self.after, self.emits = after, emits
         super().__init__(fragment, *args, **kwargs)
 

@@ -14,7 +14,14 @@ from headrace.core.registry import registry
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from headrace.capture.declaration import CONTRACT, MODES, CaptureError, CaptureRefused, Segment, SegmentOptions
+    from headrace.capture.declaration import (
+        CONTRACT,
+        MODES,
+        CaptureError,
+        CaptureRefused,
+        Segment,
+        SegmentOptions,
+    )
     from headrace.capture.lint import Finding, lint
     from headrace.core import protocols
     from headrace.core.fragment import Fragment

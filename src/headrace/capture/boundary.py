@@ -145,8 +145,7 @@ class Output:
         self.structure = take_apart(data, leaves, self.values)
         self.is_array = type(self.structure) is Layout
         self.arrays = [
-            OutputArray(layout, leaf)
-            for layout, leaf in zip(layouts_of(self.structure), leaves, strict=True)
+            OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.structure), leaves, strict=True)
         ]
         for value in self.values:
             if type(value) is not HostValue:

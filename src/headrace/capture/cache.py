@@ -82,7 +82,8 @@ class Frame:
     def standing_for(self, used: set[int], uses: set[int]) -> list[Any]:
         """Return its values for a recording, with something that can only be passed on for those not used."""
         return [
-            value if number in used else HostValue(value, number, uses) for number, value in enumerate(self.values)
+            value if number in used else HostValue(value, number, uses)
+            for number, value in enumerate(self.values)
         ]
 
 

@@ -83,7 +83,9 @@ def _text(data: Any) -> str:
     return text if len(text) <= 100 else f"an object of type {type(data).__name__!r}"
 
 
-def _difference(ours: Layout, our_address: int, theirs: Layout, address: int, stream: gpu.StreamHandle) -> str:
+def _difference(
+    ours: Layout, our_address: int, theirs: Layout, address: int, stream: gpu.StreamHandle
+) -> str:
     size = ours.kind.extent(ours).size
     if ours == theirs and not ours.has_gaps and are_equal(stream, our_address, address, size):
         return ""

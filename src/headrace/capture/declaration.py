@@ -352,7 +352,11 @@ def _why_not_declared(operator: Operator) -> str:
     """Return why an operator may not be captured, as it says itself; an empty text if it may."""
     said = operator.capturable
     kind = f"the function {operator.declared.__name__}" if operator.is_function else type(operator).__name__  # type: ignore[attr-defined]
-    how = "@op(capturable=True)" if operator.is_function else "capturable = True in the class that has its compute"
+    how = (
+        "@op(capturable=True)"
+        if operator.is_function
+        else "capturable = True in the class that has its compute"
+    )
     if said is True:
         if operator.is_function or getattr(type(operator).__setattr__, "raises_versions", False):
             return ""

@@ -78,7 +78,9 @@ class Graph:
         self._slot = None if slots is None else Slot(slots, self)
         # What is emitted: the graph's own arrays, or new ones; arrays within others are views of these.
         self._lent = [
-            array.layout.kind.aliasing(array.layout, array.array) for output in outputs for array in output.arrays
+            array.layout.kind.aliasing(array.layout, array.array)
+            for output in outputs
+            for array in output.arrays
         ]
         self._new = (
             [(array, NewArrays(array.layout, stream.handle)) for array in copied_arrays(outputs)]
@@ -117,7 +119,9 @@ class Graph:
             if array.size:
                 addresses.append(array.address_of(made) - array.before)
         addresses += [
-            at for at, input_ in zip(entering, self.inputs, strict=True) if input_.copied and input_.is_copied_back
+            at
+            for at, input_ in zip(entering, self.inputs, strict=True)
+            if input_.copied and input_.is_copied_back
         ]
         self._executables.launch(tuple(addresses), self._handle)
         emitted: list[Any] = []

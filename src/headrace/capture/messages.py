@@ -19,7 +19,16 @@ from typing import Any, NoReturn, TypeAlias
 from headrace.tensor import TensorMap
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of
 
-__all__ = ["HostValue", "HostValueUsed", "Leaves", "Structure", "key_of_value", "layouts_of", "rebuild", "take_apart"]
+__all__ = [
+    "HostValue",
+    "HostValueUsed",
+    "Leaves",
+    "Structure",
+    "key_of_value",
+    "layouts_of",
+    "rebuild",
+    "take_apart",
+]
 
 Structure: TypeAlias = Hashable
 Leaves: TypeAlias = "list[Any]"
@@ -151,7 +160,9 @@ def _why(data: Any) -> str:
     if module in ("jax", "jaxlib"):
         return "an array of JAX, which works on streams of its own, so that nothing of it would be recorded"
     if module == "numpy":
-        return "an array or a number of NumPy, in memory of the host; copy it to the device before the segment"
+        return (
+            "an array or a number of NumPy, in memory of the host; copy it to the device before the segment"
+        )
     library = kind_of(data)
     if library is not None:
         return f"an array of {library.name} that a graph cannot read; send one in memory of the device"
@@ -194,8 +205,12 @@ class HostValue:
     __getattr__ = __call__ = __bool__ = __len__ = __iter__ = __next__ = __contains__ = __hash__ = _use
     __getitem__ = __setitem__ = __delitem__ = __enter__ = __exit__ = __reversed__ = _use
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _use
-    __int__ = __float__ = __complex__ = __index__ = __abs__ = __neg__ = __pos__ = __invert__ = __round__ = _use
-    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = _use
+    __int__ = __float__ = __complex__ = __index__ = __abs__ = __neg__ = __pos__ = __invert__ = __round__ = (
+        _use
+    )
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = (
+        _use
+    )
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _use
     __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _use
     __str__ = __repr__ = __format__ = __bytes__ = __fspath__ = __array__ = __copy__ = __deepcopy__ = _use

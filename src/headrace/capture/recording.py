@@ -16,7 +16,14 @@ from headrace import gpu
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.details import DetailsFlow
 from headrace.capture.graph import BoundaryCopy, Executables, Graph
-from headrace.capture.messages import HostValue, HostValueUsed, Leaves, Structure, layouts_of, rebuild, take_apart
+from headrace.capture.messages import (
+    HostValueUsed,
+    Leaves,
+    Structure,
+    layouts_of,
+    rebuild,
+    take_apart,
+)
 from headrace.capture.recorded_compute import RecordedCompute, RefusingMetadata, SegmentStreams
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.tensor.device_arrays import span_of
@@ -100,7 +107,9 @@ def _capture(
     try:
         builder.begin_building("relaxed")
         copies = [
-            BoundaryCopy(origin, input_.address, input_.copied, enters=True) for input_ in inputs if input_.copied
+            BoundaryCopy(origin, input_.address, input_.copied, enters=True)
+            for input_ in inputs
+            if input_.copied
         ]
         with memory:
             emitted = run_members(group, streams, received, kept, flow, marks)
@@ -236,13 +245,13 @@ def _only_passes_on(compute: RecordedCompute, had: list[Any]) -> bool:
 
 
 def _check_lent(outputs: list[Any], state: DeviceState) -> None:
-    """Raise Refusal if a graph would send the memory of an operator's state, which all graphs share."""
-    kept = [span_of(each.array) for each in state.arrays(())]
+    """Raise Refusal if a graph would send the buffer of state that is assigned, which all graphs share."""
+    kept = [span_of(array) for array in state.buffers()]
     for output in outputs:
         for array in output.arrays:
             if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):
                 raise Refusal(
-                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} an array that it keeps, "
+                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it assigns, "
                     'which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
                 )
 

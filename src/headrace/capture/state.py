@@ -135,6 +135,10 @@ class DeviceState:
             if getattr(operator, name, None) is not value:
                 setattr(operator, name, value)
 
+    def buffers(self) -> list[Any]:
+        """Return the buffers, as arrays."""
+        return [buffer.array for buffer in self._buffers.values()]
+
     # While a replay is compared.
 
     def arrays(self, leave_out: Iterable[Any]) -> list[KeptArray]:
@@ -146,7 +150,9 @@ class DeviceState:
                 if kind_of(value) is not None or type(value) in (list, tuple, dict):
                     take_apart(value, leaves, [])
                 label = f"{name!r} of operator {node.name!r}"
-                found += [KeptArray(label, leaf) for leaf in leaves if not any(k.has(leaf) for k in leave_out)]
+                found += [
+                    KeptArray(label, leaf) for leaf in leaves if not any(k.has(leaf) for k in leave_out)
+                ]
         return found
 
 

@@ -51,6 +51,8 @@ class BayerDemosaicOp(TensorOperator):
         The value of that channel.
     """
 
+    capturable = True
+
     pool: Any
     in_tensor_name: str
     out_tensor_name: str

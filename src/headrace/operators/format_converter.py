@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headrace import gpu
 from headrace.core.errors import choices
 from headrace.operators._routines.colour import (
     BT601_FULL,
@@ -150,6 +151,8 @@ class FormatConverterOp(TensorOperator):
     out_channel_order
         For each output channel the channel that it takes.
     """
+
+    capturable = True
 
     pool: Any
     out_dtype: str
@@ -395,7 +398,11 @@ class FormatConverterOp(TensorOperator):
     def _taps_at(self, place: Workplace, tables: tuple[np.ndarray[Any, Any], ...]) -> list[Any]:
         """Return the tables of the filter as tensors at a place."""
         stream = None if place.stream is None else int(place.stream)
-        if self._taps_for[0] is not tables or self._taps_for[1] != stream:
+        # Work that is captured is launched after all that the operator has submitted, so the tables are there.
+        is_there = self._taps_for[1] == stream or (
+            place.stream is not None and gpu.is_capturing(place.stream)
+        )
+        if self._taps_for[0] is not tables or not is_there:
             self._taps = [place.upload(table) for table in tables]
             self._taps_for = (tables, stream)
         return self._taps

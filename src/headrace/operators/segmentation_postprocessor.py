@@ -47,6 +47,8 @@ class SegmentationPostprocessorOp(TensorOperator):
         ``"hwc"``, ``"nchw"`` or ``"nhwc"``, with one image in the batch.
     """
 
+    capturable = True
+
     allocator: Any
     in_tensor_name: str
     network_output_type: str

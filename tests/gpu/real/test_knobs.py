@@ -40,6 +40,8 @@ class Source(Operator):
 
 
 class Stage(Operator):
+    capturable = True
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
@@ -47,6 +49,8 @@ class Stage(Operator):
 
 
 class WithCupy(Stage):
+    capturable = True
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         import cupy
 
@@ -56,6 +60,8 @@ class WithCupy(Stage):
 
 
 class WithTorch(Stage):
+    capturable = True
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         import torch
 
@@ -67,6 +73,8 @@ class WithTorch(Stage):
 
 
 class WithDLPack(Stage):
+    capturable = True
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         import torch
 

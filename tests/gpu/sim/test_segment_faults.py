@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.capture import segment as captured
 from headrace._runtime.compiled import is_compiled
 from headrace.capture import CaptureRefused
+from headrace.capture import segment as captured
 from headrace.gpu import sim
 from headrace.gpu.sim.graph_builder import GraphBuilder
 from headrace.gpu.sim.memory import Buffer
