@@ -153,7 +153,7 @@ class Group:
                 if f"{member.name}.{name}" in node.operator.spec.inputs:
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
-                        queue.gate.consumer = node
+                        queue.consumer = node
             for name, queues in member.output_queues.items():
                 if f"{member.name}.{name}" in node.operator.spec.outputs:
                     behind = tuple([queue for queue in queues if queue.consumer not in inside])
