@@ -13,12 +13,12 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace._runtime.compiled import is_compiled
-    from headrace._runtime.lifecycle.accounts import Tally
+    from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.messages.envelope import Envelope
     from headrace._runtime.messages.fences import Fences, is_complete
     from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
-    from headrace._runtime.messages.message import Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
+    "Envelope",
     "Fences",
     "ManagedStream",
-    "Message",
+    "MessageCounter",
     "Node",
     "Observer",
     "Queue",
     "StreamSource",
     "Supplies",
-    "Tally",
     "UnconnectedQueue",
     "create_event",
     "default_stream_of",
@@ -54,13 +54,13 @@ _MODULES = {
     "Engine": "scheduling.engine",
     "Fences": "messages.fences",
     "ManagedStream": "messages.managed_stream",
-    "Message": "messages.message",
+    "Envelope": "messages.envelope",
     "Node": "scheduling.node",
     "Observer": "observer",
     "Queue": "messages.queue",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",
-    "Tally": "lifecycle.accounts",
+    "MessageCounter": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
     "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",

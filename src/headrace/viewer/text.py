@@ -1,7 +1,7 @@
 """Text as masks, drawn by Pillow, which brings a font along, reads those of files, and lays out lines.
 
-OpenCV 5 draws fonts, too. But its size of a font is the height of capitals and not of lines, so that every text would
-change its size.
+OpenCV 5 draws fonts, too. But its size of a font is the height of capitals and not of lines, so that every text
+would change its size.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Message: an emitted object together with fences, a timestamp or metadata.
+"""Envelope: an emitted object together with fences, a timestamp or metadata.
 
-Most messages are only the emitted object. A queue then holds that object, and no Message is created. A Message is
-created only to add something: fences that a receiver must be ordered after, a timestamp, metadata. `receive`
+Most messages are only the emitted object. A queue then holds that object, and no Envelope is created. An Envelope
+is created only to add something: fences that a receiver must be ordered after, a timestamp, metadata. `receive`
 distinguishes the two by type.
 
-Every Message is created in this file.
+Every Envelope is created in this file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.emitted_work import EmittedWork
     from headrace._runtime.messages.fences import Fences
 
-__all__ = ["Details", "Fence", "Message", "copy_message", "make_message", "stamping"]
+__all__ = ["Details", "Envelope", "Fence", "copy_envelope", "make_envelope", "stamping"]
 
 Fence: TypeAlias = "tuple[Fences, int, Any]"
 """A point on a stream: the timeline of fences, the number of the fence, and its event."""
 
 
-class Message:
+class Envelope:
     """An emitted object and the fences, timestamp and metadata that travel with it.
 
-    The functions below create and fill in a message, which then belongs to its receiver. It has no `__init__`,
-    which would double the cost: every step of every operator that uses streams creates a message.
+    The functions below create and fill in an envelope, which then belongs to its receiver. It has no `__init__`,
+    which would double the cost: every step of every operator that uses streams creates one.
 
     Attributes
     ----------
@@ -94,9 +94,9 @@ class Details:
         self.metadata = metadata
 
 
-def make_message(data: Any, details: Details | None = None) -> Message:
+def make_envelope(data: Any, details: Details | None = None) -> Envelope:
     """Return a message without a fence."""
-    message = Message()
+    message = Envelope()
     message.data = data
     message.fences = message.event = message.work = message.more_fences = None
     message.number = 0
@@ -104,22 +104,22 @@ def make_message(data: Any, details: Details | None = None) -> Message:
     return message
 
 
-def copy_message(message: Message, data: Any) -> Message:
+def copy_envelope(message: Envelope, data: Any) -> Envelope:
     """Return a copy of a message with other data and without its work."""
-    copied = make_message(data, message.details)
+    copied = make_envelope(data, message.details)
     copied.fences, copied.number, copied.event = message.fences, message.number, message.event
     copied.more_fences = message.more_fences
     return copied
 
 
-def stamping(fences: Fences) -> Callable[[Any], Message]:
+def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
     insert = fences.insert
 
-    def stamp(data: Any) -> Message:
-        # Not by `make_message`: with that call, a step of `benchmarks.stream_chain` takes 6 % longer.
+    def stamp(data: Any) -> Envelope:
+        # Not by `make_envelope`: with that call, a step of `benchmarks.stream_chain` takes 6 % longer.
         event = insert()
-        message = Message()
+        message = Envelope()
         message.data = data
         message.fences = fences
         message.event = event
