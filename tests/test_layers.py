@@ -24,6 +24,7 @@ LAYERS = {
     "tensor": {"gpu"},
     "core": {"lazy", "waits", "gpu"},
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
+    "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
@@ -37,16 +38,25 @@ LAYERS = {
     },
     "drawing": {"core", "_runtime"},
     "observe": {"extras", "lazy", "waits", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
-    "application": {"core", "_runtime", "conditions", "schedulers", "resources", "drawing", "observe"},
+    "application": {
+        "core",
+        "_runtime",
+        "capture",
+        "conditions",
+        "schedulers",
+        "resources",
+        "drawing",
+        "observe",
+    },
     "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe", "application"},
     "cli": {
-        *("version", "extras", "gpu", "core", "_runtime", "conditions", "schedulers"),
+        *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application"),
     },
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
-# The same for the parts of the runtime. Capture is on its way out of it.
+# The same for the parts of the runtime.
 PARTS_OF_RUNTIME = {
     "messages": set(),
     "streams": {"messages"},
