@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.gpu.kernels import P
+from headrace.gpu.declared_kernels import P
 from headrace.gpu.sim.graph_nodes import HostCallbackNode, KernelNode
-from headrace.gpu.sim.kernel import Kernel
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig
 from headrace.gpu.sim.memory import memory_of
 from headrace.gpu.sim.memory_pool import Bytes
 from headrace.gpu.sim.objects import CUDAError
@@ -19,67 +19,6 @@ from headrace.gpu.sim.processors import Grid, indices_of
 from headrace.gpu.sim.profiles import Profile
 from headrace.gpu.sim.stream import Stream, stream_of
 from headrace.gpu.stream_handle import SupportsStream
-
-
-@dataclass(slots=True, init=False, unsafe_hash=True)
-class LaunchConfig:
-    """The grid, the blocks and the options of a launch."""
-
-    grid: tuple[int, int, int]
-    cluster: tuple[int, int, int] | None
-    block: tuple[int, int, int]
-    shmem_size: int
-    is_cooperative: bool
-    programmatic_stream_serialization: bool
-
-    def __init__(
-        self,
-        grid: int | tuple[int, ...] | None = None,
-        cluster: int | tuple[int, ...] | None = None,
-        block: int | tuple[int, ...] | None = None,
-        shmem_size: int | None = None,
-        is_cooperative: bool = False,
-        programmatic_stream_serialization: bool = False,
-    ) -> None:
-        self.grid = _dimensions("grid", grid)
-        self.cluster = None if cluster is None else _dimensions("cluster", cluster)
-        self.block = _dimensions("block", block)
-        if not isinstance(shmem_size, int | None):
-            raise TypeError(f"shmem_size must be an int, got {shmem_size!r}")
-        self.shmem_size = shmem_size or 0
-        self.is_cooperative = is_cooperative
-        self.programmatic_stream_serialization = programmatic_stream_serialization
-
-    @property
-    def _grid_in_blocks(self) -> tuple[int, int, int]:
-        """The grid in blocks; with a cluster, ``grid`` counts clusters."""
-        if self.cluster is None:
-            return self.grid
-        (x, y, z), (a, b, c) = self.grid, self.cluster
-        return x * a, y * b, z * c
-
-    @property
-    def _block_count(self) -> int:
-        return math.prod(self._grid_in_blocks)
-
-    @property
-    def _threads_per_block(self) -> int:
-        return math.prod(self.block)
-
-
-def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, int, int]:
-    if value is None:
-        raise ValueError(f"LaunchConfig needs {name}")
-    given = value if isinstance(value, tuple) else (value,)
-    if len(given) > 3:
-        raise ValueError(f"{name} has at most three dimensions, got {value}")
-    for size in given:
-        if not isinstance(size, int):
-            raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
-    x, y, z = (*given, 1, 1, 1)[:3]
-    return x, y, z
 
 
 def launch(
