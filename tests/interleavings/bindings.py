@@ -53,7 +53,6 @@ __all__ = [
 _MODULES = [
     "headrace._runtime.scheduling.alone",
     "headrace._runtime.scheduling.awaited",
-    "headrace._runtime.scheduling.single_threaded",
     "headrace._runtime.contexts.input",
     "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",

@@ -13,7 +13,7 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace._runtime.compiled import is_compiled
-    from headrace._runtime.lifecycle.accounts import Tally
+    from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
     from headrace._runtime.messages.fences import Fences, is_complete
@@ -32,12 +32,12 @@ __all__ = [
     "Fences",
     "ManagedStream",
     "Message",
+    "MessageCounter",
     "Node",
     "Observer",
     "Queue",
     "StreamSource",
     "Supplies",
-    "Tally",
     "UnconnectedQueue",
     "create_event",
     "default_stream_of",
@@ -60,7 +60,7 @@ _MODULES = {
     "Queue": "messages.queue",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",
-    "Tally": "lifecycle.accounts",
+    "MessageCounter": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
     "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",

@@ -36,6 +36,7 @@ LIBRARIES = {
     "aiohttp": (["aiohttp"], "view"),
     "Pillow": (["Pillow"], "view"),
     "Rerun": (["rerun-sdk"], "rerun"),
+    "MCAP": (["mcap"], "record"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),

@@ -11,7 +11,7 @@ from headrace import CountCondition
 from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.messages.message import Message, stamping
-from headrace._runtime.streams.in_flight import InFlight
+from headrace._runtime.streams.lifetimes import InFlight
 from headrace.gpu import sim
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
 from tests.harness.internals import node_of

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.message import Details, Message
-from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort
+from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners
-from headrace.core.errors import PortError, choices
 from headrace.tensor import TensorMap
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.held_frames import HeldFrames
     from headrace._runtime.streams.node_streams import NodeStreams
     from headrace._runtime.streams.running_operator import RunningOperator
+    from headrace.core.errors import PortError
     from headrace.gpu import StreamHandle
 
 __all__ = ["InputContext", "QuickCompute"]
@@ -228,10 +228,7 @@ class InputContext:
         return port
 
     def _unknown(self, name: str) -> PortError:
-        operator, names = self._node.name, [port.name for port in self.ports]
-        if not name:
-            return PortError(f"operator {operator!r} has the inputs {choices(names)}: name one")
-        return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(names, name)}")
+        return no_such_port(self._node.name, "input", name, self._node.input_queues)
 
 
 def _own_map(data: Any) -> Any:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.message import Details, Message, copy_message, make_message
-from headrace._runtime.messages.ports import OutputPort
-from headrace.core.errors import PortError, choices
+from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.notes import add_note
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 
@@ -81,7 +80,7 @@ class OutputContext:
         try:
             port = self.ports[name]
         except KeyError:
-            raise self._unknown(name) from None
+            raise no_such_port(self._node.name, "output", name, self._node.output_queues) from None
         stamp = port.stamp
         if type(data) in _TENSOR_TYPES:
             data = self._as_tensors(data, name, port)
@@ -155,12 +154,6 @@ class OutputContext:
             return make_message(data, details)
         data.details = details
         return data
-
-    def _unknown(self, name: str) -> PortError:
-        operator, names = self._node.name, tuple(self._node.output_queues)
-        if not name:
-            return PortError(f"operator {operator!r} has the outputs {choices(names)}: name one")
-        return PortError(f"operator {operator!r} has no output {name!r}; it has {choices(names, name)}")
 
 
 def whole_timestamp(acq_timestamp: Any) -> int:

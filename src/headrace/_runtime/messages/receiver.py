@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,14 +11,12 @@ if TYPE_CHECKING:
 __all__ = ["Receiver", "Transmitter"]
 
 
+@dataclass(frozen=True, slots=True)
 class Receiver:
     """The messages waiting at an input port."""
 
-    __slots__ = ("name", "queues")
-
-    def __init__(self, name: str, queues: tuple[Queue, ...]) -> None:
-        self.name = name
-        self.queues = queues
+    name: str
+    queues: tuple[Queue, ...]
 
     @property
     def size(self) -> int:
@@ -45,14 +44,12 @@ class Receiver:
         return None
 
 
+@dataclass(frozen=True, slots=True)
 class Transmitter:
     """The room behind an output port."""
 
-    __slots__ = ("name", "queues")
-
-    def __init__(self, name: str, queues: tuple[Queue, ...]) -> None:
-        self.name = name
-        self.queues = queues
+    name: str
+    queues: tuple[Queue, ...]
 
     @property
     def free(self) -> int:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, cast
 from headrace import waits
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.single_threaded import run_single_threaded
-from headrace._runtime.scheduling.workers import announce_room, run_workers
+from headrace._runtime.scheduling.workers import announce_room, run_single_threaded, run_workers
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.parker import Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["Waiting"]
+__all__ = ["WaitingWorkers"]
 
 _PATIENCE = 1e-3  # seconds
 _LONGEST = 1.0  # seconds that a node waits to compute alone
@@ -69,7 +69,7 @@ _GO_ON = "go on"
 _OVER = "over"
 
 
-class Waiting:
+class WaitingWorkers:
     """The waiting and waking of the workers of one run.
 
     Attributes

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.message import Message
-from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, parts_of
+from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
 from headrace._runtime.streams.ambient import AmbientStream
@@ -42,7 +42,7 @@ from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
-from headrace.core.errors import PortError, StreamError, choices
+from headrace.core.errors import StreamError
 from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
@@ -189,6 +189,11 @@ class NodeStreams:
         self.release()
         self.lifetimes.held.clear()
         self.order.pending.clear()
+
+    def close_knobs(self) -> None:
+        """Free the memory of the knobs, because recordings that use it are gone."""
+        if self.knobs is not None:
+            self.knobs.close()
 
     # Which operators are watched.
 
@@ -415,7 +420,7 @@ class NodeStreams:
         queues = self.node.output_queues
         name = port or (next(iter(queues)) if len(queues) == 1 else "")
         if name not in queues:
-            raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(queues)}")
+            raise no_such_port(self.node.name, "output", port, queues)
         if stream is DEFAULT_STREAM and not self.is_gpu_available:
             return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")

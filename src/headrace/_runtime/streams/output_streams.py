@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.carried_work import carry_fences
+from headrace._runtime.messages.emitted_work import carry_fences
 from headrace._runtime.messages.managed_stream import is_default
 from headrace._runtime.messages.message import make_message, stamping
 

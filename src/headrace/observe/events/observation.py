@@ -183,7 +183,7 @@ class Observation:
         )
 
     def finish(self) -> None:
-        """Resolve every compute; the device is idle."""
+        """Read every compute; the device is idle."""
         try:
             if self._reader is not None:
                 self._reader.finish()
@@ -213,7 +213,7 @@ class Observation:
         return self._now()
 
     def catch_up(self) -> None:
-        """Resolve what can be resolved now, so that the watchers' figures are recent; from any thread."""
+        """Read what can be read now, so that the watchers' figures are recent; from any thread."""
         if self._reader is not None:
             self._reader.catch_up()
 
