@@ -295,7 +295,12 @@ def find_backend(name: str) -> Backend:
 def backend_of(thing: object) -> Backend:
     """Return the backend of a device, a stream, a graph or a StreamHandle."""
     owner = getattr(thing, "stream", None) or thing  # the stream of a StreamHandle
-    return find_backend(getattr(type(owner), "__headrace_device__", "cuda"))
+    return backend_of_type(type(owner))
+
+
+def backend_of_type(kind: type) -> Backend:
+    """Return the backend of the objects of a class."""
+    return find_backend(getattr(kind, "__headrace_device__", "cuda"))
 
 
 def clock_in_use() -> DeviceClock | None:
