@@ -105,7 +105,8 @@ class LaunchConfig:
 
     @property
     def _threads_per_block(self) -> int:
-        return math.prod(self.block)
+        x, y, z = self.block
+        return x * y * z
 
 
 def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, int, int]:

@@ -124,15 +124,8 @@ def _effect_of(
 
 def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) -> None:
     """Raise the driver's error for a configuration that exceeds the limits of a device."""
-    for noun, sizes, most in (
-        ("grid", config._grid_in_blocks, limits.max_grid),
-        ("block", config.block, limits.max_block),
-    ):
-        (x, y, z), (most_x, most_y, most_z) = sizes, most
-        if x > most_x or y > most_y or z > most_z:
-            raise _invalid_launch(
-                kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}"
-            )
+    _check_size(kernel, "grid", config._grid_in_blocks, limits.max_grid)
+    _check_size(kernel, "block", config.block, limits.max_block)
     if config._threads_per_block > limits.threads_per_block:
         raise _invalid_launch(
             kernel.name,
@@ -149,6 +142,13 @@ def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) ->
         )
     if config.cluster is not None:
         _check_cluster(kernel, math.prod(config.cluster), limits)
+
+
+def _check_size(
+    kernel: Kernel[...], noun: str, sizes: tuple[int, int, int], most: tuple[int, int, int]
+) -> None:
+    if sizes[0] > most[0] or sizes[1] > most[1] or sizes[2] > most[2]:
+        raise _invalid_launch(kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}")
 
 
 def _check_cluster(kernel: Kernel[...], size: int, limits: Profile) -> None:
