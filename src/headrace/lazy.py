@@ -48,8 +48,8 @@ def lazy_package(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its names.
 
     The stub beside its ``__init__.py`` is the one list of the names: type checkers read it, and so does this
-    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``. No name may be that of
-    a module of the package, which would replace it.
+    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``. No name may be
+    that of a module of the package, which would replace it.
 
     Parameters
     ----------
