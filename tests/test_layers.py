@@ -46,6 +46,9 @@ LAYERS = {
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
+# `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
+EXCEPT = {("headrace/core/__init__.py", "headrace.application")}
+
 # The same for the parts of the runtime. Capture is on its way out of it.
 PARTS_OF_RUNTIME = {
     "messages": set(),
@@ -119,8 +122,9 @@ def imports() -> list[tuple[str, int, str, str]]:
         module = name_of(file).removesuffix(".__init__") if file.parent == PACKAGE else name_of(file)
         layer = layer_of(module)
         for line, name in imported_modules(source_of(file), name_of(file)):
-            if layer_of(name) != layer:
-                found.append((str(file.relative_to(PACKAGE.parent)), line, layer, name))
+            path = str(file.relative_to(PACKAGE.parent))
+            if layer_of(name) != layer and (path, name) not in EXCEPT:
+                found.append((path, line, layer, name))
     return found
 
 

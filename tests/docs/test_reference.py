@@ -28,6 +28,7 @@ MODULES = {
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {
+    "headrace.core": {"Application", "Fragment"},
     "headrace.resources": {"Clock", "OrConditionCombiner"},
 }
 
