@@ -12,7 +12,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.emitted_work import EmittedWork
-from headrace._runtime.messages.message import Details, Message, copy_message, make_message
+from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
 from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.notes import add_note
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
@@ -126,7 +126,7 @@ class OutputContext:
             work.attach(data)
         return data
 
-    def _send_to_each(self, message: Message, port: OutputPort, acq_timestamp: Any) -> None:
+    def _send_to_each(self, message: Envelope, port: OutputPort, acq_timestamp: Any) -> None:
         """Send tensors to several receivers, each with its own record of the work behind them."""
         if acq_timestamp != -1 or self.has_details:
             self._with_details(message, acq_timestamp)
@@ -134,7 +134,7 @@ class OutputContext:
         messages = []
         for _ in port.queues:
             work = message.work.for_other_receiver()
-            copied = copy_message(message, as_message(message.data, work))
+            copied = copy_envelope(message, as_message(message.data, work))
             work.attach(copied)
             messages.append(copied)
         for queue, copied in zip(port.queues, messages, strict=True):
@@ -150,8 +150,8 @@ class OutputContext:
         if timestamp is None and not metadata:
             return data
         details = Details(timestamp, dict(metadata) if metadata else None)
-        if type(data) is not Message:
-            return make_message(data, details)
+        if type(data) is not Envelope:
+            return make_envelope(data, details)
         data.details = details
         return data
 

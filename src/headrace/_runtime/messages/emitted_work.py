@@ -17,9 +17,9 @@ from headrace._runtime.messages.managed_stream import is_named
 from headrace.tensor import PendingWork, Tensor, TensorMap, stream_of
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.envelope import Envelope, Fence
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
-    from headrace._runtime.messages.message import Fence, Message
 
 __all__ = ["CarriedWork", "EmittedWork", "carry_fences"]
 
@@ -60,7 +60,7 @@ class EmittedWork:
         self._ordered_streams: list[ManagedStream] = []
         self.is_exported = False
 
-    def attach(self, message: Message) -> None:
+    def attach(self, message: Envelope) -> None:
         """Copy the fences of a message; keeping the message itself would keep its tensors alive."""
         self._fences, self._number, self._event = message.fences, message.number, message.event
         self._more_fences = message.more_fences or ()

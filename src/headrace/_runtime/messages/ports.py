@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.message import Message
+from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import PortError, choices
@@ -162,10 +162,10 @@ class OutputPort:
         self.settle: Callable[[], None] | None = None
 
 
-def messages_in(item: Any) -> Iterator[Message]:
+def messages_in(item: Any) -> Iterator[Envelope]:
     """Yield the messages in an item received at a port; plain objects are left out."""
     for part in parts_of(item):
-        if type(part) is Message:
+        if type(part) is Envelope:
             yield part
 
 
@@ -199,4 +199,4 @@ def _pop_done(queue: Queue, waits: bool = True) -> Any:
 
 
 def _is_unfinished(item: Any) -> bool:
-    return type(item) is Message and not item.is_done
+    return type(item) is Envelope and not item.is_done

@@ -35,7 +35,7 @@ class Receiver:
         return sum(queue.limit for queue in self.queues)
 
     def peek(self, index: int = 0) -> Any:
-        """Return a waiting message without taking it: the object, or the Message that carries it."""
+        """Return a waiting message without taking it: the object, or the Envelope that carries it."""
         for queue in self.queues:
             waiting = len(queue)
             if index < waiting:

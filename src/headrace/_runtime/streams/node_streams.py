@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
-from headrace._runtime.messages.message import Message
 from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
@@ -239,7 +239,7 @@ class NodeStreams:
         if type(item) is Batch:
             for part in item:
                 self.received(port, part)
-        elif type(item) is Message:
+        elif type(item) is Envelope:
             if port.own is not None:
                 wait_for(item, port.own)
             if port.is_noted:
@@ -258,7 +258,7 @@ class NodeStreams:
             port.item = item
             self.received(port, item)
 
-    def note(self, port: InputPort, message: Message) -> None:
+    def note(self, port: InputPort, message: Envelope) -> None:
         """Record the fences of a message for later emits, and notify its tensors that a stream is ordered."""
         if not message.has_fences:
             return
@@ -282,7 +282,7 @@ class NodeStreams:
         # The stream was already ordered when the messages were received.
         if get_ident() != self.allocation.current_on:
             self.allocation.make_current(own.device_id)
-        if type(item) is Message:
+        if type(item) is Envelope:
             if item.work is not None:
                 item.work.note_ordered(own)
         elif type(item) is Batch:
@@ -355,7 +355,7 @@ class NodeStreams:
         self._must_have_received(port, "receive_cuda_streams")
         handles: list[Any] = []
         for message in parts_of(port.item):
-            if type(message) is not Message or message.fences is None:
+            if type(message) is not Envelope or message.fences is None:
                 handles.append(None)
                 continue
             managed = message.fences.stream

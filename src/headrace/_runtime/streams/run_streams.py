@@ -35,7 +35,7 @@ class RunStreams:
     def __init__(self, fragment: Composition) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
-        # What watches the run, if anything was asked for.
+        # The observer of the run, if there is one.
         self.observer: Observer | None = None
         # The received frames that are still held.
         self.watch = Watch()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.loggers.data_loggers import (
     AsyncDataLoggerResource,
@@ -140,7 +140,7 @@ class BasicConsoleLogger(AsyncConsoleLogger):
         """Return whether a message has contents that the host cannot read now."""
         if not self.log_tensor_data_content:
             return False
-        if type(item) is Message:
+        if type(item) is Envelope:
             if not item.is_done:
                 return True
             item = item.data

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph
-from headrace.core.segment import check_segments
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.observe.recordings.ports import matches
@@ -17,7 +16,6 @@ from headrace.observe.recordings.ports import matches
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
-    from headrace.core.segment import Segment
 
 __all__ = ["Replay", "replay"]
 
@@ -208,7 +206,7 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
     fragment._segments = [segment for segment in fragment._segments if _is_left(segment, rewired)]
 
 
-def _is_left(segment: Segment, graph: Graph) -> bool:
+def _is_left(segment: Any, graph: Graph) -> bool:
     """Leave operators that are not in the graph any more out of a segment; return whether it can be captured."""
     left = tuple(operator for operator in segment.operators if operator in graph)
     if left == segment.operators:
@@ -218,7 +216,7 @@ def _is_left(segment: Segment, graph: Graph) -> bool:
         return False
     operators, segment.operators = segment.operators, left
     try:
-        check_segments([segment])
+        segment.check()
     except GraphError:  # what is left is in two pieces
         segment.operators = operators
         return False
