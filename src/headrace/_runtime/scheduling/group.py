@@ -28,8 +28,8 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.streams.run_streams import RunStreams
-    from headrace.core.condition import Condition
     from headrace.core.composition import Composition as Fragment
+    from headrace.core.condition import Condition
 
 __all__ = ["Boundary", "Group", "GroupPlan", "MemberNode", "Runner"]
 
