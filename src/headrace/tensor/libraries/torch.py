@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
     from headrace.tensor.tensor import Tensor
 
-_current_stream = torch.cuda.current_stream
+_current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 
 
 class PyTorch(DeviceLibrary):
@@ -70,14 +70,13 @@ class PyTorch(DeviceLibrary):
 
     def use_stream(self, handle: StreamHandle) -> Any:
         """Make a stream current."""
-        stream = handle.of_library("torch")
         previous = _current_stream()
-        torch.cuda.set_stream(stream)
+        _set_stream(handle.of_library("torch"))
         return previous
 
     def restore_stream(self, previous: Any) -> None:
         """Make the previous stream current."""
-        torch.cuda.set_stream(previous)
+        _set_stream(previous)
 
     # Memory.
 
