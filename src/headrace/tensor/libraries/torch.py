@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
     from headrace.tensor.tensor import Tensor
 
-_current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
+_current_stream = torch.cuda.current_stream
 
 
 class PyTorch(DeviceLibrary):
@@ -71,12 +71,12 @@ class PyTorch(DeviceLibrary):
     def use_stream(self, handle: StreamHandle) -> Any:
         """Make a stream current."""
         previous = _current_stream()
-        _set_stream(handle.of_library("torch"))
+        torch.cuda.set_stream(handle.of_library("torch"))
         return previous
 
     def restore_stream(self, previous: Any) -> None:
         """Make the previous stream current."""
-        _set_stream(previous)
+        torch.cuda.set_stream(previous)
 
     # Memory.
 
