@@ -12,7 +12,7 @@ from headrace.lazy import lazy_names
 if TYPE_CHECKING:
     from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
     from headrace.core.clock import Clock as Clock
-    from headrace.core.realtime_clock import RealtimeClock as RealtimeClock
+    from headrace.core.clock import RealtimeClock as RealtimeClock
     from headrace.core.thread_pool import ThreadPool as ThreadPool
     from headrace.resources.allocator import Allocator as Allocator
     from headrace.resources.block_memory_pool import BlockMemoryPool as BlockMemoryPool
@@ -41,7 +41,7 @@ _MODULES = {
     "MemoryStorageType": "memory_storage_type",
     "OrConditionCombiner": ".conditions.or_combiner",
     "RMMAllocator": "rmm_allocator",
-    "RealtimeClock": ".core.realtime_clock",
+    "RealtimeClock": ".core.clock",
     "StreamOrderedAllocator": "stream_ordered_allocator",
     "SyntheticClock": "synthetic_clock",
     "ThreadPool": ".core.thread_pool",

@@ -35,7 +35,7 @@ from headrace.tensor.description import compute_layout
 
 if TYPE_CHECKING:
     from headrace.conditions.memory_available import MemoryAvailableCondition
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.tensor.libraries.torch_allocator import TorchMemory
     from headrace.tensor.types import DLDataType
 
@@ -84,7 +84,7 @@ class Allocator(Resource):
     """The kinds of memory that it serves."""
 
     def __init__(
-        self, fragment: Fragment | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
+        self, fragment: Composition | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
     ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         if not isinstance(dev_id, int) or isinstance(dev_id, bool) or dev_id < 0:

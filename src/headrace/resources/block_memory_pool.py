@@ -10,7 +10,7 @@ from headrace.resources.allocator import Allocator
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["BlockMemoryPool"]
 
@@ -42,7 +42,7 @@ class BlockMemoryPool(Allocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         storage_type: StorageType = MemoryStorageType.DEVICE,
         block_size: Size = 0,
         num_blocks: int = 0,

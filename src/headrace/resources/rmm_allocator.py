@@ -21,7 +21,7 @@ from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RMMAllocator"]
 
@@ -47,7 +47,7 @@ class RMMAllocator(CudaAllocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         device_memory_initial_size: Size = "8MB",
         device_memory_max_size: Size = "16MB",
         host_memory_initial_size: Size = "8MB",

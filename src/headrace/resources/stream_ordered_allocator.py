@@ -10,7 +10,7 @@ from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["StreamOrderedAllocator"]
 
@@ -36,7 +36,7 @@ class StreamOrderedAllocator(CudaAllocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         device_memory_initial_size: Size = "8MB",
         device_memory_max_size: Size = "16MB",
         release_threshold: Size = "4MB",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.resources.allocator import Allocator
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["UnboundedAllocator"]
 
@@ -29,6 +29,6 @@ class UnboundedAllocator(Allocator):
     _keep = None
 
     def __init__(
-        self, fragment: Fragment | None = None, *, dev_id: int = 0, name: str = "unbounded_allocator"
+        self, fragment: Composition | None = None, *, dev_id: int = 0, name: str = "unbounded_allocator"
     ) -> None:
         super().__init__(fragment, dev_id=dev_id, name=name)
