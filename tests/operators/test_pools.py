@@ -148,7 +148,7 @@ def test_nothing_runs_for_an_empty_result() -> None:
     ran: list[int] = []
     from headrace.operators.arrays import Routine
 
-    Workplace("x", None, None).run(Routine("f", "", lambda: ran.append(1)), 0)
+    Workplace("x", None, None).run(Routine("classify", lambda: ran.append(1)), 0)
     assert ran == []
 
 

@@ -13,33 +13,31 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace._runtime.compiled import is_compiled
-    from headrace._runtime.lifecycle.accounts import Tally
+    from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.messages.envelope import Envelope
     from headrace._runtime.messages.fences import Fences, is_complete
     from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
-    from headrace._runtime.messages.message import Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.single_threaded import run_single_threaded
-    from headrace._runtime.scheduling.workers import run_workers
     from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.run_streams import slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
 
 __all__ = [
     "Engine",
+    "Envelope",
     "Fences",
     "ManagedStream",
-    "Message",
+    "MessageCounter",
     "Node",
     "Observer",
     "Queue",
     "StreamSource",
     "Supplies",
-    "Tally",
     "UnconnectedQueue",
     "create_event",
     "default_stream_of",
@@ -48,8 +46,6 @@ __all__ = [
     "is_default",
     "run",
     "run_async",
-    "run_single_threaded",
-    "run_workers",
     "slice_of",
     "source_of",
 ]
@@ -58,13 +54,13 @@ _MODULES = {
     "Engine": "scheduling.engine",
     "Fences": "messages.fences",
     "ManagedStream": "messages.managed_stream",
-    "Message": "messages.message",
+    "Envelope": "messages.envelope",
     "Node": "scheduling.node",
     "Observer": "observer",
     "Queue": "messages.queue",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",
-    "Tally": "lifecycle.accounts",
+    "MessageCounter": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
     "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
@@ -73,8 +69,6 @@ _MODULES = {
     "run_async": "lifecycle.run",
     "is_complete": "messages.fences",
     "is_default": "messages.managed_stream",
-    "run_single_threaded": "scheduling.single_threaded",
-    "run_workers": "scheduling.workers",
     "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",
 }

@@ -169,7 +169,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
     if dtype is None:  # NumPy takes it as float64
         raise ValueError("None is not a type of knobs; name one, such as np.float32")
-    name = str(dtype).removeprefix("torch.")
+    name = str(dtype).rpartition(".")[2]  # PyTorch's names begin with that of its module
     for known in (dtype, name):
         try:
             found: np.dtype[Any] = np.dtype(known)

@@ -4,9 +4,9 @@ A backend is one kind of device behind cuda.core's names: `headrace.gpu.cuda`, `
 `headrace.gpu.none`, or one that a program registers (:func:`register_device`; CONTRIBUTING has a page about it).
 Everything else calls the methods of :class:`Backend` and never asks which backend it is: a test checks that.
 
-``HEADRACE_DEVICE`` chooses by name: ``cuda``, ``sim``, ``none``, a registered name, or ``auto`` (the default), which
-is CUDA if a device is found and a simulated device otherwise. The choice is made once for the process, when a device
-is first needed. No CUDA library is imported before that.
+``HEADRACE_DEVICE`` chooses by name: ``cuda``, ``sim``, ``none``, a registered name, or ``auto`` (the default),
+which is CUDA if a device is found and a simulated device otherwise. The choice is made once for the process, when a
+device is first needed. No CUDA library is imported before that.
 
 A process may still hold objects of two devices: a program that runs on a GPU can ask a simulated one what a
 partition would do. So functions that are given a stream or a device use the backend of that object
@@ -109,9 +109,9 @@ class Backend(Protocol):
         raise self.lacks("devices")
 
     @property
-    def driver_version(self) -> tuple[int, int]:
-        """The CUDA version whose rules it follows."""
-        raise self.lacks("a driver")
+    def driver_version(self) -> tuple[int, int] | None:
+        """The CUDA version whose rules it follows, if any."""
+        return None
 
     def remember_current(self) -> Callable[[], None]:
         """Return a function that makes the device current again that is current on this thread now."""

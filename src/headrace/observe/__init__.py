@@ -59,9 +59,17 @@ if TYPE_CHECKING:
     )
     from headrace.observe.loggers.rerun_logger import RerunLogger
     from headrace.observe.loggers.text_serializer import SimpleTextSerializer
-    from headrace.observe.recordings.payloads import PayloadError
+    from headrace.observe.recordings.carriers import (
+        Carrier,
+        MessageSource,
+        RecordedMessage,
+        RecordedPort,
+        RecordedRun,
+        RecordingError,
+    )
+    from headrace.observe.recordings.payloads import PayloadError, decode, encode
     from headrace.observe.recordings.port_recorder import PortRecorder
-    from headrace.observe.recordings.recording import RecordedMessage, RecordedPort, Recording, RecordingError
+    from headrace.observe.recordings.recording import Recording
     from headrace.observe.recordings.replaying import replay
     from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
     from headrace.observe.traces.nvtx_ranges import NvtxRanges
@@ -79,6 +87,7 @@ __all__ = [
     "AsyncQueuePolicy",
     "BasicConsoleLogger",
     "Breakdown",
+    "Carrier",
     "Computes",
     "Dashboard",
     "DataFlowMetric",
@@ -92,6 +101,7 @@ __all__ = [
     "GXFConsoleLogger",
     "Goal",
     "GpuWork",
+    "MessageSource",
     "Miss",
     "NvtxRanges",
     "OperatorInfo",
@@ -109,6 +119,7 @@ __all__ = [
     "QueueStatistics",
     "RecordedMessage",
     "RecordedPort",
+    "RecordedRun",
     "Recording",
     "RecordingError",
     "RerunLogger",
@@ -130,6 +141,8 @@ __all__ = [
     "Watcher",
     "WorkersInfo",
     "WorkersStatistics",
+    "decode",
+    "encode",
     "prometheus_collector",
     "replay",
     "summarize_trace",
@@ -162,9 +175,10 @@ _NAMES = {
     ),
     "loggers.rerun_logger": "RerunLogger",
     "loggers.text_serializer": "SimpleTextSerializer",
-    "recordings.payloads": "PayloadError",
+    "recordings.carriers": ("Carrier MessageSource RecordedMessage RecordedPort RecordedRun RecordingError"),
+    "recordings.payloads": "PayloadError decode encode",
     "recordings.port_recorder": "PortRecorder",
-    "recordings.recording": "RecordedMessage RecordedPort Recording RecordingError",
+    "recordings.recording": "Recording",
     "recordings.replaying": "replay",
     "recordings.snapshots": "TensorCopy TensorMapCopy",
     "traces.nvtx_ranges": "NvtxRanges",

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.tensor.conversion import as_tensor
-from headrace.tensor.description import compute_layout
+from headrace.tensor.description import row_major
 from headrace.tensor.errors import TensorError
+from headrace.tensor.memory_exporter import exporter_of
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import DLDevice, DLDeviceType, element_from_name
 
@@ -81,16 +82,9 @@ def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
     shape, element = array.shape, element_from_name(array.dtype.name)
     device = stream.stream.device
     buffer = device.allocate(max(array.nbytes, 1), stream=stream.stream)
-    exporter = None
-    if stream.backend.runs_cuda:
-        from cuda.core.utils import StridedMemoryView
-
-        exporter = StridedMemoryView.from_buffer(buffer, shape, dtype=array.dtype)
-    strides, _, _ = compute_layout(shape, None, 1, element.itemsize)
     where = DLDevice(DLDeviceType.CUDA, device.device_id)
-    tensor = Tensor._create(
-        (int(buffer.handle), shape, strides, element, where, False), buffer, exporter, None
-    )
+    description = (int(buffer.handle), shape, row_major(shape, element.itemsize), element, where, False)
+    tensor = Tensor._create(description, buffer, exporter_of(description, buffer), None)
     copy(tensor, np.ascontiguousarray(array), stream)
     return tensor
 

@@ -22,6 +22,7 @@ from headrace.viewer.flat_shapes import draw_lines, draw_points, draw_triangles
 from headrace.viewer.formats import DepthMapRenderMode, InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
+from headrace.viewer.opencv import opencv
 from headrace.viewer.pixels import encode_srgb, index_image, to_rgb
 
 __all__ = ["Renderer", "color_table"]
@@ -30,6 +31,7 @@ _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05
 _SMALL_TEXT = 1 << 19  # pixels, about
 _MOST_TEXT = 1 << 25  # pixels of a text that are drawn, about
+_LARGEST = 32766  # rows and columns of what OpenCV warps
 
 
 class Renderer:
@@ -131,7 +133,7 @@ class Renderer:
 
     def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
         spec = layer.spec
-        # Of a view that is far larger than the window, only the part that is seen is computed.
+        # Only the visible part of a view that is far larger than the window is computed.
         is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
@@ -153,8 +155,8 @@ class Renderer:
             if warped is not None:
                 canvas.put(*warped[:2], spec.opacity, *warped[2:])
             return
-        if rgb.shape[:2] != (frame.rows, frame.columns):
-            rgb, alpha = _resized(rgb, alpha, frame.columns, frame.rows)
+        rgb = _resized(rgb, frame.columns, frame.rows)
+        alpha = None if alpha is None else _resized(alpha, frame.columns, frame.rows)
         if frame.is_flipped:
             rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
         canvas.put(rgb, alpha, spec.opacity, frame.left, frame.top)
@@ -437,29 +439,16 @@ def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:
     return scaled
 
 
-def _pillow() -> Any:
-    return import_or_explain("PIL.Image", "view", "to scale images and draw text")
-
-
-def _resized(
-    rgb: np.ndarray, alpha: np.ndarray | None, columns: int, rows: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return an image at another size, linearly between its pixels."""
-    pillow = _pillow()
-    linear = pillow.Resampling.BILINEAR
-    if alpha is not None:
-        opacity = pillow.fromarray(np.ascontiguousarray(alpha))
-        alpha = np.asarray(opacity.resize((columns, rows), linear))
-    if rgb.strides[-1] == 0:  # one channel, shown as grey
-        gray = pillow.fromarray(np.ascontiguousarray(rgb[..., 0])).resize((columns, rows), linear)
-        return np.broadcast_to(np.asarray(gray)[..., None], (rows, columns, 3)), alpha
-    if rgb.shape[2] == 4:
-        whole = np.ascontiguousarray(rgb)
-        # Not as RGBA, of which Pillow would weight the colours by their alpha.
-        image = pillow.frombuffer("RGBX", whole.shape[1::-1], whole, "raw", "RGBX", 0, 1)
-    else:
-        image = pillow.fromarray(np.ascontiguousarray(rgb))
-    return np.asarray(image.resize((columns, rows), linear)), alpha
+def _resized(image: np.ndarray, columns: int, rows: int) -> np.ndarray:
+    """Return an image at another size: where it shrinks the mean of an area, else linearly between its pixels."""
+    cv2 = opencv()
+    is_gray = image.ndim == 3 and image.strides[-1] == 0  # one channel, shown as grey
+    scaled = np.ascontiguousarray(image[..., 0] if is_gray else image)
+    smaller = min(columns, image.shape[1]), min(rows, image.shape[0])
+    for size, how in ((smaller, cv2.INTER_AREA), ((columns, rows), cv2.INTER_LINEAR)):
+        if scaled.shape[1::-1] != size:
+            scaled = cv2.resize(scaled, size, interpolation=how)
+    return np.broadcast_to(scaled[..., None], (rows, columns, 3)) if is_gray else scaled
 
 
 def _warp(
@@ -479,26 +468,25 @@ def _warp(
         begin.astype(int),
         end.astype(int),
     )  # only now: what is outside may be too large for an integer
-    rows, columns = rgb.shape[:2]
-    source = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]], dtype=np.float64)
-    # The projective map from the picture to the image, from four pairs of points.
-    matrix, right = np.zeros((8, 8)), source.reshape(-1)
-    for place, (x, y) in enumerate(corners - low):
-        u, v = source[place]
-        matrix[2 * place] = x, y, 1, 0, 0, 0, -u * x, -u * y
-        matrix[2 * place + 1] = 0, 0, 0, x, y, 1, -v * x, -v * y
-    try:
-        coefficients = np.linalg.solve(matrix, right)
-    except np.linalg.LinAlgError:  # seen from the side, it has no area
+    cv2 = opencv()
+    rows, columns = (min(extent, _LARGEST) for extent in rgb.shape[:2])
+    # Places are the centres of pixels, of which the first is from 0 to 1.
+    around = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]])
+    source, target = (np.float32(places - 0.5) for places in (around, corners - low))
+    matrix = cv2.getPerspectiveTransform(source, target)
+    if abs(np.linalg.det(matrix)) < 1e-12:  # seen from the side, it has no area
         return None
-    pillow = _pillow()
     size = tuple((high - low).tolist())
-    kind, linear = pillow.Transform.PERSPECTIVE, pillow.Resampling.BILINEAR
-    whole = np.full(rgb.shape[:2], 255, np.uint8) if alpha is None else np.ascontiguousarray(alpha)
-    image = pillow.fromarray(np.ascontiguousarray(rgb[..., :3]))
-    moved = np.asarray(image.transform(size, kind, coefficients.tolist(), linear))
-    mask = np.asarray(pillow.fromarray(whole).transform(size, kind, coefficients.tolist(), linear))
-    return moved, mask, int(low[0]), int(low[1])
+    whole = np.full((rows, columns), 255, np.uint8)
+    mask = cv2.warpPerspective(whole, matrix, size, flags=cv2.INTER_NEAREST)
+
+    def moved(image: np.ndarray) -> Any:
+        scaled = np.ascontiguousarray(_resized(image, columns, rows))
+        return cv2.warpPerspective(scaled, matrix, size, borderMode=cv2.BORDER_REPLICATE)
+
+    if alpha is not None:
+        mask = cv2.bitwise_and(moved(alpha), mask)
+    return moved(rgb[..., :3]), mask, int(low[0]), int(low[1])
 
 
 def _text_mask(text: str, size: int, font_path: str) -> np.ndarray:
@@ -510,7 +498,7 @@ def _text_mask(text: str, size: int, font_path: str) -> np.ndarray:
 def _draw_mask(text: str, size: int, font_path: str) -> np.ndarray:
     font = _font(size, font_path)
     drawing = import_or_explain("PIL.ImageDraw", "view", "to draw text")
-    pillow = _pillow()
+    pillow = import_or_explain("PIL.Image", "view", "to draw text")
     text = _part_of(text, size, font)
     probe = drawing.Draw(pillow.new("L", (1, 1)))
     _, _, right, bottom = probe.multiline_textbbox((0, 0), text, font=font, anchor="la")
@@ -529,7 +517,7 @@ _large_mask = lru_cache(maxsize=4)(_draw_mask)
 def _part_of(text: str, size: int, font: Any) -> str:
     """Return the first part of each line and the first lines: as much as has not too many pixels.
 
-    What is left out is far from the beginning of the text, and so outside of nearly every picture.
+    The rest is far from the beginning of the text, and so outside of nearly every picture.
     """
     lines, most = text.split("\n"), _MOST_TEXT // size
     lengths = [font.getlength(line) for line in lines]

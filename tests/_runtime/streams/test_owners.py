@@ -23,6 +23,8 @@ from headrace._runtime.streams.watch import Watch
 from headrace.core import Operator
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu import sim
+from headrace.tensor import Library, register_library
+from tests.harness.libraries import fresh_registry
 
 
 class Memory:
@@ -41,6 +43,21 @@ class Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         raise AssertionError("nobody need ask")
+
+
+class Arrays(Library):
+    """What the runtime is told about them."""
+
+    types = ("tests.Array",)
+
+    def owner(self, array: Any) -> Any:
+        return array.data.mem
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh_registry(monkeypatch)
+    register_library(Arrays())
 
 
 def owners_of(data: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from headrace._runtime.messages.message import Details
+from headrace._runtime.messages.envelope import Details
 from headrace.core.metadata import MetadataDictionary
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from headrace._runtime.capture.sharing import extents_of, shared_memory, spans_o
 from headrace._runtime.capture.slots import SlotAvailable, Slots
 from headrace._runtime.capture.structure import Leaves, Signature, differing_values, flatten
 from headrace._runtime.capture.verification import compare, compare_states, contents_of_states, digests_of
-from headrace._runtime.lifecycle.accounts import Tally
-from headrace._runtime.messages.message import Message
+from headrace._runtime.lifecycle.accounts import MessageCounter
+from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import UnconnectedQueue
 
 if TYPE_CHECKING:
@@ -539,7 +539,9 @@ class Part:
                     queues = node.output.ports[port].queues
                     for queue, behind in zip(queues, node.output_queues[port], strict=True):
                         is_unconnected = isinstance(behind, UnconnectedQueue)
-                        if isinstance(queue, Tally) and (is_unconnected or behind.consumer in self.members):
+                        if isinstance(queue, MessageCounter) and (
+                            is_unconnected or behind.consumer in self.members
+                        ):
                             queue.passed_on += recording.replays
                         if is_unconnected:
                             behind.dropped += recording.replays
@@ -570,4 +572,4 @@ class Part:
 
 
 def _data_of(item: Any) -> Any:
-    return item.data if type(item) is Message else item
+    return item.data if type(item) is Envelope else item

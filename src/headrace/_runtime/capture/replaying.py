@@ -18,8 +18,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
+from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.managed_stream import ManagedStream, create_event
-from headrace._runtime.messages.message import Details, Message
 from headrace._runtime.streams.order import wait_for
 from headrace._runtime.streams.owners import add_owners
 
@@ -126,7 +126,7 @@ class Replaying:
             for place, item in enumerate(items):
                 # A copy of `NodeStreams.received` for a message with one fence and without metadata.
                 if (
-                    type(item) is Message
+                    type(item) is Envelope
                     and item.more_fences is None
                     and (
                         (details := item.details) is None or (recording.is_chain and details.metadata is None)
@@ -139,7 +139,7 @@ class Replaying:
                         add_owners(item.data, lifetimes.held.received)
                 else:
                     streams.received(node.input.ports[place], item)
-                    has_details |= type(item) is Message and item.details is not None
+                    has_details |= type(item) is Envelope and item.details is not None
             for knobs in self.knobs:
                 knobs.replay(self.own)
             emitted = recording.replay(leaves)
@@ -191,7 +191,7 @@ class Replaying:
             {
                 (border.node, border.port): item.details
                 for border, item in zip(self._inputs, items, strict=True)
-                if type(item) is Message and item.details is not None
+                if type(item) is Envelope and item.details is not None
             }
         )
         node.has_extra_work = node.has_details = True

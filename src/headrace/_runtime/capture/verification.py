@@ -9,7 +9,7 @@ from headrace._runtime.capture.device_arrays import Extent, Layout, Unsupported,
 from headrace._runtime.capture.graphs import read_bytes
 from headrace._runtime.capture.places import is_equal
 from headrace._runtime.capture.sharing import spans_of
-from headrace._runtime.messages.message import Message
+from headrace._runtime.messages.envelope import Envelope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def compare(
         if len(sent) != 1:
             return f"{output.name!r} emitted {len(sent)} messages, and the recording emits one"
         message = sent[0]
-        if type(message) is Message:
+        if type(message) is Envelope:
             for _, _, event in message.all_fences():
                 event.sync()
             message = message.data

@@ -10,12 +10,14 @@ from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
+from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.queue_state import QueueState
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
-from headrace.core.condition import Condition, ConditionType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, choices
 from headrace.core.notes import add_note
 from headrace.core.ports import IOSpec, PortCondition
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
-    from headrace.core.spec import OperatorSpec
 
 __all__ = ["assemble"]
 
@@ -224,7 +225,8 @@ def _attach_conditions(node: Node, supplies: Supplies) -> None:
     spec = operator.spec
     given = list(operator.conditions.values())
     _check_given(node, given)
-    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    ports = {**spec.outputs, **spec.inputs}  # an input before an output of the same name
+    groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
     multi = [_make(operator, wanted, supplies) for wanted in spec.multi_port]
     taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
@@ -260,33 +262,26 @@ def _attach_conditions(node: Node, supplies: Supplies) -> None:
             condition.attach(node)
 
 
-def _find(spec: OperatorSpec, name: str) -> IOSpec:
-    """Find a port by its name: an input before an output of the same name."""
-    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
-
-
 def _about(node: Node, condition: Condition) -> list[IOSpec]:
     """Return the ports that a condition concerns."""
-    if condition.terms:
-        return [port for term in condition.terms for port in _about(node, term)]
     spec = node.operator.spec
-    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
-    return [ports[name] for name in condition.ports_of(node)]
+    return [
+        (spec.outputs if leaf.port_role == "transmitter" else spec.inputs)[name]
+        for leaf in leaves_of(condition)
+        for name in leaf.ports_of(node)
+    ]
 
 
 def _check_given(node: Node, given: list[Condition]) -> None:
     """Raise for a condition that names a port that the operator does not have."""
-    for condition in given:
-        for term in _terms(condition) or (condition,):
-            if term.terms:
-                continue  # its terms are checked
-            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
-            for name in term.port_names:
-                if name not in ports:
-                    raise GraphError(
-                        f"condition {term.name!r} of operator {node.name!r} names a port {name!r} "
-                        f"that the operator does not have; it has {choices(ports)}"
-                    )
+    for leaf in (leaf for condition in given for leaf in leaves_of(condition)):
+        ports = node.output_queues if leaf.port_role == "transmitter" else node.input_queues
+        for name in leaf.port_names:
+            if name not in ports:
+                raise GraphError(
+                    f"condition {leaf.name!r} of operator {node.name!r} names a port {name!r} "
+                    f"that the operator does not have; it has {choices(ports)}"
+                )
 
 
 def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import ConditionType
+from headrace._runtime.scheduling.evaluated_conditions import leaves_of
+from headrace.core.condition_types import ConditionType
 from headrace.core.outcome import Starved, Waiting
 
 if TYPE_CHECKING:
@@ -93,11 +94,10 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
     return found
 
 
-def _inputs_of(condition: Condition, node: Node) -> tuple[str, ...]:
+def _inputs_of(condition: Condition, node: Node) -> list[str]:
     """Return the inputs of a node that a condition is about."""
-    if condition.terms:
-        return tuple(name for term in condition.terms for name in _inputs_of(term, node))
-    return () if condition.port_role == "transmitter" else condition.ports_of(node)
+    leaves = [leaf for leaf in leaves_of(condition) if leaf.port_role != "transmitter"]
+    return [name for leaf in leaves for name in leaf.ports_of(node)]
 
 
 def _left(node: Node) -> dict[str, int]:

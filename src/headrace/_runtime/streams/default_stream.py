@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace import gpu
 from headrace._runtime.messages.managed_stream import LEGACY, NULL, ManagedStream, create_event
+from headrace.gpu import array_libraries
 from headrace.gpu.backend import Backend, active
 
 __all__ = ["DEFAULT_STREAM", "DefaultStreamHandle", "default_handle", "default_stream_of"]
@@ -29,7 +30,7 @@ class DefaultStreamHandle(gpu.StreamHandle):
         The number of the device; None for the current device.
     """
 
-    device_id: int | None
+    is_default = True
 
     def __new__(cls, device_id: int | None = None, value: int = NULL) -> DefaultStreamHandle:
         """Return the handle of a device's default stream, with one of CUDA's two values."""
@@ -57,31 +58,9 @@ class DefaultStreamHandle(gpu.StreamHandle):
         """The backend that the process uses."""
         return active()
 
-    def cupy(self) -> Any:
-        """Return CuPy's default stream."""
-        import cupy
-
-        return cupy.cuda.Stream.null
-
-    def torch(self) -> Any:
-        """Return PyTorch's default stream of the device."""
-        import torch
-
-        if self.device_id is None:
-            return torch.cuda.default_stream()
-        return torch.cuda.default_stream(self.device_id)
-
-    def numba(self) -> Any:
-        """Return Numba's default stream."""
-        from numba import cuda
-
-        return cuda.default_stream()
-
-    def cvcuda(self) -> Any:
-        """Return CV-CUDA's default stream."""
-        import cvcuda
-
-        return cvcuda.Stream.default
+    def of_library(self, name: str) -> Any:
+        """Return a library's object for the default stream, which may depend on the current device."""
+        return array_libraries.make_stream(name, self)
 
     def __repr__(self) -> str:
         where = "" if self.device_id is None else f" of device {self.device_id}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace._web import Client, LiveServer, MalformedMessage, choice, number, string, whole
-from headrace.core.clock import Duration, nanoseconds
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import ParameterError
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
@@ -32,7 +32,7 @@ from headrace.observe.figures.recent_figures import RecentFigures
 from headrace.observe.figures.statistics import StatisticsWatcher
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.parameter import Parameter
@@ -75,7 +75,7 @@ class Dashboard(Watcher):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -163,7 +163,7 @@ class Dashboard(Watcher):
     # Messages to the page.
 
     @property
-    def _fragment(self) -> Fragment:
+    def _fragment(self) -> Composition:
         assert self.observation is not None
         return self.observation.fragment
 
@@ -242,7 +242,7 @@ class Dashboard(Watcher):
                 "state": "ended"
                 if is_over
                 else "paused"
-                if self._fragment._control.pause_wanted
+                if self._fragment._run_control.pause_wanted
                 else "running",
                 "operators": operators,
                 "queues": queues,
@@ -323,7 +323,7 @@ class Dashboard(Watcher):
 
     def handle(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for; raise MalformedMessage for anything that it may not ask."""
-        control = self._fragment._control
+        control = self._fragment._run_control
         kind = fields.get("type")
         if kind == "command":
             choice(

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.observe.events.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class StreamTimer:
         """Begin with a received message, unless the stream will wait for it and begin then."""
         if self._began is not None:
             return
-        if type(item) is Message and port.own is self.managed:
+        if type(item) is Envelope and port.own is self.managed:
             fences = item.fences
             if item.more_fences is not None or (
                 fences is not None and fences.stream is not self.managed and item.number > fences.completed

@@ -36,7 +36,7 @@ from headrace.observe.events.replays import ReplayWatch
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.watchers import Watcher
 
@@ -62,7 +62,7 @@ class Observation:
 
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         watchers: Sequence[Watcher],
         gpu_times: bool = True,
         left_out: Collection[str] = (),

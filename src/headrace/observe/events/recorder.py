@@ -23,7 +23,7 @@ from contextlib import nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
@@ -346,7 +346,7 @@ class Emitter:
         add, add_id, emissions = self._add, self._ids.append, self.emissions
 
         def offer(item: Any) -> None:
-            if len(queue) >= self._room or (type(item) is Message and item.details is not None):
+            if len(queue) >= self._room or (type(item) is Envelope and item.details is not None):
                 self._offer_and_note(item)
                 return
             # Before the message is added: otherwise it could be received before it was emitted.
@@ -364,7 +364,7 @@ class Emitter:
         with self._lock:
             now = recorder.now()
             if len(queue) < queue.limit or queue.policy is _POP:
-                details = item.details if type(item) is Message else None
+                details = item.details if type(item) is Envelope else None
                 if details is not None and details.acq_timestamp is not None:
                     self._note_timestamp(details.acq_timestamp)
                 self.note(now)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import os
     from types import TracebackType
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Flows, Path, RunInfo
 
@@ -82,9 +82,9 @@ class DataFlowTracker(StatisticsWatcher):
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
         self._counting = threading.RLock()  # reentrant, as that of the statistics
-        self._fragment: weakref.ref[Fragment] | None = None
+        self._fragment: weakref.ref[Composition] | None = None
 
-    def attach(self, fragment: Fragment) -> None:
+    def attach(self, fragment: Composition) -> None:
         """Track every later run of a fragment, in place of the tracker that it has."""
         self._fragment = weakref.ref(fragment)
         others = [other for other in fragment._watchers if not isinstance(other, DataFlowTracker)]
@@ -360,7 +360,7 @@ class Tracker(DataFlowTracker):
 
     def __init__(
         self,
-        app: Fragment,
+        app: Composition,
         *,
         filename: str | os.PathLike[str] | None = None,
         num_buffered_messages: int = 100,

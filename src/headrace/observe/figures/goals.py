@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from headrace.core.clock import Duration, nanoseconds
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, choices
 from headrace.observe.events.records import Flows, Path
 from headrace.observe.events.watchers import Watcher
