@@ -8,7 +8,6 @@ keeps them together.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -310,7 +309,7 @@ class RunTrace:
     def add_flows(self, flows: Flows) -> None:
         """Write messages that reached the end of a path, if it is known when they did."""
         if not flows.is_timed.all():  # of a very fast operator, only some computes are timed on the device
-            flows = _rows(flows, np.flatnonzero(flows.is_timed))
+            flows = flows.part(np.flatnonzero(flows.is_timed))
         division = self._critical.divide(flows)
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
         sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
@@ -413,17 +412,6 @@ class RunTrace:
 
 def _place(group: int, track: int) -> str:
     return f'"pid":{group},"tid":{track}'
-
-
-def _rows(flows: Flows, chosen: Times) -> Flows:
-    """Return some of the messages."""
-    return replace(
-        flows,
-        computes=flows.computes[chosen],
-        times=flows.times[chosen],
-        origin=flows.origin[chosen],
-        is_timed=flows.is_timed[chosen],
-    )
 
 
 _MOST_STREAMS = 1 << 10  # of an operator
