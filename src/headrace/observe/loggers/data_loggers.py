@@ -341,12 +341,10 @@ class AsyncDataLoggerResource(DataLoggerResource):
         period = self.shutdown_wait_period_ms
         seconds = None if period < 0 else period / 1000
         queues, self._queues = self._queues, []
-        for number, queue in enumerate(queues):
-            lost = queue.close(seconds)
-            if number:
-                self.large_data_dropped += lost
-            else:
-                self.dropped += lost
+        lost, *large = [queue.close(seconds) for queue in queues]
+        self.dropped += lost
+        self.large_data_dropped += sum(large)
+        for queue in queues:
             if queue.error is not None:
                 _log.error("%r failed, and logged no more", self.name, exc_info=queue.error)
         self._snapshots.close()

@@ -85,7 +85,7 @@ class RecordingWriter(Carrier):
         metadata = {"version": str(mcap.VERSION), "run": description, "crc32": checksum}
         content = _bytes(mcap.records.Metadata(mcap.PROFILE, metadata))
         self._metadata = mcap.records.MetadataIndex(len(mcap.MAGIC + header), len(content), mcap.PROFILE)
-        self._append(mcap.MAGIC + header + content)
+        self._file.write(mcap.MAGIC + header + content)
         self._file.flush()
 
     def carry(self, message: RecordedMessage) -> None:
@@ -127,7 +127,7 @@ class RecordingWriter(Carrier):
         self._size = self._checksum = 0
         self._times = (time, time)
         self._index = {}
-        self._append(bytes(mcap.CHUNK_HEAD.size))
+        self._file.write(bytes(mcap.CHUNK_HEAD.size))
         self._write_chunk_head()
 
     def _add(self, parts: Payload) -> None:
@@ -148,11 +148,10 @@ class RecordingWriter(Carrier):
     def _end_chunk(self) -> None:
         assert self._start is not None
         length = mcap.CHUNK_HEAD.size + self._size
-        places, at = {}, self._start + length
+        places = {}
         for channel, entries in self._index.items():
-            content = _bytes(mcap.records.MessageIndex(channel, entries))
-            places[channel] = at
-            at += self._append(content)
+            places[channel] = self._file.tell()
+            self._file.write(_bytes(mcap.records.MessageIndex(channel, entries)))
         self._chunks.append(
             mcap.records.ChunkIndex(
                 message_start_time=self._times[0],
@@ -160,7 +159,7 @@ class RecordingWriter(Carrier):
                 chunk_start_offset=self._start,
                 chunk_length=length,
                 message_index_offsets=places,
-                message_index_length=at - self._start - length,
+                message_index_length=self._file.tell() - self._start - length,
                 compression="",
                 compressed_size=self._size,
                 uncompressed_size=self._size,
@@ -200,17 +199,13 @@ class RecordingWriter(Carrier):
             metadata_count=1,
             schema_count=len(self._schemas),
         )
-        self._append(_bytes(mcap.records.DataEnd(0)))
+        self._file.write(_bytes(mcap.records.DataEnd(0)))
         start = self._file.tell()
         described = (*self._schemas.values(), *self._channels.values())
         summary = _bytes(*described, statistics, *self._chunks, self._metadata)
         footer = _bytes(mcap.records.Footer(start, 0, 0))[:-4]
         checksum = zlib.crc32(summary + footer)
-        self._append(summary + footer + struct.pack("<I", checksum) + mcap.MAGIC)
-
-    def _append(self, content: bytes) -> int:
-        self._file.write(content)
-        return len(content)
+        self._file.write(summary + footer + struct.pack("<I", checksum) + mcap.MAGIC)
 
 
 def _bytes(*described: mcap.records.McapRecord) -> bytes:
