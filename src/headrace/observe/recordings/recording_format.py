@@ -32,8 +32,8 @@ LONGEST_RUN = 1 << 24
 
 RECORD_HEAD = struct.Struct("<BQ")
 """The kind and the length of a record."""
-MESSAGE_HEAD = struct.Struct("<HIQQ")
-"""What follows in a message: its channel, its sequence, and its time twice; the payload comes next."""
+MESSAGE_HEAD = struct.Struct("<BQHIQQ")
+"""The whole head of a message: kind, length, channel, sequence, and its time twice; the payload follows."""
 CHUNK_HEAD = struct.Struct("<BQQQQIIQ")
 """The whole head of an uncompressed chunk: kind, length, first and last time, size, checksum, 0, size again."""
 

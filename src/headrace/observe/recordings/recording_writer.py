@@ -105,9 +105,11 @@ class RecordingWriter(Carrier):
             self._begin_chunk(time)
         channel = self._channel(message.port, mcap.IMAGE if is_image else mcap.TREE)
         self._index.setdefault(channel, []).append((time, self._size))
-        record_head = mcap.RECORD_HEAD.pack(mcap.Opcode.MESSAGE, mcap.MESSAGE_HEAD.size + size)
-        head = mcap.MESSAGE_HEAD.pack(channel, message.sequence & 0xFFFFFFFF, time, time)
-        self._add([record_head + head, *payload])
+        length = mcap.MESSAGE_HEAD.size - mcap.RECORD_HEAD.size + size
+        sequence = message.sequence & 0xFFFFFFFF
+        self._add(
+            [mcap.MESSAGE_HEAD.pack(mcap.Opcode.MESSAGE, length, channel, sequence, time, time), *payload]
+        )
         self._times = (min(self._times[0], time), max(self._times[1], time))
         self._write_chunk_head()
         self._counts[channel] += 1
