@@ -53,7 +53,6 @@ __all__ = [
 _MODULES = [
     "headrace._runtime.scheduling.alone",
     "headrace._runtime.scheduling.awaited",
-    "headrace._runtime.scheduling.single_threaded",
     "headrace._runtime.contexts.input",
     "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",
@@ -75,7 +74,7 @@ _MODULES = [
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.manual_clock",
-    "headrace.core.realtime_clock",
+    "headrace.core.clock",
     "headrace.resources.synthetic_clock",
     "headrace.waits",
 ]

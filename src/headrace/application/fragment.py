@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.runner import Runner
-from headrace.core.checks import check_scheduler
+from headrace.core.checks import compose
 from headrace.core.composition import Composition
+from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
-from headrace.core.port_counts import count_by_port
+from headrace.core.scheduler import Scheduler
+from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from headrace.core.clock import Duration
+    from headrace.capture import Segment
+    from headrace.core.durations import Duration
+    from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
-    from headrace.core.scheduler import Scheduler
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.resources import CudaGreenContextPool
 
@@ -38,11 +43,15 @@ class Fragment(Composition):
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set)."""
         if scheduler is not None:
-            check_scheduler(scheduler)
+            _check_scheduler(scheduler)
             self._scheduler = scheduler
         if self._scheduler is None:
             self._scheduler = DefaultScheduler(self)
         return self._scheduler
+
+    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
+        """Create a pool of worker threads that operators can be assigned to."""
+        return ThreadPool(self, initialize_size, name=name)
 
     def add_default_green_context_pool(
         self,
@@ -86,6 +95,15 @@ class Fragment(Composition):
 
         return self._green_contexts or CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
 
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        control = RunControl("is being composed")
+        try:
+            self._claim(control)
+            return compose(self)
+        finally:
+            self._release(control)
+
     # Running.
 
     def run(self) -> Outcome:
@@ -94,7 +112,7 @@ class Fragment(Composition):
         An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
         has one run at a time; a second one raises an error.
         """
-        return self._runner.run(self)
+        return Fragment._runner.run(self)
 
     def run_async(self) -> Future[Outcome]:
         """Start `run` on its own thread and return a future for its outcome.
@@ -102,7 +120,7 @@ class Fragment(Composition):
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
-        return self._runner.run_async(self)
+        return Fragment._runner.run_async(self)
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.
@@ -112,7 +130,7 @@ class Fragment(Composition):
         device. Virtual time stands still. A paused run does not end by itself, but it can be stopped and
         interrupted. A pause during composing or starting takes effect before the first operator runs.
         """
-        self._control.pause()
+        self._run_control.pause()
 
     def resume(self) -> None:
         """Let computes begin again; may be called from any thread.
@@ -121,7 +139,7 @@ class Fragment(Composition):
         on with the next one: nothing is made up for. The time in the pause does not count towards the duration of
         the run.
         """
-        self._control.resume()
+        self._run_control.resume()
 
     def step(self, n: int = 1, op_name: str = "") -> None:
         """Let `n` computes begin, of any operator or of the one named, and pause again; returns at once.
@@ -132,7 +150,7 @@ class Fragment(Composition):
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
-        control = self._control
+        control = self._run_control
         if op_name and (not control.doing or control.engine is not None):
             self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
@@ -140,14 +158,14 @@ class Fragment(Composition):
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused, or was asked to be."""
-        return self._control.pause_wanted
+        return self._run_control.pause_wanted
 
     def wait_until_paused(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.
 
         Returns False if that is not so after `timeout` seconds, or if the run ends before.
         """
-        return self._control.wait_until_paused(timeout)
+        return self._run_control.wait_until_paused(timeout)
 
     def progress(self) -> Progress:
         """Return what the run in progress, or else the last run, has done so far.
@@ -165,13 +183,84 @@ class Fragment(Composition):
         An input drops messages by the policy of its queue; an unconnected output drops everything that is emitted
         there.
         """
+        from headrace.core.progress import count_by_port
+
         return count_by_port(self._graph, lambda queue: queue.dropped)
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of messages that still waited at each input when the last run ended."""
+        from headrace.core.progress import count_by_port
+
         return count_by_port(self._graph, lambda queue: queue.undelivered)
 
     # Short forms of what other packages do with a fragment.
+
+    def capture(
+        self,
+        *operators: Operator,
+        name: str = "",
+        warmup: int = 1,
+        check_every: float | None = 1.0,
+        shapes: int = 4,
+        outputs: str = "copy",
+        slots: int = 4,
+        strict: bool = False,
+    ) -> Segment:
+        """Replay connected operators as one CUDA graph, which is recorded once.
+
+        Each of them says ``capturable = True`` (:attr:`Operator.capturable`). To the scheduler they are one operator,
+        which waits for a message at each input from outside. If they cannot be captured they run as without capture,
+        with one :class:`headrace.capture.CaptureRefused` warning that says why. ``HEADRACE_CAPTURE`` changes this
+        without changing the program: ``off`` captures nothing, ``verify`` compares every frame, ``strict`` makes a
+        refusal an error, ``auto`` captures every chain, as `capture_chains` does.
+
+        Parameters
+        ----------
+        *operators
+            The operators.
+        name
+            The name of the segment.
+        warmup
+            The number of frames of each kind that run as without capture before one is recorded: libraries load
+            kernels and make handles then.
+        check_every
+            After how many seconds of the run's clock a replay is compared with a compute of the same frame; 0
+            compares all, None none.
+        shapes
+            The number of graphs that are kept, one for each shape and type of what enters.
+        outputs
+            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the graph
+            itself: there are several, and the segment waits while all are in use.
+        slots
+            The number of graphs in the ring.
+        strict
+            Whether a refusal is an error.
+        """
+        from headrace.capture.declaration import capture
+
+        return capture(
+            self,
+            operators,
+            name,
+            warmup=warmup,
+            check_every=check_every,
+            shapes=shapes,
+            outputs=outputs,
+            slots=slots,
+            strict=strict,
+        )
+
+    def capture_chains(self, **options: Any) -> None:
+        """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
+        self._check_composing("capture_chains()")
+        self._chain_options = options
+
+    def _find_segments(self) -> None:
+        # Most programs have no segments, and need not import what makes them.
+        if self._segments or self._chain_options is not None or os.environ.get("HEADRACE_CAPTURE"):
+            from headrace.capture.declaration import find_segments
+
+            find_segments(self)
 
     def draw(self, style: str = "text") -> str:
         """Return the graph drawn in a style, composed first if necessary.
@@ -255,3 +344,11 @@ class Fragment(Composition):
 
         bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
         return expect(self, path, on_miss, bounds)
+
+
+def _check_scheduler(given: Any) -> None:
+    """Raise if `given` is not a scheduler."""
+    if not isinstance(given, Scheduler):
+        is_class = isinstance(given, type) and issubclass(given, Scheduler)
+        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
+        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")

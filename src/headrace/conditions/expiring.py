@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.clock import Clock, Duration, nanoseconds
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.clock import Clock
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
@@ -81,6 +82,6 @@ class ExpiringMessageAvailableCondition(SinglePortCondition):
 def _since(queue: Queue) -> int | None:
     """Return the timestamp of the oldest message, or the time of its arrival if it has none; None without one."""
     message = queue.peek()
-    if type(message) is Message and message.acq_timestamp is not None:
+    if type(message) is Envelope and message.acq_timestamp is not None:
         return message.acq_timestamp
     return queue.oldest_arrival()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
-    from headrace.core.condition import Condition, SchedulingStatusType
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
     from headrace.core.operator import Operator
 
@@ -61,10 +62,6 @@ class Node(Protocol):
     @property
     def output_queues(self) -> Mapping[str, tuple[Queue, ...]]:
         """The queues behind each output."""
-
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled for this operator: itself, or that of its segment."""
 
     def evaluate(self, condition: Condition) -> None:
         """Evaluate `condition` before each compute."""

@@ -11,7 +11,7 @@ from headrace.drawing.svg import slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.segment import Segment
+    from headrace.core.segment_protocol import Segment
 
 __all__ = ["draw_boxes"]
 

@@ -20,7 +20,7 @@ from headrace.drawing.layout import lay_out, place
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
-    from headrace.core.segment import Segment
+    from headrace.core.segment_protocol import Segment
 
 __all__ = ["draw_svg", "queue_label", "slices_of"]
 

@@ -194,7 +194,10 @@ def _report_to(target: str) -> Watcher:
         def begin(self, run: RunInfo) -> None:
             super().begin(run)
             if path is not None:
-                path.open("a").close()  # a file that cannot be written is an error now, not after the run
+                # What cannot be written is an error now, not after the run.
+                path.open("a").close()
+                if path.suffix == ".prom":
+                    self.snapshot().to_prometheus()
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)

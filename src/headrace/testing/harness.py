@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace._runtime import Message as RuntimeMessage
-from headrace.core.clock import nanoseconds
+from headrace._runtime import Envelope
 from headrace.core.composition import Composition
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import nanoseconds
 from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
-from headrace.testing.message import Message
+from headrace.testing.result import Message
 
 __all__ = ["UNBOUNDED", "Collector", "Feeder", "StepCounter"]
 
@@ -111,7 +112,7 @@ class Collector(Operator):
         for _ in range(waiting.size):
             item = waiting.peek(0)
             data = op_input.receive("in")
-            is_message = type(item) is RuntimeMessage
+            is_message = type(item) is Envelope
             metadata = dict(item.metadata or {}) if is_message else {}
             timestamp = item.acq_timestamp if is_message else None
             self.collected.append(Message(data, metadata, timestamp, at))

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.message import Details, Message
-from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort
+from headrace._runtime.messages.envelope import Details, Envelope
+from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners
-from headrace.core.errors import PortError, choices
 from headrace.tensor import TensorMap
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.held_frames import HeldFrames
     from headrace._runtime.streams.node_streams import NodeStreams
     from headrace._runtime.streams.running_operator import RunningOperator
+    from headrace.core.errors import PortError
     from headrace.gpu import StreamHandle
 
 __all__ = ["InputContext", "QuickCompute"]
@@ -143,7 +143,7 @@ class InputContext:
                 # A copy of `NodeStreams.received`, `wait_for` and `_open` for a message with one fence and nothing
                 # else: most messages between operators that use streams are of this kind. Without the copy, a step
                 # of `benchmarks.stream_chain` takes 28 % longer (pure Python).
-                if type(item) is Message and item.details is None and item.more_fences is None:
+                if type(item) is Envelope and item.details is None and item.more_fences is None:
                     own = port.own
                     if own is not None:
                         fences = item.fences
@@ -162,7 +162,7 @@ class InputContext:
                     streams.received(port, item)
         else:
             port.received_in = self._node.remaining
-        if type(item) is Message:
+        if type(item) is Envelope:
             return self._open(port, item)
         if type(item) is Batch:
             return self._open_all(port, item)
@@ -175,7 +175,7 @@ class InputContext:
         elif port.item is NOTHING:
             port.item = EMPTY
 
-    def _open(self, port: InputPort, message: Message) -> Any:
+    def _open(self, port: InputPort, message: Envelope) -> Any:
         """Return the data of a message, and store its metadata and timestamp."""
         # `receive` has a copy for a message without details.
         if self._streams is None and message.has_fences:
@@ -194,7 +194,7 @@ class InputContext:
     def _open_all(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
         if self._streams is None:
             self._node.streams.received_unwatched(port, batch)
-        return tuple([self._open(port, part) if type(part) is Message else _own_map(part) for part in batch])
+        return tuple([self._open(port, part) if type(part) is Envelope else _own_map(part) for part in batch])
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
@@ -228,10 +228,7 @@ class InputContext:
         return port
 
     def _unknown(self, name: str) -> PortError:
-        operator, names = self._node.name, [port.name for port in self.ports]
-        if not name:
-            return PortError(f"operator {operator!r} has the inputs {choices(names)}: name one")
-        return PortError(f"operator {operator!r} has no input {name!r}; it has {choices(names, name)}")
+        return no_such_port(self._node.name, "input", name, self._node.input_queues)
 
 
 def _own_map(data: Any) -> Any:

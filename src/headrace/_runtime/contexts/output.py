@@ -12,9 +12,8 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.emitted_work import EmittedWork
-from headrace._runtime.messages.message import Details, Message, copy_message, make_message
-from headrace._runtime.messages.ports import OutputPort
-from headrace.core.errors import PortError, choices
+from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
+from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.notes import add_note
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 
@@ -81,7 +80,7 @@ class OutputContext:
         try:
             port = self.ports[name]
         except KeyError:
-            raise self._unknown(name) from None
+            raise no_such_port(self._node.name, "output", name, self._node.output_queues) from None
         stamp = port.stamp
         if type(data) in _TENSOR_TYPES:
             data = self._as_tensors(data, name, port)
@@ -127,7 +126,7 @@ class OutputContext:
             work.attach(data)
         return data
 
-    def _send_to_each(self, message: Message, port: OutputPort, acq_timestamp: Any) -> None:
+    def _send_to_each(self, message: Envelope, port: OutputPort, acq_timestamp: Any) -> None:
         """Send tensors to several receivers, each with its own record of the work behind them."""
         if acq_timestamp != -1 or self.has_details:
             self._with_details(message, acq_timestamp)
@@ -135,7 +134,7 @@ class OutputContext:
         messages = []
         for _ in port.queues:
             work = message.work.for_other_receiver()
-            copied = copy_message(message, as_message(message.data, work))
+            copied = copy_envelope(message, as_message(message.data, work))
             work.attach(copied)
             messages.append(copied)
         for queue, copied in zip(port.queues, messages, strict=True):
@@ -151,16 +150,10 @@ class OutputContext:
         if timestamp is None and not metadata:
             return data
         details = Details(timestamp, dict(metadata) if metadata else None)
-        if type(data) is not Message:
-            return make_message(data, details)
+        if type(data) is not Envelope:
+            return make_envelope(data, details)
         data.details = details
         return data
-
-    def _unknown(self, name: str) -> PortError:
-        operator, names = self._node.name, tuple(self._node.output_queues)
-        if not name:
-            return PortError(f"operator {operator!r} has the outputs {choices(names)}: name one")
-        return PortError(f"operator {operator!r} has no output {name!r}; it has {choices(names, name)}")
 
 
 def whole_timestamp(acq_timestamp: Any) -> int:

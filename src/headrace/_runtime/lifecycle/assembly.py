@@ -10,12 +10,15 @@ from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
+from headrace._runtime.scheduling.evaluated_conditions import leaves_of
+from headrace._runtime.scheduling.group import Group
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.queue_state import QueueState
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
-from headrace.core.condition import Condition, ConditionType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, choices
 from headrace.core.notes import add_note
 from headrace.core.ports import IOSpec, PortCondition
@@ -25,12 +28,10 @@ from headrace.core.run_options import read_run_options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace._runtime.capture.assembling import SegmentAssembly
     from headrace._runtime.lifecycle.supplies import Supplies
     from headrace.core.composition import Composition
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
-    from headrace.core.spec import OperatorSpec
 
 __all__ = ["assemble"]
 
@@ -44,14 +45,15 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
     engine = Engine(supplies.scheduler(fragment, options))
-    segments = _make_nodes(fragment, engine)
+    engine.groups = [Group(engine, plan) for plan in supplies.groups(fragment)]
+    _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
         _make_input_queues(node, queues, make_queue)
     for node in engine.operator_nodes:
         _find_output_queues(node, queues)
-    for segment in segments:
-        segment.connect()
+    for group in engine.groups:
+        group.connect()
     try:
         for node in engine.nodes:
             _take_conditions(node)
@@ -59,26 +61,20 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
             _attach_conditions(node, supplies)
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
-        _complete(fragment, engine, segments)
+        _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)
         raise
     return engine
 
 
-def _make_nodes(fragment: Composition, engine: Engine) -> list[SegmentAssembly]:
-    """Create a node for every operator, and one that is scheduled for every segment."""
-    made: list[SegmentAssembly] = []
-    of: dict[Operator, SegmentAssembly] = {}
-    if fragment.segments:
-        from headrace._runtime.capture.assembling import SegmentAssembly, plan_segments
-
-        made = [SegmentAssembly(engine, segment) for segment in plan_segments(fragment)]
-        of = {operator: assembly for assembly in made for operator in assembly.operators}
+def _make_nodes(fragment: Composition, engine: Engine) -> None:
+    """Create a node for every operator, and one that is scheduled for every group."""
+    of = {operator: group for group in engine.groups for operator in group.operators}
     for operator in fragment.graph:
-        assembly = of.get(operator)
-        node = Node(engine, operator) if assembly is None else assembly.make_member(operator)
-        scheduled = node if assembly is None else assembly.node
+        group = of.get(operator)
+        node = Node(engine, operator) if group is None else group.make_member(operator)
+        scheduled = node if group is None else group.node
         node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
         operator._node = node
         operator.metadata.node = node
@@ -87,10 +83,9 @@ def _make_nodes(fragment: Composition, engine: Engine) -> list[SegmentAssembly]:
         engine.operator_nodes.append(node)
         if scheduled not in engine.nodes:
             engine.nodes.append(scheduled)
-    return made
 
 
-def _complete(fragment: Composition, engine: Engine, segments: list[SegmentAssembly]) -> None:
+def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
@@ -99,15 +94,16 @@ def _complete(fragment: Composition, engine: Engine, segments: list[SegmentAssem
                 if queue.state.requests:
                     _share(queue)
     engine.streams = RunStreams(fragment)
-    scheduled = {assembly.node for assembly in segments}
+    of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
-        if node in scheduled:
+        if node in of_groups:
             continue
         node.input = InputContext(node)
         node.output = OutputContext(node)
         node.context = ExecutionContext(node)
         node.streams = NodeStreams(engine.streams, node)
-    engine.segments = [assembly.complete(engine.streams) for assembly in segments]
+    for group in engine.groups:
+        group.complete(engine.streams)
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:
@@ -224,7 +220,8 @@ def _attach_conditions(node: Node, supplies: Supplies) -> None:
     spec = operator.spec
     given = list(operator.conditions.values())
     _check_given(node, given)
-    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    ports = {**spec.outputs, **spec.inputs}  # an input before an output of the same name
+    groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
     multi = [_make(operator, wanted, supplies) for wanted in spec.multi_port]
     taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
@@ -260,33 +257,26 @@ def _attach_conditions(node: Node, supplies: Supplies) -> None:
             condition.attach(node)
 
 
-def _find(spec: OperatorSpec, name: str) -> IOSpec:
-    """Find a port by its name: an input before an output of the same name."""
-    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
-
-
 def _about(node: Node, condition: Condition) -> list[IOSpec]:
     """Return the ports that a condition concerns."""
-    if condition.terms:
-        return [port for term in condition.terms for port in _about(node, term)]
     spec = node.operator.spec
-    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
-    return [ports[name] for name in condition.ports_of(node)]
+    return [
+        (spec.outputs if leaf.port_role == "transmitter" else spec.inputs)[name]
+        for leaf in leaves_of(condition)
+        for name in leaf.ports_of(node)
+    ]
 
 
 def _check_given(node: Node, given: list[Condition]) -> None:
     """Raise for a condition that names a port that the operator does not have."""
-    for condition in given:
-        for term in _terms(condition) or (condition,):
-            if term.terms:
-                continue  # its terms are checked
-            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
-            for name in term.port_names:
-                if name not in ports:
-                    raise GraphError(
-                        f"condition {term.name!r} of operator {node.name!r} names a port {name!r} "
-                        f"that the operator does not have; it has {choices(ports)}"
-                    )
+    for leaf in (leaf for condition in given for leaf in leaves_of(condition)):
+        ports = node.output_queues if leaf.port_role == "transmitter" else node.input_queues
+        for name in leaf.port_names:
+            if name not in ports:
+                raise GraphError(
+                    f"condition {leaf.name!r} of operator {node.name!r} names a port {name!r} "
+                    f"that the operator does not have; it has {choices(ports)}"
+                )
 
 
 def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:

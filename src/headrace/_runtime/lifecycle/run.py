@@ -17,9 +17,10 @@ from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
-from headrace._runtime.lifecycle.tear_down import Step, steps_of
+from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
-from headrace.core.checks import check_compute
+from headrace._runtime.scheduling.scheduled_run import ScheduledRun
+from headrace.core.checks import check_compute, compose
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.resource import Resource
@@ -124,7 +125,7 @@ class _Life:
         try:
             try:
                 self.interrupts.held = False
-                fragment._compose_graph()
+                compose(fragment)
                 engine = self._engine = self._assemble()
                 self.control.begin(engine)
                 for operator in fragment.graph:
@@ -204,7 +205,7 @@ class _Life:
         self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
         self._began = self._ended = engine.clock.timestamp()
         try:
-            engine.scheduler.execute(engine)
+            engine.scheduler.execute(ScheduledRun(engine))
         finally:
             self._ended = engine.clock.timestamp()
         if not engine.ended_by and not engine.errors:
@@ -230,18 +231,20 @@ class _Life:
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
-        for step in steps_of(
+        # All steps before the first is taken, since nothing may raise between them.
+        steps = steps_of(
             engine, self._started, self._resources, self._observer, lambda: self._account(engine)
-        ):
+        )
+        for step in list(steps):
             self._attempt(step)
-        self._attempt(Step("its segments", self._describe_segments))
+        self._attempt(TearDownStep("its segments", self._describe_segments))
         self._conclude(engine)
-        self._attempt(Step("its log", self._log))
+        self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
-            self._attempt(Step("its observer", lambda: observer.close(self.outcome)))
+            self._attempt(TearDownStep("its observer", lambda: observer.close(self.outcome)))
 
-    def _attempt(self, step: Step) -> None:
+    def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing
         try:
             step.action()
@@ -347,7 +350,10 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
 
 
 class _phase:
-    """Adds a note to any exception raised inside, with the operator or resource and its phase."""
+    """Adds a note to any exception raised inside, with the operator or resource and its phase.
+
+    Not a `contextmanager`, which sets the traceback of the exception: a class may refuse that.
+    """
 
     __slots__ = ("_component", "_phase")
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import ConditionType
+from headrace._runtime.scheduling.evaluated_conditions import leaves_of
+from headrace.core.condition_types import ConditionType
 from headrace.core.outcome import Starved, Waiting
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def find_starved(engine: Engine) -> tuple[Starved, ...]:
     waiting = [node for node in engine.nodes if not node.retired]
     loops = _loops(engine.nodes) if waiting else {}
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
-    found += [_examine_member(node) for segment in engine.segments for node in segment.members]
+    found += [_examine_member(node) for group in engine.groups for node in group.members]
     return tuple(starved for starved in found if starved is not None)
 
 
 def _examine_member(node: Node) -> Starved | None:
-    """Return what an operator of a segment waits for, if messages are left inside the segment; otherwise None."""
+    """Return what an operator of a group waits for, if messages are left inside the group; otherwise None."""
     left = {port.name: count for port in node.input.ports if (count := sum(map(len, port.queues)))}
     empty = [port.name for port in node.input.ports if port.name not in left]
     if not left or not empty:
@@ -93,11 +94,10 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
     return found
 
 
-def _inputs_of(condition: Condition, node: Node) -> tuple[str, ...]:
+def _inputs_of(condition: Condition, node: Node) -> list[str]:
     """Return the inputs of a node that a condition is about."""
-    if condition.terms:
-        return tuple(name for term in condition.terms for name in _inputs_of(term, node))
-    return () if condition.port_role == "transmitter" else condition.ports_of(node)
+    leaves = [leaf for leaf in leaves_of(condition) if leaf.port_role != "transmitter"]
+    return [name for leaf in leaves for name in leaf.ports_of(node)]
 
 
 def _left(node: Node) -> dict[str, int]:

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.message import Message
+from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
+from headrace.core.condition_types import ConditionType
+from headrace.core.errors import PortError, choices
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
-__all__ = ["EMPTY", "NOTHING", "InputPort", "OutputPort", "messages_in", "parts_of"]
+__all__ = ["EMPTY", "NOTHING", "InputPort", "OutputPort", "messages_in", "no_such_port", "parts_of"]
 
 NOTHING = object()
 """The `item` of an input at which nothing was received."""
@@ -41,6 +45,8 @@ class InputPort:
         The stream that is ordered after each message as it is received; None until the operator requests it.
     is_noted
         Whether `NodeStreams.note` must also handle each message.
+    is_optional
+        Whether the operator runs without messages here.
     count
         The number of messages taken the last time.
     serves_others
@@ -48,14 +54,15 @@ class InputPort:
     """
 
     __slots__ = (
-        *("_is_receivers", "_takes", "count", "empty_in", "is_noted", "item", "name", "own", "queues"),
-        *("received_in", "serves_others", "take"),
+        *("_is_receivers", "_takes", "count", "empty_in", "is_noted", "is_optional", "item", "name", "own"),
+        *("queues", "received_in", "serves_others", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
         self.name = port.name
         self.queues = queues
         self._is_receivers = port.is_receivers
+        self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
         self._takes = [(queue, _taking(queue)) for queue in queues]
         self.take: Callable[[], Any]
         if port.is_receivers:
@@ -155,11 +162,18 @@ class OutputPort:
         self.settle: Callable[[], None] | None = None
 
 
-def messages_in(item: Any) -> Iterator[Message]:
+def messages_in(item: Any) -> Iterator[Envelope]:
     """Yield the messages in an item received at a port; plain objects are left out."""
     for part in parts_of(item):
-        if type(part) is Message:
+        if type(part) is Envelope:
             yield part
+
+
+def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> PortError:
+    """Return the error for a name that no input or output has, or that was left out where there are several."""
+    if not name:
+        return PortError(f"operator {operator!r} has the {kind}s {choices(names)}: name one")
+    return PortError(f"operator {operator!r} has no {kind} {name!r}; it has {choices(names, name)}")
 
 
 def _taking(queue: Queue) -> Callable[[], Any]:
@@ -185,4 +199,4 @@ def _pop_done(queue: Queue, waits: bool = True) -> Any:
 
 
 def _is_unfinished(item: Any) -> bool:
-    return type(item) is Message and not item.is_done
+    return type(item) is Envelope and not item.is_done

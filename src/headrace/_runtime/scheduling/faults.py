@@ -14,15 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.notes import message_of, note, traceback_of
-from headrace.core.condition import ConditionType
+from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.error_policy import ErrorPolicy
-from headrace.core.function_operator import FunctionOperator
 from headrace.core.notes import add_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace._runtime.messages.ports import InputPort
     from headrace._runtime.scheduling.node import Node
 
 __all__ = ["Faults", "faults_of"]
@@ -71,8 +69,7 @@ class Faults:
     def _handle(self, error: Exception) -> None:
         self.last_error = f"{type(error).__name__}: {message_of(error)}"
         # A step that continues with an earlier message owns none of the waiting messages.
-        operator = self.node.operator
-        went_on = isinstance(operator, FunctionOperator) and operator.has_more
+        went_on = has_more(self.node)
         if self.policy.action == "restart":
             self._restart(error)
         else:
@@ -124,7 +121,7 @@ class Faults:
         """Discard the messages that the failed compute had not received."""
         node = self.node
         for port in node.input.ports:
-            if port.name in self._received or _is_optional(node, port):
+            if port.name in self._received or port.is_optional:
                 continue
             # If the operator waits for any of several inputs, a compute owns the message of only one of them.
             if self._received and not all(queue.min_size for queue in port.queues):
@@ -142,9 +139,3 @@ class Faults:
         import logging
 
         logging.getLogger("headrace.errors").warning("%s\n%s", text, traceback_of(error))
-
-
-def _is_optional(node: Node, port: InputPort) -> bool:
-    return any(
-        wanted.kind is ConditionType.NONE for wanted in node.operator.spec.inputs[port.name].conditions
-    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.messages.ports import no_such_port
 from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace._runtime.streams.running_operator import RunningOperator
-from headrace.core.condition import SchedulingStatusType
-from headrace.core.errors import PortError, choices
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
@@ -134,7 +134,7 @@ class Node(RunningOperator):
 
     def _queues(self, port: str, kind: str, queues: dict[str, tuple[Queue, ...]]) -> tuple[Queue, ...]:
         if port not in queues:
-            raise PortError(f"operator {self.name!r} has no {kind} {port!r}; it has {choices(queues)}")
+            raise no_such_port(self.name, kind, port, queues)
         return queues[port]
 
     def claim_room(self, queue: Queue, port: str, places: int) -> None:

@@ -52,7 +52,7 @@ class RoomLine:
         self._queue = state.queue
         self.reserved = 0
         self.promised = 0
-        # Those that wait, by the number of places that they need, each with its number in line.
+        # The waiting producers, by the number of places that they need, each with its number in line.
         self._waiting: dict[int, deque[tuple[int, RoomRequest]]] = {}
         self._last = 0
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.condition import ConditionType
 from headrace.core.errors import UnreceivedMessageWarning
 from headrace.core.function_operator import FunctionOperator
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["SWEEPS", "look_for_unreceived"]
+__all__ = ["SWEEPS", "has_more", "look_for_unreceived"]
 
 SWEEPS = 1023
 """The number of sweeps between two checks, minus one: a power of two minus one."""
@@ -35,9 +34,9 @@ _COMPUTES = 1_000
 def look_for_unreceived(nodes: Iterable[Node], ready_queue: ReadyQueue) -> None:
     """Warn about each input from which an operator of a ready queue has stopped receiving."""
     for node in nodes:
-        if node.ready_queue is not ready_queue or node.retired or _goes_on(node):
+        if node.ready_queue is not ready_queue or node.retired or has_more(node):
             continue
-        ports = [port for port in node.input.ports if not _is_optional(node, port)]
+        ports = [port for port in node.input.ports if port.queues and not port.is_optional]
         untaken = [port for port in ports if type(port.take) is _Untaken]
         for port in ports:
             take = port.take
@@ -55,14 +54,9 @@ def look_for_unreceived(nodes: Iterable[Node], ready_queue: ReadyQueue) -> None:
                 _warn(node, port, node.computes - take.since)
 
 
-def _goes_on(node: Node) -> bool:
+def has_more(node: Node) -> bool:
     """Return whether a node runs without receiving because it has more to emit for its last messages."""
     return isinstance(node.operator, FunctionOperator) and node.operator.has_more
-
-
-def _is_optional(node: Node, port: InputPort) -> bool:
-    conditions = node.operator.spec.inputs[port.name].conditions
-    return not port.queues or any(wanted.kind is ConditionType.NONE for wanted in conditions)
 
 
 def _warn(node: Node, port: InputPort, computes: int) -> None:

@@ -4,7 +4,7 @@ CuPy and PyTorch reuse a freed block at once on the stream on which it was alloc
 reads it. So the owners of the memory that an operator received (`owners`) are kept here.
 
 After a compute there are two kinds of owners. Owners with no other reference were released in the compute. They
-live until the operator's streams have completed a fence after it (`in_flight`). The others are held: by the
+live until the operator's streams have completed a fence after it (`lifetimes`). The others are held: by the
 operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
 (`watch`), and checked again after later computes. An owner that is no longer held is treated as if it had just been
 received.

@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
-from headrace._runtime.messages.message import Message
-from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, parts_of
+from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
 from headrace._runtime.streams.ambient import AmbientStream
@@ -42,7 +42,7 @@ from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
-from headrace.core.errors import PortError, StreamError, choices
+from headrace.core.errors import StreamError
 from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
@@ -190,6 +190,11 @@ class NodeStreams:
         self.lifetimes.held.clear()
         self.order.pending.clear()
 
+    def close_knobs(self) -> None:
+        """Free the memory of the knobs, because recordings that use it are gone."""
+        if self.knobs is not None:
+            self.knobs.close()
+
     # Which operators are watched.
 
     def _enter(self, state: WatchState) -> None:
@@ -234,7 +239,7 @@ class NodeStreams:
         if type(item) is Batch:
             for part in item:
                 self.received(port, part)
-        elif type(item) is Message:
+        elif type(item) is Envelope:
             if port.own is not None:
                 wait_for(item, port.own)
             if port.is_noted:
@@ -253,7 +258,7 @@ class NodeStreams:
             port.item = item
             self.received(port, item)
 
-    def note(self, port: InputPort, message: Message) -> None:
+    def note(self, port: InputPort, message: Envelope) -> None:
         """Record the fences of a message for later emits, and notify its tensors that a stream is ordered."""
         if not message.has_fences:
             return
@@ -277,7 +282,7 @@ class NodeStreams:
         # The stream was already ordered when the messages were received.
         if get_ident() != self.allocation.current_on:
             self.allocation.make_current(own.device_id)
-        if type(item) is Message:
+        if type(item) is Envelope:
             if item.work is not None:
                 item.work.note_ordered(own)
         elif type(item) is Batch:
@@ -350,7 +355,7 @@ class NodeStreams:
         self._must_have_received(port, "receive_cuda_streams")
         handles: list[Any] = []
         for message in parts_of(port.item):
-            if type(message) is not Message or message.fences is None:
+            if type(message) is not Envelope or message.fences is None:
                 handles.append(None)
                 continue
             managed = message.fences.stream
@@ -415,7 +420,7 @@ class NodeStreams:
         queues = self.node.output_queues
         name = port or (next(iter(queues)) if len(queues) == 1 else "")
         if name not in queues:
-            raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(queues)}")
+            raise no_such_port(self.node.name, "output", port, queues)
         if stream is DEFAULT_STREAM and not self.is_gpu_available:
             return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")

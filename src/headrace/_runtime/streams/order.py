@@ -18,8 +18,8 @@ from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.ports import messages_in
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.envelope import Envelope, Fence
     from headrace._runtime.messages.managed_stream import ManagedStream
-    from headrace._runtime.messages.message import Fence, Message
 
 __all__ = ["Order", "Pending", "note_ordered", "wait_for"]
 
@@ -93,7 +93,7 @@ class Order:
         if known is None or known.number < number:
             self.pending[fences] = Pending(number, event)
 
-    def add_message(self, message: Message, turn: int) -> None:
+    def add_message(self, message: Envelope, turn: int) -> None:
         """Record the fences of a received message."""
         self.has_received = True
         fences = message.fences

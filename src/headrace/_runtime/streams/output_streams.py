@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.carried_work import carry_fences
+from headrace._runtime.messages.emitted_work import carry_fences
+from headrace._runtime.messages.envelope import make_envelope, stamping
 from headrace._runtime.messages.managed_stream import is_default
-from headrace._runtime.messages.message import make_message, stamping
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.envelope import Fence
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
-    from headrace._runtime.messages.message import Fence
     from headrace._runtime.streams.allocation import StreamAllocation
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.order import Order
@@ -142,7 +142,7 @@ class OutputStreams:
         fences += received
         if not (fences or default):
             return data
-        message = make_message(data)
+        message = make_envelope(data)
         if fences:
             message.fences, message.number, message.event = fences[0]
         message.more_fences = (*fences[1:], *default) or None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace import gpu
 from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
 from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
-from headrace._runtime.streams.stream_source import StreamLease, StreamSource
+from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
 from headrace.gpu.ambient import remember_stream
 from headrace.gpu.backend import active
@@ -19,7 +19,7 @@ from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
 __all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
@@ -32,10 +32,10 @@ class RunStreams:
     is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
     """
 
-    def __init__(self, fragment: Fragment) -> None:
+    def __init__(self, fragment: Composition) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
-        # What watches the run, if anything was asked for.
+        # The observer of the run, if there is one.
         self.observer: Observer | None = None
         # The received frames that are still held.
         self.watch = Watch()
@@ -173,20 +173,9 @@ class RunStreams:
             self._put_stream_back()
 
     def finish(self) -> None:
-        """Wait until every managed stream has finished.
-
-        If a stream fails, the others are still waited for; the first error is raised at the end.
-        """
-        errors: list[Exception] = []
-        for managed in (*self._managed.values(), *self._managed_defaults.values()):
-            try:
-                # The default stream belongs to the current context.
-                with gpu.on_device(managed.device_id):
-                    managed.stream.sync()
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        """Wait until every managed stream has finished; if one fails, the others are still waited for."""
+        managed = (*self._managed.values(), *self._managed_defaults.values())
+        attempt_all(partial(_synchronize, stream) for stream in managed)
 
     def close(self) -> None:
         """Return the streams, then the partitions they were on, and restore the device of the caller's thread."""
@@ -194,20 +183,14 @@ class RunStreams:
         self._managed_defaults.clear()
         if self._put_back is not None and threading.get_ident() == self._caller:
             self._put_back()  # first, since a partition that is current cannot be closed
-        errors: list[BaseException] = []
-        while self.own_streams:
-            try:
-                self.own_streams.pop().close()
-            except BaseException as error:
-                errors.append(error)
-        while self._leases:
-            _, lease = self._leases.popitem()
-            try:
-                lease.close()
-            except BaseException as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        own, self.own_streams = self.own_streams, []
+        leases, self._leases = self._leases, {}
+        attempt_all([stream.close for stream in own] + [lease.close for lease in reversed(leases.values())])
+
+
+def _synchronize(managed: ManagedStream) -> None:
+    with gpu.on_device(managed.device_id):  # the default stream belongs to the current context
+        managed.stream.sync()
 
 
 def source_of(operator: Operator) -> StreamSource | None:

@@ -36,7 +36,7 @@ from headrace.observe.events.replays import ReplayWatch
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.watchers import Watcher
 
@@ -62,7 +62,7 @@ class Observation:
 
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         watchers: Sequence[Watcher],
         gpu_times: bool = True,
         left_out: Collection[str] = (),
@@ -166,24 +166,20 @@ class Observation:
         recorder.timer.streams.append(timer)
         recorder.begin_timing(timer)
 
-    def watch_replays(self, part: Any) -> ReplayWatch:
-        """Return what records the replays of operators that are recorded together."""
-        segment = next(
-            each
-            for each in self.run.segments
-            if each.captured is not None and part.node in each.captured.part_nodes
-        )
+    def watch_replays(self, captured: Any) -> ReplayWatch:
+        """Return what records the replays of a captured segment."""
+        segment = next(each for each in self.run.segments if each.captured is captured)
         self._warn_of_unseen(segment)
         return ReplayWatch(
             segment,
-            [self._recorders[node] for node in part.members],
+            [self._recorders[node] for node in captured.members],
             self._now,
             self._device_time if self.gpu_times else None,
             self.watchers,
         )
 
     def finish(self) -> None:
-        """Resolve every compute; the device is idle."""
+        """Read every compute; the device is idle."""
         try:
             if self._reader is not None:
                 self._reader.finish()
@@ -213,7 +209,7 @@ class Observation:
         return self._now()
 
     def catch_up(self) -> None:
-        """Resolve what can be resolved now, so that the watchers' figures are recent; from any thread."""
+        """Read what can be read now, so that the watchers' figures are recent; from any thread."""
         if self._reader is not None:
             self._reader.catch_up()
 
@@ -255,7 +251,8 @@ class Observation:
 
     def _describe_segments(self, engine: Engine) -> list[SegmentInfo]:
         """Return the captured segments; also those that are not recorded."""
-        captured = {each.segment: each for each in engine.segments}
+        runners: list[Any] = [group.runner for group in engine.groups]
+        captured = {runner.segment: runner for runner in runners}
         found = []
         for segment in self.fragment.segments:
             members = [info for info in self.run.operators if info.node.operator in segment.operators]

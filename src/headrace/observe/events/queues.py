@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace._runtime import Queue, Tally
+from headrace._runtime import MessageCounter, Queue
 from headrace.observe.events.recorder import Emitter, Receiver
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ObservedQueue(Queue):
             self.receiver.discard()
 
 
-class Feed(Tally):
+class Feed(MessageCounter):
     """Stands between an output and one queue behind it: gives every message its id and passes it on.
 
     Parameters
@@ -126,7 +126,7 @@ class Feed(Tally):
         """Do nothing: the emitter counts."""
 
 
-class UnconnectedFeed(Tally):
+class UnconnectedFeed(MessageCounter):
     """Stands before the queue of an unconnected output, which drops everything."""
 
     __slots__ = ("_show",)

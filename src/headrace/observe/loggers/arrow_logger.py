@@ -17,7 +17,7 @@ from headrace.observe.recordings.payloads import PayloadError, encode
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["ArrowLogger"]
 
@@ -58,7 +58,7 @@ class ArrowLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         path: str | os.PathLike[str] = "messages.parquet",
         *,
         flush_rows: int = 256,

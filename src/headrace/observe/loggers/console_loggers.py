@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.loggers.data_loggers import (
     AsyncDataLoggerResource,
@@ -23,7 +23,7 @@ from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.conversion import is_array
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.observe.loggers.data_loggers import _Entry
 
 __all__ = ["AsyncConsoleLogger", "BasicConsoleLogger", "GXFConsoleLogger", "PortPrinter"]
@@ -50,7 +50,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         serializer: Any = None,
         **options: Any,
@@ -115,7 +115,7 @@ class BasicConsoleLogger(AsyncConsoleLogger):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         serializer: Any = None,
         **options: Any,
@@ -140,7 +140,7 @@ class BasicConsoleLogger(AsyncConsoleLogger):
         """Return whether a message has contents that the host cannot read now."""
         if not self.log_tensor_data_content:
             return False
-        if type(item) is Message:
+        if type(item) is Envelope:
             if not item.is_done:
                 return True
             item = item.data

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.observe.recordings.delivery import Delivery
@@ -28,7 +28,7 @@ from headrace.tensor import Tensor, TensorMap
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import OperatorInfo, RunInfo
     from headrace.observe.recordings.carriers import RecordedPort
@@ -143,7 +143,7 @@ class DataLogger:
 
     def _take(self, entry: _Entry, item: Any) -> None:
         """Take a message on the thread that computes."""
-        data = item.data if type(item) is Message else item
+        data = item.data if type(item) is Envelope else item
         self._log(entry, data)
 
     def _log(self, entry: _Entry, data: Any) -> None:
@@ -192,7 +192,7 @@ class DataLoggerResource(DataLogger, Resource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         log_inputs: bool = True,
         log_outputs: bool = True,
@@ -286,7 +286,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         max_queue_size: int = 50_000,
         worker_sleep_time: int = 50_000,
@@ -371,10 +371,10 @@ class AsyncDataLoggerResource(DataLoggerResource):
     def _snapshot(self, entry: _Entry, item: Any) -> Snapshot:
         if self.log_tensor_data_content or not self._has_contents(item):
             return self._snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
-        return Snapshot(item.data if type(item) is Message else item, metadata=entry.metadata)
+        return Snapshot(item.data if type(item) is Envelope else item, metadata=entry.metadata)
 
     def _has_contents(self, item: Any) -> bool:
-        data = item.data if type(item) is Message else item
+        data = item.data if type(item) is Envelope else item
         return type(data) in (Tensor, TensorMap) or hasattr(data, "__dlpack__")
 
     def _drop(self, is_large: bool, entry: _Entry) -> None:
@@ -438,7 +438,7 @@ class DataLogging(PortWatcher):
     def _show(self, port: Port, item: Any, time: int) -> None:
         described, loggers = self._shown[port]
         acq_timestamp = metadata = stream = None
-        if type(item) is Message:
+        if type(item) is Envelope:
             acq_timestamp, metadata = item.acq_timestamp, item.metadata
             stream = None if item.fences is None else item.fences.stream.handle
         for logger in tuple(loggers):
@@ -466,7 +466,7 @@ def _logs(logger: DataLogger, port: RecordedPort) -> bool:
     return (logger.should_log_output if port.is_output else logger.should_log_input)(port.name)
 
 
-def check_data_logger(fragment: Fragment, logger: Any) -> None:
+def check_data_logger(fragment: Composition, logger: Any) -> None:
     """Raise if an object is not a data logger."""
     if not isinstance(logger, DataLogger):
         is_class = isinstance(logger, type) and issubclass(logger, DataLogger)

@@ -12,7 +12,7 @@ from headrace.lazy import import_or_explain
 from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RerunLogger"]
 
@@ -37,7 +37,7 @@ class RerunLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         target: str | os.PathLike[str] = "window",
         *,
         max_queue_size: int = 50_000,

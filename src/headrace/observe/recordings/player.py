@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
@@ -19,8 +20,8 @@ from headrace.tensor.copies import copy
 from headrace.tensor.libraries import library_named
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.ports import IOSpec
     from headrace.core.resource import Resource
     from headrace.core.spec import OperatorSpec
@@ -87,7 +88,7 @@ class Player(Operator):
 
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         outputs: Mapping[str, IOSpec],
         playback: Playback,
         entries: Sequence[Entry],
@@ -152,7 +153,7 @@ class _Due(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment, playback: Playback, left: list[Entry]) -> None:
+    def __init__(self, fragment: Composition, playback: Playback, left: list[Entry]) -> None:
         super().__init__(fragment, name="due")
         self._playback = playback
         self._left = left

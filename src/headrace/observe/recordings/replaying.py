@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph
-from headrace.core.segment import check_segments
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.observe.recordings.ports import matches
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
-    from headrace.core.segment import Segment
 
 __all__ = ["Replay", "replay"]
 
@@ -26,7 +24,7 @@ Source: TypeAlias = str | os.PathLike[str] | Sequence[RecordedMessage] | Message
 
 
 def replay(
-    fragment: Fragment,
+    fragment: Composition,
     source: Source,
     pace: str = "recorded",
     *,
@@ -86,7 +84,7 @@ class Replay:
             self.ports = [self.ports] if isinstance(self.ports, str) else list(self.ports)
         self._played(self._open(warns=False))  # an error here and not in the run; a warning when it runs
 
-    def prepare(self, fragment: Fragment) -> set[str]:
+    def prepare(self, fragment: Composition) -> set[str]:
         """Replace the recorded operators in the graph that `compose` has made.
 
         Returns the names of the operators that are left out, because they only feed replaced ones.
@@ -173,7 +171,7 @@ class Replay:
                 )
 
 
-def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
+def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
     """Put players in the place of operators, and leave out the operators that only feed those."""
     graph = fragment.graph
     gone = set(players)
@@ -206,7 +204,7 @@ def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
     fragment._segments = [segment for segment in fragment._segments if _is_left(segment, rewired)]
 
 
-def _is_left(segment: Segment, graph: Graph) -> bool:
+def _is_left(segment: Any, graph: Graph) -> bool:
     """Leave operators that are not in the graph any more out of a segment; return whether it can be captured."""
     left = tuple(operator for operator in segment.operators if operator in graph)
     if left == segment.operators:
@@ -216,7 +214,7 @@ def _is_left(segment: Segment, graph: Graph) -> bool:
         return False
     operators, segment.operators = segment.operators, left
     try:
-        check_segments([segment])
+        segment.check()
     except GraphError:  # what is left is in two pieces
         segment.operators = operators
         return False

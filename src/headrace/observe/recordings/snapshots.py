@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from headrace import gpu
-from headrace._runtime import Fences, ManagedStream, Message, create_event
+from headrace._runtime import Envelope, Fences, ManagedStream, create_event
 from headrace.tensor import (
     DLDataType,
     DLDevice,
@@ -225,7 +225,7 @@ class Snapshots:
 
     def take(self, operator: OperatorInfo, item: Any, is_emitted: bool) -> Snapshot:
         """Return a snapshot of a message that an operator emits or receives now, on the thread that computes."""
-        if type(item) is not Message and type(item) in _IMMUTABLE:
+        if type(item) is not Envelope and type(item) in _IMMUTABLE:
             return Snapshot(item if self._check is None else self._check(item))
         return _Copying(self, operator, item, is_emitted).run()
 
@@ -268,7 +268,7 @@ class _Copying:
         self._operator = operator
         self._item = item
         self._is_emitted = is_emitted
-        self._message = item if type(item) is Message else None
+        self._message = item if type(item) is Envelope else None
         self._snapshot = Snapshot()
         self._readers: dict[int, _Reader] = {}
         # The copies within the device that are to come to the host.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.observe.events.records import QueueInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.traces.cupti_activity import CuptiActivity
@@ -96,7 +96,7 @@ class TraceWriter(Watcher):
     def received(self, queue: QueueInfo, item: Any, time: int) -> None:
         """Keep the metadata of a message until the compute that received it is written."""
         if self._trace is not None:
-            metadata = item.metadata if type(item) is Message else None
+            metadata = item.metadata if type(item) is Envelope else None
             self._trace.metadata[queue].append(_described(metadata) if metadata else "")
 
 

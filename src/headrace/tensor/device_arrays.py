@@ -1,0 +1,171 @@
+"""Arrays in device memory: their layout, and other arrays with the same layout.
+
+A CUDA graph works on fixed addresses. So an array that enters a captured segment is copied to memory of the graph,
+and one that leaves is copied to new memory. This file describes both: an array *at* an address that is owned by
+something else, and a *new* array of the same library and the same layout.
+
+An array is copied as it lies in memory, from its first byte to its last. So one with gaps keeps its gaps, and no
+kernel is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from headrace.tensor.libraries import Library, library_of
+
+if TYPE_CHECKING:
+    from headrace.gpu import StreamHandle
+
+__all__ = ["ArrayAt", "DeviceLibrary", "Extent", "Layout", "Unsupported", "kind_of", "layout_of", "span_of"]
+
+
+class Unsupported(Exception):
+    """An object that a captured segment cannot be given; the text says why."""
+
+
+class Extent(NamedTuple):
+    """The bytes of an array: how many lie before the address of its first element, and how many there are."""
+
+    before: int
+    size: int
+
+
+class Layout(NamedTuple):
+    """What an array looks like: two arrays with the same layout differ only in their address and contents.
+
+    Attributes
+    ----------
+    kind
+        Its library.
+    shape, strides
+        As in NumPy; strides are in bytes.
+    dtype
+        The library's own element type.
+    device_id
+        The device that its memory is on.
+    """
+
+    kind: DeviceLibrary
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    device_id: int
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are bytes between its elements that are not its own."""
+        return self.kind.extent(self).size > math.prod(self.shape) * self.kind.itemsize(self)
+
+
+class DeviceLibrary(Library):
+    """A library whose arrays in device memory a captured segment can be given.
+
+    Attributes
+    ----------
+    has_views
+        Whether an array may be a part of another.
+    keeps_memory
+        Whether memory stays allocated as long as an array on it exists; otherwise a program may free it.
+    """
+
+    has_views: ClassVar[bool] = True
+    keeps_memory: ClassVar[bool] = False
+
+    def layout(self, array: Any) -> Layout:
+        """Return the layout of an array; raise Unsupported if a captured segment cannot work on it."""
+        raise NotImplementedError
+
+    def address(self, array: Any) -> int:
+        """Return the address of the first element."""
+        raise NotImplementedError
+
+    def at(self, layout: Layout, address: int, owner: Any) -> Any:
+        """Return an array whose first element is at an address; it keeps the owner of the memory alive."""
+        raise NotImplementedError
+
+    def new(self, layout: Layout, stream: StreamHandle) -> Any:
+        """Return a new array, whose memory is for use on a stream; that stream is current."""
+        before, size = self.extent(layout)
+        buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
+        return self.at(layout, int(buffer.handle) + before, buffer)
+
+    def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
+        """Return a function that makes arrays on the memory of another, which keep a given owner in its place."""
+        at, address = self.at, self.address(array)
+        return lambda owner: at(layout, address, owner)
+
+    def current(self, stream: StreamHandle) -> Any:
+        """Return a context manager in which the library allocates for a stream; None if that is not needed."""
+        return None
+
+    def matching(self, layout: Layout) -> Callable[[Any], bool]:
+        """Return a function that tells, quickly, whether an object is an array of a layout."""
+        return lambda data: library_of(type(data)) is self and self.layout(data) == layout
+
+    def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
+        """Return a function that makes new arrays of a layout, quickly, in the context of `current`."""
+        new = self.new
+        return lambda: new(layout, stream)
+
+    def itemsize(self, layout: Layout) -> int:
+        """Return the size of an element in bytes."""
+        return int(layout.dtype.itemsize)
+
+    def extent(self, layout: Layout) -> Extent:
+        """Return where the bytes of an array are, seen from its address."""
+        if 0 in layout.shape:
+            return Extent(0, 0)
+        steps = [(length - 1) * stride for length, stride in zip(layout.shape, layout.strides, strict=True)]
+        before = -sum(step for step in steps if step < 0)
+        return Extent(before, before + sum(step for step in steps if step > 0) + self.itemsize(layout))
+
+    def numpy_dtype(self, layout: Layout) -> Any:
+        """Return NumPy's dtype of the elements, or None if it has none; bytes are compared then."""
+        return layout.dtype
+
+
+def kind_of(data: Any) -> DeviceLibrary | None:
+    """Return the library of an array whose layout can be read, or None for anything else."""
+    library = library_of(type(data))
+    return library if isinstance(library, DeviceLibrary) else None
+
+
+def layout_of(array: Any) -> Layout:
+    """Return the layout of an array."""
+    kind = kind_of(array)
+    assert kind is not None
+    return kind.layout(array)
+
+
+def span_of(array: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte of an array and of the first one behind it."""
+    layout = layout_of(array)
+    before, size = layout.kind.extent(layout)
+    begin = layout.kind.address(array) - before
+    return begin, begin + size
+
+
+class ArrayAt:
+    """Memory at an address, as other libraries read it; it keeps the owner of the memory."""
+
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        typestr: str,
+        owner: object,
+        strides: tuple[int, ...] | None = None,
+        stream: int | None = None,
+    ) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "strides": strides,
+            "typestr": typestr,
+            "data": (address, False),
+            "stream": stream,
+            "version": 3,
+        }
