@@ -67,7 +67,7 @@ _ENCODINGS = {  # of images, by the type of their elements and the number of the
 }
 
 Payload = list[bytes | bytearray | memoryview]
-"""Bytes in several pieces, so that those of arrays are not copied."""
+"""Bytes in several pieces, so that arrays are not copied."""
 
 
 class PayloadError(ValueError):
@@ -108,7 +108,7 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
     if not allow_pickle:
         what = f"an array of the dtype {data.dtype}" if is_array else f"an object of the type {name}"
         raise PayloadError(
-            f"{what} can only be recorded by pickle, which whoever replays the file must trust: pass pickle=True"
+            f"{what} can only be recorded by pickle, which whoever plays the file must trust: pass pickle=True"
         )
     try:
         return Pickled(name, pickle.dumps(data, protocol=4))

@@ -26,7 +26,7 @@ except ImportError as error:
 MAGIC = b"\x89MCAP0\r\n"
 PROFILE = "headrace"
 VERSION = 1
-"""The version of what is in the file, besides MCAP's own."""
+"""The version of the contents; MCAP has a version of its own."""
 LONGEST_RUN = 1 << 24
 """The number of bytes that the description of a run may have; a longer one is neither written nor read."""
 

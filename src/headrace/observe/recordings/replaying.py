@@ -172,7 +172,7 @@ class Replay:
 
 
 def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
-    """Put players in the place of operators, and leave out the operators that only feed those."""
+    """Put players in the place of operators, and leave out the operators that only feed them."""
     graph = fragment.graph
     gone = set(players)
     idle = set(players)

@@ -62,7 +62,7 @@ class TensorCopy:
     Attributes
     ----------
     shape, strides, dl_dtype
-        As those of the tensor; the strides are those of the copy.
+        The shape and element type of the tensor, and the strides of the copy.
     device
         Where the tensor was.
     library
@@ -159,7 +159,7 @@ class Snapshot:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the copies are complete, except for those that `complete` makes."""
+        """Whether the copies are complete, except for the ones that `complete` makes."""
         return not self._streams
 
     def when_ready(self, tell: Callable[[], None]) -> None:
