@@ -286,9 +286,9 @@ class _Copying:
                 snapshot.acq_timestamp = message.acq_timestamp
                 metadata = message.metadata
                 snapshot.metadata = None if metadata is None else self._copy(dict(metadata))
-            if self._readers:
-                self._finish()
         finally:
+            if self._readers:  # also if an object cannot be recorded: the device is reading the frame
+                self._finish()
             for reader, buffer in self._staged:
                 buffer.close(reader.stream)
         return snapshot
