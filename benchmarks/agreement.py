@@ -73,7 +73,7 @@ def main() -> int:
                 rows.append([name, case, "-", f"{model:.0f}", "-"])
     lines = ["# The simulated H200 compared with a real one", ""]
     if real:
-        version = ".".join(map(str, find_backend("cuda").driver_version))
+        version = ".".join(map(str, find_backend("cuda").driver_version or ()))
         lines += [circumstances(f"{real.device.name}, driver {version}"), ""]
     how = f"({times} measurements; the simulation is deterministic). `python -m benchmarks.agreement`."
     lines += [

@@ -248,7 +248,7 @@ def main() -> int:
                 f"{again / truth - 1:+.1%}",
             ]
         )
-    version = ".".join(map(str, find_backend("cuda").driver_version))
+    version = ".".join(map(str, find_backend("cuda").driver_version or ()))
     records = (gpu_time(real, RECORDED, TIMES) - measured["chain of 10"]) / 20
     how = f"({TIMES} measurements; the simulation is deterministic). `python -m benchmarks.graph_costs`."
     lines += [

@@ -6,10 +6,10 @@ The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a G
 `benchmarks.gpu_chain` does, too. The columns, in microseconds per compute until the sink has its last message:
 
 - *recording*: the computes write down what happens, and nobody reads it. Short runs: what a compute itself pays.
-- *with the resolver*: as in a program. Long runs, in which the resolver's thread works several times: what the run
-  pays for its own work, for that of the resolver, and for the threads that wait for each other.
-- *resolver*: the processor time of the resolver's thread in these runs.
-- *at the end*: what is resolved after the last compute, in the same runs.
+- *with the reader*: as in a program. Long runs, in which the reader's thread works several times: what the run
+  pays for its own work, for that of the reader, and for the threads that wait for each other.
+- *reader*: the processor time of the reader's thread in these runs.
+- *at the end*: what is read after the last compute, in the same runs.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
 
 
 class MeasuredReader(Reader):
-    """Notes how long the resolver works."""
+    """Notes how long the reader works."""
 
     is_idle = False
     in_rounds = at_end = 0.0
 
     def start(self) -> None:
-        """Begin to resolve, unless only recording is measured."""
+        """Begin to read, unless only recording is measured."""
         if not self.is_idle:
             super().start()
 
     def finish(self) -> None:
-        """Resolve the rest."""
+        """Read the rest."""
         began = time.perf_counter()
         super().finish()
         MeasuredReader.at_end = time.perf_counter() - began
@@ -171,7 +171,7 @@ def main() -> None:
         f"µs per compute, {runs}. The module `benchmarks.observe` says what the columns are.",
         "",
         table(
-            ["", "", "recording", "more", "with the resolver", "more", "resolver", "at the end", "allowed"],
+            ["", "", "recording", "more", "with the reader", "more", "reader", "at the end", "allowed"],
             rows,
         ),
     ]

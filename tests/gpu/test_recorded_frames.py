@@ -113,11 +113,11 @@ def test_a_recording_has_each_frame_as_it_was_emitted_and_plays_it(tmp_path: Pat
         assert all(str(one.data["frame"].device) == "cuda:0" for one in messages)
         return [np.asarray(one.data["frame"]) for one in messages]
 
-    first = recorded(Pipeline(reuses), "a.rec")
+    first = recorded(Pipeline(reuses), "a.mcap")
     assert [(int(one.min()), int(one.max())) for one in first] == EXPECTED
     again = Pipeline(reuses)
-    replay(again, tmp_path / "a.rec", "fast")
-    second = recorded(again, "b.rec")
+    replay(again, tmp_path / "a.mcap", "fast")
+    second = recorded(again, "b.mcap")
     assert not again.camera.ran
     assert len(second) == FRAMES
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))

@@ -74,7 +74,7 @@ _MODULES = [
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.manual_clock",
-    "headrace.core.realtime_clock",
+    "headrace.core.clock",
     "headrace.resources.synthetic_clock",
     "headrace.waits",
 ]

@@ -17,7 +17,6 @@ from headrace.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
 from headrace.viewer.display import OutletError
 from headrace.viewer.events import read_event
 from tests.harness import App, source
-from tests.harness.processes import output_of
 from tests.operators.allocators import CountingAllocator
 from tests.operators.viewing import pictures, view
 
@@ -453,9 +452,3 @@ def test_without_a_display_nothing_is_served_and_the_pipeline_runs(
     viewer, _ = view([IMAGE])
     assert viewer.url == ""
     assert capsys.readouterr().out == ""
-
-
-def test_importing_the_operator_imports_no_heavy_library() -> None:
-    heavy = "PIL", "cv2", "aiohttp", "av", "rerun", "cupy", "torch"
-    code = f"import sys; from headrace.operators import HolovizOp; print([m for m in {heavy} if m in sys.modules])"
-    assert output_of("-c", code).strip() == "[]"

@@ -14,6 +14,8 @@ import pytest
 from headrace.viewer import LayerError, renderer
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
+GREY, LIGHTER = (127, 127, 127), (128, 128, 128)  # half of white, rounded either way
+
 SIZE = (20, 10)
 
 
@@ -93,7 +95,8 @@ def test_a_strip_connects_each_coordinate_to_the_next_and_draws_corners_once() -
     data = points((0.1, 0.2), (0.5, 0.2), (0.5, 0.8))
     picture = draw_one(data, type="line_strip", color=[1, 1, 1, 0.5])
     assert lit(picture) == block(2, 2, 11, 3) | block(10, 2, 11, 9)
-    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} == {BLACK, (128, 128, 128)}
+    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} <= {BLACK, GREY, LIGHTER}
+    assert len({tuple(color) for color in picture.reshape(-1, 3).tolist()}) == 2
 
 
 def test_a_triangle_covers_its_inside_and_the_pixels_of_its_edges() -> None:
@@ -112,7 +115,7 @@ def mesh() -> np.ndarray:
 
 def test_triangles_that_share_edges_leave_no_gap_and_are_drawn_once() -> None:
     picture = draw_one(mesh(), (64, 64), type="triangles", color=[1, 1, 1, 0.5])
-    assert (picture == 128).all()
+    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} in ({GREY}, {LIGHTER})
 
 
 @pytest.mark.parametrize("corner", [(-1e7, -1e7), (3e4, -2e6), (2e38, 3e38)])

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.workers import run_single_threaded, run_workers
     from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.run_streams import slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
@@ -47,8 +46,6 @@ __all__ = [
     "is_default",
     "run",
     "run_async",
-    "run_single_threaded",
-    "run_workers",
     "slice_of",
     "source_of",
 ]
@@ -72,8 +69,6 @@ _MODULES = {
     "run_async": "lifecycle.run",
     "is_complete": "messages.fences",
     "is_default": "messages.managed_stream",
-    "run_single_threaded": "scheduling.workers",
-    "run_workers": "scheduling.workers",
     "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",
 }

@@ -131,6 +131,10 @@ class LiveServer:
         """Return what every client is told twice a second, or None."""
         return None
 
+    def metrics(self) -> bytes | None:
+        """Return the figures that are served to Prometheus, or None."""
+        return None
+
     def last_item(self, client: Client) -> Item | None:
         """Return what a client is sent at the end."""
         return self._latest
@@ -207,6 +211,7 @@ class LiveServer:
         app = web.Application(client_max_size=_MOST_MESSAGE)
         app.router.add_get("/", self._page)
         app.router.add_get("/ws", self._socket)
+        app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_request_log()
         )
@@ -305,6 +310,15 @@ class LiveServer:
             "X-Content-Type-Options": "nosniff",
         }
         return self._web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def _metrics(self, request: Any) -> Any:
+        refusal = self._refusal(request, is_socket=False)
+        if refusal is not None:
+            return refusal
+        figures = self.metrics()
+        if figures is None:
+            return self._web.Response(status=404, text="There are no figures here.\n")
+        return self._web.Response(body=figures, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _socket(self, request: Any) -> Any:
         refusal = self._refusal(request, is_socket=True)

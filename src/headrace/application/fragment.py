@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.runner import Runner
-from headrace.core.checks import check_scheduler
+from headrace.core.checks import compose
 from headrace.core.composition import Composition
+from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
 from headrace.core.port_counts import count_by_port
+from headrace.core.scheduler import Scheduler
+from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from headrace.core.clock import Duration
+    from headrace.core.durations import Duration
+    from headrace.core.graph import Graph
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
-    from headrace.core.scheduler import Scheduler
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.resources import CudaGreenContextPool
 
@@ -38,11 +41,15 @@ class Fragment(Composition):
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set)."""
         if scheduler is not None:
-            check_scheduler(scheduler)
+            _check_scheduler(scheduler)
             self._scheduler = scheduler
         if self._scheduler is None:
             self._scheduler = DefaultScheduler(self)
         return self._scheduler
+
+    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
+        """Create a pool of worker threads that operators can be assigned to."""
+        return ThreadPool(self, initialize_size, name=name)
 
     def add_default_green_context_pool(
         self,
@@ -86,6 +93,15 @@ class Fragment(Composition):
 
         return self._green_contexts or CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
 
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        control = RunControl("is being composed")
+        try:
+            self._claim(control)
+            return compose(self)
+        finally:
+            self._release(control)
+
     # Running.
 
     def run(self) -> Outcome:
@@ -94,7 +110,7 @@ class Fragment(Composition):
         An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
         has one run at a time; a second one raises an error.
         """
-        return self._runner.run(self)
+        return Fragment._runner.run(self)
 
     def run_async(self) -> Future[Outcome]:
         """Start `run` on its own thread and return a future for its outcome.
@@ -102,7 +118,7 @@ class Fragment(Composition):
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
-        return self._runner.run_async(self)
+        return Fragment._runner.run_async(self)
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.
@@ -112,7 +128,7 @@ class Fragment(Composition):
         device. Virtual time stands still. A paused run does not end by itself, but it can be stopped and
         interrupted. A pause during composing or starting takes effect before the first operator runs.
         """
-        self._control.pause()
+        self._run_control.pause()
 
     def resume(self) -> None:
         """Let computes begin again; may be called from any thread.
@@ -121,7 +137,7 @@ class Fragment(Composition):
         on with the next one: nothing is made up for. The time in the pause does not count towards the duration of
         the run.
         """
-        self._control.resume()
+        self._run_control.resume()
 
     def step(self, n: int = 1, op_name: str = "") -> None:
         """Let `n` computes begin, of any operator or of the one named, and pause again; returns at once.
@@ -132,7 +148,7 @@ class Fragment(Composition):
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
-        control = self._control
+        control = self._run_control
         if op_name and (not control.doing or control.engine is not None):
             self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
@@ -140,14 +156,14 @@ class Fragment(Composition):
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused, or was asked to be."""
-        return self._control.pause_wanted
+        return self._run_control.pause_wanted
 
     def wait_until_paused(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.
 
         Returns False if that is not so after `timeout` seconds, or if the run ends before.
         """
-        return self._control.wait_until_paused(timeout)
+        return self._run_control.wait_until_paused(timeout)
 
     def progress(self) -> Progress:
         """Return what the run in progress, or else the last run, has done so far.
@@ -255,3 +271,11 @@ class Fragment(Composition):
 
         bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
         return expect(self, path, on_miss, bounds)
+
+
+def _check_scheduler(given: Any) -> None:
+    """Raise if `given` is not a scheduler."""
+    if not isinstance(given, Scheduler):
+        is_class = isinstance(given, type) and issubclass(given, Scheduler)
+        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
+        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")

@@ -36,6 +36,7 @@ LIBRARIES = {
     "aiohttp": (["aiohttp"], "view"),
     "Pillow": (["Pillow"], "view"),
     "Rerun": (["rerun-sdk"], "rerun"),
+    "MCAP": (["mcap"], "record"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),
@@ -118,6 +119,8 @@ _TIMES = {
 
 def _abilities(backend: Backend, advice: list[str]) -> list[str]:
     driver = backend.driver_version
+    if driver is None:
+        return [f"  {device.device_id}  {device.name}" for device in backend.names.Device.get_all_devices()]
     version = ".".join(map(str, driver))
     by_group = driver >= (13, 1)
     how = "by the driver" if by_group else "from the driver's smallest groups"

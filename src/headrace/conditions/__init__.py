@@ -17,7 +17,7 @@ from headrace.conditions.multi_message import (
 )
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.conditions.periodic import PeriodicCondition, PeriodicConditionPolicy
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

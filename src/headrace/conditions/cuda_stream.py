@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
 from headrace._runtime import Envelope, is_complete
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.ports import port_names
 
 if TYPE_CHECKING:

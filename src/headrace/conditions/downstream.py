@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import UnconnectedQueue
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
 

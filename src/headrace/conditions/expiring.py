@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import Envelope
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.clock import Clock, Duration, nanoseconds
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.clock import Clock
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
 

@@ -6,8 +6,9 @@ import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.clock import Duration, nanoseconds
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError
 from headrace.core.ports import port_names
 from headrace.core.whole_numbers import whole_number, whole_numbers

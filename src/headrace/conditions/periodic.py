@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from headrace.core.clock import Duration, nanoseconds
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from headrace.core.arguments import Arg, ArgList
 from headrace.core.clock import Clock
 from headrace.core.composition import Composition
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import (
     GraphError,

@@ -10,12 +10,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
-from headrace.core.checks import check, check_member, check_resources
 from headrace.core.config import Config
 from headrace.core.construction import known_keywords
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph import Graph, PortPairs
+from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.segment import (
     Segment,
@@ -25,7 +24,6 @@ from headrace.core.segment import (
     check_segments,
     find_chains,
 )
-from headrace.core.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
@@ -52,7 +50,8 @@ class Composition:
         self._config: Config | None = None
         self._metadata_enabled = True
         self._metadata_policy = MetadataPolicy.DEFAULT
-        self._thread_pools: list[ThreadPool] = []
+        # Of the class ThreadPool, whose module imports this one.
+        self._thread_pools: list[Any] = []
         self._green_contexts: Any = None
         self._segments: list[Segment] = []
         self._chain_options: SegmentOptions | None = None
@@ -183,10 +182,6 @@ class Composition:
         """The segments of the last `compose`."""
         return self._segments
 
-    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
-        """Create a pool of worker threads that operators can be assigned to."""
-        return ThreadPool(self, initialize_size, name=name)
-
     # What the layers above supply.
 
     def scheduler(self) -> Scheduler:
@@ -271,16 +266,8 @@ class Composition:
         """The operators and flows of the last `compose`."""
         return self._graph
 
-    def compose_graph(self) -> Graph:
-        """Compose and check the graph without running it."""
-        control = RunControl("is being composed")
-        try:
-            self._claim(control)
-            return self._compose_graph()
-        finally:
-            self._release(control)
-
-    def _compose_graph(self) -> Graph:
+    def _compose_graph(self) -> list[Operator]:
+        """Call `compose` for a new graph, and return the operators that it created."""
         self._graph = Graph()
         self._names = {}
         self._thread_pools = []
@@ -295,10 +282,7 @@ class Composition:
             self._recall_values(made)
         finally:
             self._made, self._composing_on = None, 0
-        check(self._graph, made)
-        check_resources(self)
-        self._find_segments()
-        return self._graph
+        return made
 
     def _recall_values(self, made: list[Operator]) -> None:
         """Pass operators the live parameters and knobs that were set outside of a run.
@@ -347,14 +331,14 @@ class Composition:
     # The run in progress.
 
     @property
-    def _control(self) -> RunControl:
+    def _run_control(self) -> RunControl:
         """The control of the run in progress; without one, a control that has no effect."""
         return self._controls.get("run") or RunControl.of_no_run()
 
     @property
     def _engine(self) -> Any:
         """The engine of the run in progress, or None."""
-        return self._control.engine
+        return self._run_control.engine
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread.
@@ -364,7 +348,7 @@ class Composition:
         if op_name:
             self._graph.find(op_name).stop_execution()
         else:
-            self._control.stop()
+            self._run_control.stop()
 
     def _claim(self, control: RunControl) -> None:
         """Use this fragment for what `control` controls alone, or raise if it is in use."""

@@ -10,13 +10,14 @@ with `check` after every event that may have changed their state.
 
 from __future__ import annotations
 
-import enum
 import math
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.durations import finite_number
 from headrace.core.reserved_names import check_parameter_name
 
 if TYPE_CHECKING:
@@ -25,32 +26,7 @@ if TYPE_CHECKING:
     from headrace.core.resource import Resource
     from headrace.core.spec import ComponentSpec
 
-__all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
-
-
-class SchedulingStatusType(enum.Enum):
-    """The state of a condition, or of an operator as a whole."""
-
-    NEVER = 0
-    READY = 1
-    WAIT = 2
-    WAIT_TIME = 3
-    WAIT_EVENT = 4
-
-
-class ConditionType(enum.Enum):
-    """The conditions that a port can select by name: see :meth:`IOSpec.condition`."""
-
-    NONE = 0
-    MESSAGE_AVAILABLE = 1
-    DOWNSTREAM_MESSAGE_AFFORDABLE = 2
-    COUNT = 3
-    BOOLEAN = 4
-    PERIODIC = 5
-    ASYNCHRONOUS = 6
-    EXPIRING_MESSAGE_AVAILABLE = 7
-    MULTI_MESSAGE_AVAILABLE = 8
-    MULTI_MESSAGE_AVAILABLE_TIMEOUT = 9
+__all__ = ["Condition"]
 
 
 class Condition:
@@ -235,8 +211,6 @@ class Condition:
 
     def _time(self, until: Any) -> int:
         """Return a time that is not an int, such as ``timestamp + 5e8``, as one."""
-        from headrace.core.clock import finite_number
-
         number = finite_number(until)
         if number is None:
             raise TypeError(

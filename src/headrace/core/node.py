@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
-    from headrace.core.condition import Condition, SchedulingStatusType
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
     from headrace.core.operator import Operator
 

@@ -11,8 +11,7 @@ from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import GraphError, ParameterError, PortError, choices
-from headrace.core.knob_values import KnobValues
-from headrace.core.live_values import LiveValues
+from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.reserved_names import check_parameter_name

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.core.booleans import flag
-from headrace.core.clock import nanoseconds
+from headrace.core.durations import nanoseconds
 
 __all__ = [
     "MOST_WORKERS",

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.checks import check_member
 from headrace.core.errors import GraphError, choices
+from headrace.core.graph import check_member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

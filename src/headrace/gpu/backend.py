@@ -109,9 +109,9 @@ class Backend(Protocol):
         raise self.lacks("devices")
 
     @property
-    def driver_version(self) -> tuple[int, int]:
-        """The CUDA version whose rules it follows."""
-        raise self.lacks("a driver")
+    def driver_version(self) -> tuple[int, int] | None:
+        """The CUDA version whose rules it follows, if any."""
+        return None
 
     def remember_current(self) -> Callable[[], None]:
         """Return a function that makes the device current again that is current on this thread now."""

@@ -30,6 +30,11 @@ class StreamHandle(int):
     ----------
     stream : Stream
         A stream of cuda.core, of a simulated device, or of any library that supports the protocol.
+
+    Attributes
+    ----------
+    backend : Backend
+        The kind of device that the stream belongs to, such as whether it runs CUDA code (``backend.runs_cuda``).
     """
 
     stream: Any

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
         WorkersInfo,
     )
     from headrace.observe.events.watchers import Watcher
-    from headrace.observe.figures.breakdown import Breakdown, Part
+    from headrace.observe.figures.critical_path import Breakdown, Part
     from headrace.observe.figures.data_flow_tracker import DataFlowMetric, DataFlowTracker, Tracker
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal, Miss
+    from headrace.observe.figures.prometheus import prometheus_collector
     from headrace.observe.figures.statistics import (
         OperatorStatistics,
         PathStatistics,
@@ -58,9 +59,17 @@ if TYPE_CHECKING:
     )
     from headrace.observe.loggers.rerun_logger import RerunLogger
     from headrace.observe.loggers.text_serializer import SimpleTextSerializer
-    from headrace.observe.recordings.payloads import PayloadError
+    from headrace.observe.recordings.carriers import (
+        Carrier,
+        MessageSource,
+        RecordedMessage,
+        RecordedPort,
+        RecordedRun,
+        RecordingError,
+    )
+    from headrace.observe.recordings.payloads import PayloadError, decode, encode
     from headrace.observe.recordings.port_recorder import PortRecorder
-    from headrace.observe.recordings.recording import RecordedMessage, RecordedPort, Recording, RecordingError
+    from headrace.observe.recordings.recording import Recording
     from headrace.observe.recordings.replaying import replay
     from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
     from headrace.observe.traces.nvtx_ranges import NvtxRanges
@@ -78,6 +87,7 @@ __all__ = [
     "AsyncQueuePolicy",
     "BasicConsoleLogger",
     "Breakdown",
+    "Carrier",
     "Computes",
     "Dashboard",
     "DataFlowMetric",
@@ -91,6 +101,7 @@ __all__ = [
     "GXFConsoleLogger",
     "Goal",
     "GpuWork",
+    "MessageSource",
     "Miss",
     "NvtxRanges",
     "OperatorInfo",
@@ -108,6 +119,7 @@ __all__ = [
     "QueueStatistics",
     "RecordedMessage",
     "RecordedPort",
+    "RecordedRun",
     "Recording",
     "RecordingError",
     "RerunLogger",
@@ -129,74 +141,54 @@ __all__ = [
     "Watcher",
     "WorkersInfo",
     "WorkersStatistics",
+    "decode",
+    "encode",
+    "prometheus_collector",
     "replay",
     "summarize_trace",
     "watch",
 ]
 
-_MODULES = {
-    "Arrivals": "events.records",
-    "ArrowLogger": "loggers.arrow_logger",
-    "AsyncConsoleLogger": "loggers.console_loggers",
-    "AsyncDataLoggerResource": "loggers.data_loggers",
-    "AsyncQueuePolicy": "loggers.data_loggers",
-    "BasicConsoleLogger": "loggers.console_loggers",
-    "Breakdown": "figures.breakdown",
-    "Computes": "events.records",
-    "Dashboard": "dashboard.dashboard",
-    "DataFlowMetric": "figures.data_flow_tracker",
-    "DataFlowTracker": "figures.data_flow_tracker",
-    "DataLogger": "loggers.data_loggers",
-    "DataLoggerQueueType": "loggers.data_loggers",
-    "DataLoggerResource": "loggers.data_loggers",
-    "Discards": "events.records",
-    "Emissions": "events.records",
-    "Flows": "events.records",
-    "GXFConsoleLogger": "loggers.console_loggers",
-    "Goal": "figures.goals",
-    "GpuWork": "events.records",
-    "Miss": "figures.goals",
-    "NvtxRanges": "traces.nvtx_ranges",
-    "OperatorInfo": "events.records",
-    "OperatorStatistics": "figures.statistics",
-    "OtelSpans": "traces.otel_spans",
-    "OutputInfo": "events.records",
-    "Part": "figures.breakdown",
-    "Path": "events.records",
-    "PathStatistics": "figures.statistics",
-    "PathSummary": "traces.trace_summary",
-    "PayloadError": "recordings.payloads",
-    "PortRecorder": "recordings.port_recorder",
-    "QueueFullError": "loggers.data_loggers",
-    "QueueInfo": "events.records",
-    "QueueStatistics": "figures.statistics",
-    "RecordedMessage": "recordings.recording",
-    "RecordedPort": "recordings.recording",
-    "Recording": "recordings.recording",
-    "RecordingError": "recordings.recording",
-    "RerunLogger": "loggers.rerun_logger",
-    "RunInfo": "events.records",
-    "SegmentInfo": "events.records",
-    "SegmentStatistics": "figures.statistics",
-    "Shares": "traces.trace_shares",
-    "SimpleTextSerializer": "loggers.text_serializer",
-    "SliceStatistics": "figures.statistics",
-    "Statistics": "figures.statistics",
-    "StreamInfo": "events.records",
-    "Summary": "figures.distribution",
-    "TensorCopy": "recordings.snapshots",
-    "TensorMapCopy": "recordings.snapshots",
-    "TraceError": "traces.trace_reader",
-    "TraceSummary": "traces.trace_summary",
-    "TraceWriter": "traces.trace_writer",
-    "Tracker": "figures.data_flow_tracker",
-    "Watcher": "events.watchers",
-    "WorkersInfo": "events.records",
-    "WorkersStatistics": "figures.statistics",
-    "replay": "recordings.replaying",
-    "summarize_trace": "traces.trace_summary",
-    "watch": "attachment",
+# By module.
+_NAMES = {
+    "attachment": "watch",
+    "dashboard.dashboard": "Dashboard",
+    "events.records": (
+        "Arrivals Computes Discards Emissions Flows GpuWork OperatorInfo OutputInfo Path QueueInfo "
+        "RunInfo SegmentInfo StreamInfo WorkersInfo"
+    ),
+    "events.watchers": "Watcher",
+    "figures.critical_path": "Breakdown Part",
+    "figures.data_flow_tracker": "DataFlowMetric DataFlowTracker Tracker",
+    "figures.distribution": "Summary",
+    "figures.goals": "Goal Miss",
+    "figures.prometheus": "prometheus_collector",
+    "figures.statistics": (
+        "OperatorStatistics PathStatistics QueueStatistics SegmentStatistics SliceStatistics "
+        "Statistics WorkersStatistics"
+    ),
+    "loggers.arrow_logger": "ArrowLogger",
+    "loggers.console_loggers": "AsyncConsoleLogger BasicConsoleLogger GXFConsoleLogger",
+    "loggers.data_loggers": (
+        "AsyncDataLoggerResource AsyncQueuePolicy DataLogger DataLoggerQueueType DataLoggerResource "
+        "QueueFullError"
+    ),
+    "loggers.rerun_logger": "RerunLogger",
+    "loggers.text_serializer": "SimpleTextSerializer",
+    "recordings.carriers": ("Carrier MessageSource RecordedMessage RecordedPort RecordedRun RecordingError"),
+    "recordings.payloads": "PayloadError decode encode",
+    "recordings.port_recorder": "PortRecorder",
+    "recordings.recording": "Recording",
+    "recordings.replaying": "replay",
+    "recordings.snapshots": "TensorCopy TensorMapCopy",
+    "traces.nvtx_ranges": "NvtxRanges",
+    "traces.otel_spans": "OtelSpans",
+    "traces.trace_reader": "TraceError",
+    "traces.trace_shares": "Shares",
+    "traces.trace_summary": "PathSummary TraceSummary summarize_trace",
+    "traces.trace_writer": "TraceWriter",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__, __dir__ = lazy_names(globals(), _MODULES)
+    _modules = {name: module for module, names in _NAMES.items() for name in names.split()}
+    __getattr__, __dir__ = lazy_names(globals(), _modules)

@@ -104,7 +104,7 @@ def replay_from_environment() -> Replay | None:
     path = os.environ.get("HEADRACE_REPLAY")
     if not path:
         return None
-    from headrace.observe.recordings.port_patterns import parse_patterns
+    from headrace.observe.recordings.ports import parse_patterns
     from headrace.observe.recordings.replaying import Replay
 
     ports = os.environ.get("HEADRACE_REPLAY_PORTS")
@@ -116,14 +116,14 @@ def replay_from_environment() -> Replay | None:
 def _print_ports(patterns: str) -> Watcher:
     from headrace.observe.loggers.console_loggers import PortPrinter
     from headrace.observe.loggers.data_loggers import DataLogging
-    from headrace.observe.recordings.port_patterns import parse_patterns
+    from headrace.observe.recordings.ports import parse_patterns
 
     return DataLogging([PortPrinter(parse_patterns(patterns))])
 
 
 def _record_to(path: str) -> Watcher:
-    from headrace.observe.recordings.port_patterns import parse_patterns
     from headrace.observe.recordings.port_recorder import PortRecorder, recording_of_run
+    from headrace.observe.recordings.ports import parse_patterns
 
     ports = os.environ.get("HEADRACE_RECORD_PORTS")
     file = recording_of_run(Path(path), next(_runs[path]))
@@ -194,7 +194,10 @@ def _report_to(target: str) -> Watcher:
         def begin(self, run: RunInfo) -> None:
             super().begin(run)
             if path is not None:
-                path.open("a").close()  # a file that cannot be written is an error now, not after the run
+                # What cannot be written is an error now, not after the run.
+                path.open("a").close()
+                if path.suffix == ".prom":
+                    self.snapshot().to_prometheus()
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from headrace.operators.holoviz import HolovizOp
     from headrace.operators.inference import InferenceOp
     from headrace.operators.inference_processor import InferenceProcessorOp
-    from headrace.operators.ping_rx import PingRxOp
-    from headrace.operators.ping_tensor_rx import PingTensorRxOp
-    from headrace.operators.ping_tensor_tx import PingTensorTxOp
-    from headrace.operators.ping_tx import PingTxOp
+    from headrace.operators.ping import PingRxOp, PingTxOp
+    from headrace.operators.ping_tensor import PingTensorRxOp, PingTensorTxOp
     from headrace.operators.probe import ProbeOp
     from headrace.operators.segmentation_postprocessor import SegmentationPostprocessorOp
     from headrace.operators.v4l2_video_capture import V4L2VideoCaptureOp
@@ -51,10 +49,10 @@ _MODULES = {
     "HolovizOp": "holoviz",
     "InferenceOp": "inference",
     "InferenceProcessorOp": "inference_processor",
-    "PingRxOp": "ping_rx",
-    "PingTensorRxOp": "ping_tensor_rx",
-    "PingTensorTxOp": "ping_tensor_tx",
-    "PingTxOp": "ping_tx",
+    "PingRxOp": "ping",
+    "PingTensorRxOp": "ping_tensor",
+    "PingTensorTxOp": "ping_tensor",
+    "PingTxOp": "ping",
     "ProbeOp": "probe",
     "SegmentationPostprocessorOp": "segmentation_postprocessor",
     "V4L2VideoCaptureOp": "v4l2_video_capture",

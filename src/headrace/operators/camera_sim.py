@@ -108,27 +108,23 @@ class CameraSimOp(PacedSource[Any]):
     def sensor(self) -> BayerSensor:
         """The sensor, which makes the frames."""
         # Made anew where a parameter has changed: `truth` may be asked before, during and after a run.
-        settings = (
-            self.width, self.height, self.frame_rate, str(self.dtype or "uint8"), self.bayer_grid_pos, self.objects,
-            self.exposure, self.noise, self.shot_noise, self.seed,
-        )  # fmt: skip
+        scene = (self.width, self.height, self.objects, self.seed)
+        settings: dict[str, Any] = {
+            "dtype": self.dtype or "uint8",
+            "grid_position": self.bayer_grid_pos,
+            "exposure": self.exposure,
+            "noise": self.noise,
+            "shot_noise": self.shot_noise,
+            "seed": self.seed,
+        }
+        made_for = (scene, self.frame_rate, settings)
         made: tuple[Any, BayerSensor] | None = getattr(self, "_made", None)
-        if made is None or made[0] != settings:
+        if made is None or made[0] != made_for:
             try:
-                scene = Scene(self.width, self.height, objects=self.objects, seed=self.seed)
-                sensor = BayerSensor(
-                    scene,
-                    self.frame_rate,
-                    dtype=self.dtype or "uint8",
-                    grid_position=self.bayer_grid_pos,
-                    exposure=self.exposure,
-                    noise=self.noise,
-                    shot_noise=self.shot_noise,
-                    seed=self.seed,
-                )
+                looked_at = Scene(self.width, self.height, objects=self.objects, seed=self.seed)
+                made = self._made = (made_for, BayerSensor(looked_at, self.frame_rate, **settings))
             except (TypeError, ValueError) as error:
                 raise ParameterError(f"operator {self.name!r}: {error}") from error
-            made = self._made = (settings, sensor)
         return made[1]
 
     def truth(self, number: int) -> Truth:

@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace import gpu
 from headrace.conditions import BooleanCondition
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
 from headrace.core.operator import Operator

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import source_of
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
@@ -22,20 +22,22 @@ from headrace.inference.placement import is_on_device, to_device
 from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
 from headrace.operators.messages import gather
-from headrace.operators.tensor_operator import check_parameters, set_default_allocator
+from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.spec import OperatorSpec
     from headrace.gpu import StreamHandle
 
 __all__ = ["InferenceOp"]
 
+_Models: TypeAlias = list[RunningModel]
+_Tensors: TypeAlias = dict[str, Tensor]
 _RECEIVERS, _SPECS, _TRANSMITTER = "receivers", "model_activation_specs", "transmitter"
 
 
@@ -127,9 +129,9 @@ class InferenceOp(Operator):
 
     ActivationSpec: ClassVar[type[_ActivationSpec]] = _ActivationSpec
 
-    backend: Any
-    allocator: Any
-    cuda_stream_pool: Any
+    backend: Any = None
+    allocator: Any = None
+    cuda_stream_pool: Any = None
     inference_map: dict[str, Any]
     model_path_map: dict[str, Any]
     pre_processor_map: dict[str, Any]
@@ -138,23 +140,24 @@ class InferenceOp(Operator):
     temporal_map: dict[str, Any]
     activation_map: dict[str, Any]
     backend_map: dict[str, Any]
-    in_tensor_names: Any
-    out_tensor_names: Any
-    trt_opt_profile: Any
-    infer_on_cpu: bool
-    parallel_inference: bool
-    input_on_cuda: bool
-    output_on_cuda: bool
-    transmit_on_cuda: bool
-    dynamic_input_dims: bool
-    enable_fp16: bool
-    enable_cuda_graphs: bool
-    dla_core: int
-    dla_gpu_fallback: bool
-    is_engine_path: bool
+    # None stands for an empty one: a default of that type would refuse what older files give.
+    in_tensor_names: Any = None
+    out_tensor_names: Any = None
+    trt_opt_profile: Any = None
+    infer_on_cpu: bool = False
+    parallel_inference: bool = True
+    input_on_cuda: bool = True
+    output_on_cuda: bool = True
+    transmit_on_cuda: bool = True
+    dynamic_input_dims: bool = False
+    enable_fp16: bool = False
+    enable_cuda_graphs: bool = True
+    dla_core: int = -1
+    dla_gpu_fallback: bool = True
+    is_engine_path: bool = False
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0
@@ -171,23 +174,9 @@ class InferenceOp(Operator):
         spec.input(_RECEIVERS, size=IOSpec.ANY_SIZE)
         spec.input(_SPECS).condition(ConditionType.NONE)
         spec.output(_TRANSMITTER)
-        spec.param("backend", None)
-        spec.param("allocator", None)
-        spec.param("cuda_stream_pool", None)
-        for required in ("inference_map", "model_path_map", "pre_processor_map"):
-            spec.param(required)
         for maps in ("device_map", "dla_core_map", "temporal_map", "activation_map", "backend_map"):
             spec.param(maps, {})
-        # None stands for an empty one: a default of that type would refuse what older files give.
-        for flexible in ("in_tensor_names", "out_tensor_names", "trt_opt_profile"):
-            spec.param(flexible, None)
-        for flag in ("infer_on_cpu", "dynamic_input_dims", "enable_fp16", "is_engine_path"):
-            spec.param(flag, False)
-        for flag in ("parallel_inference", "input_on_cuda", "output_on_cuda", "transmit_on_cuda"):
-            spec.param(flag, True)
-        spec.param("enable_cuda_graphs", True)
-        spec.param("dla_core", -1)
-        spec.param("dla_gpu_fallback", True)
+        declare_fields(InferenceOp, spec, dla_core={"minimum": -1})
 
     # The life of the models.
 
@@ -215,10 +204,6 @@ class InferenceOp(Operator):
             raise ParameterError(
                 f"{owner}: enable_fp16=True needs backend 'trt' and infer_on_cpu=False: only TensorRT converts a "
                 "model. For other backends convert the model itself to float16"
-            )
-        if self.dla_core < -1:
-            raise ParameterError(
-                f"{owner}: dla_core must be the number of a core, or -1 for none, not {self.dla_core}"
             )
         for setting in settings:
             if setting.dla_core >= 0 and (
@@ -328,11 +313,7 @@ class InferenceOp(Operator):
             models[name].is_active = bool(active)
 
     def _run(
-        self,
-        due: list[RunningModel],
-        tensors: dict[str, Tensor],
-        op_input: InputContext,
-        context: ExecutionContext,
+        self, due: _Models, tensors: _Tensors, op_input: InputContext, context: ExecutionContext
     ) -> None:
         """Run models, where the data is or where they were loaded."""
         if not self._may_use_device(due, tensors) or not context.is_gpu_available:
@@ -344,7 +325,7 @@ class InferenceOp(Operator):
         else:
             self._simulate(due, tensors, own, context)
 
-    def _may_use_device(self, due: list[RunningModel], tensors: dict[str, Tensor]) -> bool:
+    def _may_use_device(self, due: _Models, tensors: _Tensors) -> bool:
         """Return whether a tensor or a model is on a device, or is to be sent there."""
         for tensor in tensors.values():
             if tensor.device.is_cuda:
@@ -353,7 +334,7 @@ class InferenceOp(Operator):
             return False
         return self.transmit_on_cuda or any(running.model.device_id is not None for running in due)
 
-    def _run_all(self, due: list[RunningModel], calls: list[Callable[[], list[Any]]]) -> None:
+    def _run_all(self, due: _Models, calls: list[Callable[[], list[Any]]]) -> None:
         """Call a function for each model, at the same time if that is wanted; all have ended when this returns."""
         if self._threads is None or len(calls) == 1:
             results = [call() for call in calls]
@@ -363,11 +344,7 @@ class InferenceOp(Operator):
             running.results = result
 
     def _simulate(
-        self,
-        due: list[RunningModel],
-        tensors: dict[str, Tensor],
-        own: StreamHandle,
-        context: ExecutionContext,
+        self, due: _Models, tensors: _Tensors, own: StreamHandle, context: ExecutionContext
     ) -> None:
         """Run models on the memory of a simulated device, as kernels that take effect when they end."""
         here = {name: self._on_device(tensor, own) for name, tensor in tensors.items()}
@@ -379,11 +356,7 @@ class InferenceOp(Operator):
             running.results = list(outputs) if self.transmit_on_cuda else list(read_on_host(outputs, own))
 
     def _run_on_gpu(
-        self,
-        due: list[RunningModel],
-        tensors: dict[str, Tensor],
-        own: StreamHandle,
-        context: ExecutionContext,
+        self, due: _Models, tensors: _Tensors, own: StreamHandle, context: ExecutionContext
     ) -> None:
         """Run models with a GPU: on it, or on the host with copies from it."""
         on_gpu = [running for running in due if running.model.device_id is not None]
@@ -409,9 +382,7 @@ class InferenceOp(Operator):
             return tensor
         return to_device(tensor, own, self.allocator, self.name)
 
-    def _on_host(
-        self, models: list[RunningModel], tensors: dict[str, Tensor], own: StreamHandle
-    ) -> dict[str, Tensor]:
+    def _on_host(self, models: _Models, tensors: _Tensors, own: StreamHandle) -> _Tensors:
         """Return the inputs of models on the host; wait for those that the GPU has."""
         local = {name: tensors[name] for running in models for name in running.setting.inputs}
         away = [name for name, tensor in local.items() if tensor.device.is_cuda]
@@ -422,7 +393,7 @@ class InferenceOp(Operator):
 
     @contextmanager
     def _streams(
-        self, models: list[RunningModel], own: StreamHandle, context: ExecutionContext
+        self, models: _Models, own: StreamHandle, context: ExecutionContext
     ) -> Iterator[list[StreamHandle]]:
         """Yield the stream of each model: one of its own if several run at the same time, or the operator's.
 

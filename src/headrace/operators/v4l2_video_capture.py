@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
-from headrace.core.fragment import Fragment
 from headrace.operators._routines.colour import MATRICES, TO_RGB
 from headrace.operators._routines.conversion import COPY, pack_order
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import declare_fields, set_default_allocator
+from headrace.operators.tensor_operator import declare_fields
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
 
@@ -95,11 +95,10 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
-        if not name and isinstance(fragment, Fragment):
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if not name and isinstance(fragment, Composition):
             name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
-        set_default_allocator(self)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

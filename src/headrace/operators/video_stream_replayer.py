@@ -14,8 +14,8 @@ from headrace.operators.tensor_operator import declare_fields
 from headrace.video import Clip, ClipFrame, open_clip, play
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.spec import OperatorSpec
 
 __all__ = ["VideoStreamReplayerOp"]
@@ -78,7 +78,7 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     entity_serializer: Any = None
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         self._clip: Clip | None = None
         self._memory: FrameMemory

@@ -12,7 +12,7 @@ from headrace.core.errors import choices
 from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["CudaGreenContextPool"]
 
@@ -46,7 +46,7 @@ class CudaGreenContextPool(StreamSource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         dev_id: int = 0,
         flags: int = 0,
         num_partitions: int = 0,

@@ -15,7 +15,7 @@ from headrace.resources.cuda_green_context import CudaGreenContext
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["CudaStreamPool"]
 
@@ -46,7 +46,7 @@ class CudaStreamPool(StreamSource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         dev_id: int = 0,
         stream_flags: int = 0,
         stream_priority: int = 0,

@@ -10,7 +10,7 @@ from headrace.gpu.backend import DeviceUnavailable, active, clock_in_use, is_cho
 
 if TYPE_CHECKING:
     from headrace.core.clock import Parker
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.gpu.backend import DeviceClock
 
 __all__ = ["MachineClock", "machine_clock"]
@@ -33,7 +33,7 @@ class MachineClock(Clock):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         machine: DeviceClock | None = None,
         *,
         name: str = "machine_clock",
@@ -84,7 +84,7 @@ class MachineClock(Clock):
         return self.machine.attach()
 
 
-def machine_clock(fragment: Fragment | None) -> MachineClock | None:
+def machine_clock(fragment: Composition | None) -> MachineClock | None:
     """Return a clock of the simulated machine that a run will use, or None if the run uses the wall clock.
 
     A run uses the wall clock if there is no simulated machine, or if the machine is in real time. The machine that
@@ -100,7 +100,7 @@ def machine_clock(fragment: Fragment | None) -> MachineClock | None:
     return None if machine is None or machine.is_wall else MachineClock(fragment, machine)
 
 
-def _has_streams(fragment: Fragment | None) -> bool:
+def _has_streams(fragment: Composition | None) -> bool:
     """Return whether an operator was given a source of streams; a run opens every source."""
     from headrace._runtime import source_of
 

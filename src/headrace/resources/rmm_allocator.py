@@ -8,20 +8,20 @@ headrace's own either way, because RMM's Python package has none.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.core.byte_sizes import Size, byte_size
+from headrace.core.byte_sizes import Size
 from headrace.gpu.backend import active
-from headrace.resources.block_store import BlockStore
-from headrace.resources.cuda_allocator import CudaAllocator, check_limits
-from headrace.resources.memory_sources import DeviceMemory, memory_source
+from headrace.resources.cuda_allocator import CudaAllocator
+from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RMMAllocator"]
 
@@ -47,7 +47,7 @@ class RMMAllocator(CudaAllocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         device_memory_initial_size: Size = "8MB",
         device_memory_max_size: Size = "16MB",
         host_memory_initial_size: Size = "8MB",
@@ -57,18 +57,12 @@ class RMMAllocator(CudaAllocator):
         name: str = "rmm_pool",
     ) -> None:
         super().__init__(fragment, dev_id=dev_id, name=name)
-        self.device_memory_initial_size = byte_size(
-            device_memory_initial_size, f"{name!r}: device_memory_initial_size"
+        self.device_memory_initial_size, self.device_memory_max_size = self._read_sizes(
+            MemoryStorageType.DEVICE, device_memory_initial_size, device_memory_max_size
         )
-        self.device_memory_max_size = byte_size(
-            device_memory_max_size, f"{name!r}: device_memory_max_size", 1
+        self.host_memory_initial_size, self.host_memory_max_size = self._read_sizes(
+            MemoryStorageType.HOST, host_memory_initial_size, host_memory_max_size
         )
-        self.host_memory_initial_size = byte_size(
-            host_memory_initial_size, f"{name!r}: host_memory_initial_size"
-        )
-        self.host_memory_max_size = byte_size(host_memory_max_size, f"{name!r}: host_memory_max_size", 1)
-        check_limits(name, "device", self.device_memory_initial_size, self.device_memory_max_size)
-        check_limits(name, "host", self.host_memory_initial_size, self.host_memory_max_size)
 
     @property
     def is_on_rmm(self) -> bool:
@@ -94,24 +88,19 @@ class RMMAllocator(CudaAllocator):
         rmm.mr.set_per_device_resource(self.dev_id, memory.resource)
         return use_allocator(rmm_torch_allocator.allocator())
 
-    def _make_store(self, storage: MemoryStorageType) -> BlockStore:
-        def source() -> Any:
-            checked = memory_source(storage, self.dev_id, repr(self.name))
-            if storage is not MemoryStorageType.DEVICE:
-                return checked
-            most = self.device_memory_max_size
-            if self.is_on_rmm:
-                return RMMMemory(self.dev_id, self.device_memory_initial_size, most)
-            return DeviceMemory(self.dev_id, keep=most)
-
-        is_device = storage is MemoryStorageType.DEVICE
-        limit = self.device_memory_max_size if is_device else self.host_memory_max_size
-        return BlockStore(source, self.dev_id, self.announce, limit=limit)
+    def _make_source(self, storage: MemoryStorageType) -> MemorySource:
+        checked = super()._make_source(storage)
+        if storage is not MemoryStorageType.DEVICE:
+            return checked
+        initial, most = self._sizes[storage]
+        return (
+            RMMMemory(self.dev_id, initial, most) if self.is_on_rmm else DeviceMemory(self.dev_id, keep=most)
+        )
 
     def _prepare(self) -> None:
         if active().has_devices:
-            self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
-        self._warm(MemoryStorageType.HOST, self.host_memory_initial_size)
+            self._warm(MemoryStorageType.DEVICE)
+        self._warm(MemoryStorageType.HOST)
 
 
 class RMMMemory:
@@ -151,11 +140,9 @@ class RMMMemory:
             self.resource.deallocate(buffer.handle, buffer.size, stream=Stream(obj=stream))
 
 
+@dataclass(frozen=True, slots=True)
 class RMMBuffer:
     """Memory of RMM."""
 
-    __slots__ = ("handle", "size")
-
-    def __init__(self, handle: int, size: int) -> None:
-        self.handle = handle
-        self.size = size
+    handle: int
+    size: int

@@ -24,13 +24,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime import run_single_threaded, run_workers
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
-from headrace.core.scheduler import Scheduler
+from headrace.core.scheduler import Run, Scheduler
 
 if TYPE_CHECKING:
-    from headrace._runtime import Engine
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
@@ -66,13 +64,12 @@ class DefaultScheduler(Scheduler):
         else:
             self._workers = 1 if fragment._thread_pools else 0
 
-    def execute(self, engine: Engine) -> None:
-        """Run until the engine is finished."""
+    def execute(self, run: Run) -> None:
+        """Run operators until the run is over."""
         if self._workers:
-            run_workers(engine, self._workers, (), engine.nodes[0].operator.fragment._thread_pools)
+            run.run_on_threads(self._workers)
         else:
-            with engine.clock.attach():
-                run_single_threaded(engine)
+            run.run_here()
 
 
 def _drops(operator: Operator) -> bool:

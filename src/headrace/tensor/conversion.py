@@ -151,7 +151,10 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
         for name, read in _PROTOCOLS:
             try:
                 if hasattr(obj, name):
-                    return read(obj, library, pending_work, is_on_stream)
+                    tensor = read(obj, library, pending_work, is_on_stream)
+                    if library.is_immutable:
+                        tensor.is_readonly = True
+                    return tensor
                 tried.append(f"{name}: it has none")
             except Exception as error:  # a library may raise any error when it cannot export
                 tried.append(f"{name}: {error_text(error)}")
@@ -192,8 +195,6 @@ def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, i
     held = capsules.ConsumedCapsule(request_capsule(obj, named, capsules.VERSION, library))
     description = held.description
     _check_device(device, description[4])
-    if library.is_immutable:
-        description = (*description[:5], True)
     # Only the array itself can order the streams of other kinds of devices.
     is_ours = device[0] in CUDA_TYPES or device[0] in HOST_TYPES
     memory = None if library.memory_of is None else library.memory_of(obj)

@@ -22,7 +22,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.tensor.tensor_map import TensorMap
 
-__all__ = ["DEEPEST", "LEAF", "Node", "Structure", "flatten", "map", "once", "unflatten"]
+__all__ = [
+    "DEEPEST",
+    "LEAF",
+    "Node",
+    "Structure",
+    "Visitor",
+    "build",
+    "flatten",
+    "inside",
+    "map",
+    "once",
+    "unflatten",
+]
 
 DEEPEST = 32
 """The number of levels of containers in a message."""
@@ -69,13 +81,13 @@ def flatten(data: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Struct
 
 
 def _flatten(data: Any, leaves: list[Any], is_leaf: IsLeaf | None, levels: int) -> Structure:
-    inside = _inside(data, is_leaf)
-    if inside is None:
+    contents = inside(data, is_leaf)
+    if contents is None:
         leaves.append(data)
         return LEAF
     if not levels:
         raise RecursionError(f"a container contains itself, or more than {DEEPEST} are within each other")
-    keys, items = inside
+    keys, items = contents
     return Node(type(data), keys, tuple([_flatten(item, leaves, is_leaf, levels - 1) for item in items]))
 
 
@@ -88,7 +100,7 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     if not isinstance(structure, Node):
         return next(leaves)
     kind, keys, items = structure
-    return _build(kind, keys, [_unflatten(item, leaves) for item in items])
+    return build(kind, keys, [_unflatten(item, leaves) for item in items])
 
 
 def map(  # noqa: A001 (as in other trees)
@@ -98,11 +110,11 @@ def map(  # noqa: A001 (as in other trees)
 
     A container below `levels` others is taken for a leaf.
     """
-    inside = _inside(data, is_leaf) if levels else None
-    if inside is None:
+    contents = inside(data, is_leaf) if levels else None
+    if contents is None:
         return function(data)
-    keys, items = inside
-    return _build(type(data), keys, [map(function, item, is_leaf, levels - 1) for item in items])
+    keys, items = contents
+    return build(type(data), keys, [map(function, item, is_leaf, levels - 1) for item in items])
 
 
 def once(
@@ -146,7 +158,7 @@ def once(
         queue.extend(visitors[kind](data, found))
 
 
-def _inside(data: Any, is_leaf: IsLeaf | None) -> tuple[tuple[Any, ...], Iterable[Any]] | None:
+def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], Iterable[Any]] | None:
     """Return the keys and the items of a container, or None for a leaf."""
     kind = type(data)
     if is_leaf is not None and is_leaf(data):
@@ -165,7 +177,8 @@ def _inside(data: Any, is_leaf: IsLeaf | None) -> tuple[tuple[Any, ...], Iterabl
     return None
 
 
-def _build(kind: type, keys: tuple[Any, ...], items: list[Any]) -> Any:
+def build(kind: type, keys: tuple[Any, ...], items: list[Any]) -> Any:
+    """Return a container of a type, with the given keys or fields and items."""
     if kind is list:
         return items
     if issubclass(kind, tuple):

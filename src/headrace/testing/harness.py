@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace._runtime import Envelope
-from headrace.core.clock import nanoseconds
 from headrace.core.composition import Composition
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import nanoseconds
 from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
 from headrace.testing.message import Message

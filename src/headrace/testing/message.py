@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.clock import Duration
+from headrace.core.durations import Duration
 
 __all__ = ["Message"]
 

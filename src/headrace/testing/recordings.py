@@ -15,7 +15,7 @@ from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
-from headrace.observe.recordings.player import Playback, Player, Step
+from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
@@ -108,14 +108,14 @@ class _Single(Application):
             raise TypeError(f"check_recording takes an operator class or a function, not {self._make!r}")
         operator.name = self._name
         self.add_operator(operator)
-        playback = Playback(self._recording, is_paced=True, closes=False)
+        playback = Playback(self._recording, is_paced=True, is_grouped=False, closes=False)
         for name in operator.spec.inputs:
-            for index, steps in self._connections(name):
+            for index, entries in self._connections(name):
                 outputs = {"out": IOSpec("out", IOSpec.IOType.OUTPUT)}
-                player = Player(self, outputs, playback, steps, name=f"player of {name}:{index}")
+                player = Player(self, outputs, playback, entries, name=f"player of {name}:{index}")
                 self.add_flow(player, operator, {("out", name)})
 
-    def _connections(self, name: str) -> list[tuple[int, list[Step]]]:
+    def _connections(self, name: str) -> list[tuple[int, list[Entry]]]:
         """Return what each connection of an input received."""
         recording = self._recording
         received = [
@@ -125,7 +125,7 @@ class _Single(Application):
         ]
         sources: list[set[Any]] = [{port} for port in sorted(received, key=lambda one: one.index or 0)]
         if not sources:
-            flows = [flow for flow in recording.flows if flow[2:4] == (self._name, name)]
+            flows = [flow for flow in recording.run.flows if flow[2:4] == (self._name, name)]
             by_index: dict[int, set[Any]] = {}
             for source, output, _, _, index in flows:
                 found = {
@@ -144,8 +144,8 @@ class _Single(Application):
             (
                 index,
                 [
-                    Step(time, [("out", number)])
-                    for number, (port, _, time) in enumerate(recording.outline())
+                    Entry(time, "out", number)
+                    for number, (port, time) in enumerate(recording.outline())
                     if port in ports
                 ],
             )

@@ -2,6 +2,8 @@
 
 Places are in pixels: the first pixel is from 0 to 1. What is far outside is cut off, so that what is left fits the
 integers and the single precision of OpenCV.
+
+It is ours, since OpenCV clips no triangles, and lines one at a time and only to integers, without their depth.
 """
 
 from __future__ import annotations

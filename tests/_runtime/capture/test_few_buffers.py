@@ -50,7 +50,7 @@ def test_all_of_them_have_to_come_again() -> None:
 def test_the_same_address_with_another_owner_is_another_buffer() -> None:
     """The address alone does not tell how long the memory is there."""
     (memory,) = made(1)
-    buffers = noted([memory._view(64, memory), memory._view(64, memory)])
+    buffers = noted([sim.Buffer.from_handle(memory.handle, 64, owner=memory) for _ in range(2)])
     assert buffers.is_decided
     assert buffers.found() == []
 

@@ -22,6 +22,7 @@ from headrace.observe import Dashboard, Watcher, watch
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests._web.clients import aiohttp, ask, connect, get, token, until
 from tests.harness import App, Consumer, Producer, Step
+from tests.harness.threads import wait_until
 from tests.observe.dashboard.dashboards import HOSTILE, HOSTILE_LINE, Watched, watched
 
 
@@ -578,3 +579,17 @@ def test_it_ends_if_another_watcher_cannot_begin() -> None:
 def test_an_interval_is_more_than_nothing(interval: Any) -> None:
     with pytest.raises(ValueError, match="interval must be more than 0"):
         Dashboard(interval=interval)
+
+
+def test_the_figures_of_the_run_are_served_to_prometheus(one: Watched) -> None:
+    def scrape() -> tuple[int, str, dict[str, str]]:
+        return get(one.server, f"/metrics?{token(one.server)}")
+
+    wait_until(lambda: 'operator="filter",quantile="0.99"' in scrape()[1], "the first figures")
+    status, text, headers = scrape()
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4")
+    assert "# TYPE headrace_computes_total counter" in text
+
+
+def test_the_figures_need_the_token_too(one: Watched) -> None:
+    assert get(one.server, "/metrics")[0] == 403

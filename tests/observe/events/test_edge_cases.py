@@ -473,7 +473,9 @@ def test_messages_of_failed_computes_were_not_received(tmp_path: Path) -> None:
     assert statistics.path("source,sink").count == 4
     assert statistics.sinks == {"sink.in": 4}
     assert [row[:2] for row in arriving.rows] == [(0, 0), (2, 2), (4, 4), (6, 6)]
-    assert 'headrace_queue_discarded_total{application="App",queue="sink.in"} 4' in statistics.to_prometheus()
+    assert (
+        'headrace_queue_discarded_total{application="App",queue="sink.in"} 4.0' in statistics.to_prometheus()
+    )
     assert "discarded" in str(statistics)
     events = json.loads((tmp_path / "out.json").read_text())
     assert not [event for event in events if event["ph"] == "i" and event["cat"] != "run"]  # no drops

@@ -273,9 +273,9 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
     assert statistics.operator("restarts").restarts == 5
     text = statistics.to_prometheus().splitlines()
     for line in (
-        'headrace_skipped_errors_total{application="App",operator="skips"} 5',
-        'headrace_skipped_errors_total{application="App",operator="works"} 0',
-        'headrace_restarts_total{application="App",operator="restarts"} 5',
+        'headrace_skipped_errors_total{application="App",operator="skips"} 5.0',
+        'headrace_skipped_errors_total{application="App",operator="works"} 0.0',
+        'headrace_restarts_total{application="App",operator="restarts"} 5.0',
     ):
         assert line in text
     samples = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text if line[0] != "#"}

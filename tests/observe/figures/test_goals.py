@@ -450,13 +450,13 @@ def test_a_goal_of_an_operator_that_a_replay_leaves_out_is_not_judged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(chain(1, 2, 3), greedy)
-    watch(app, PortRecorder(tmp_path / "a.rec", ["b.out"]))
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["b.out"]))
     app.run()
 
     again = App(chain(1, 2, 3), greedy)
     gone = again.expect("a->c", p99="1s")
     left = again.expect("b->c", p99="1s")
-    replay(again, tmp_path / "a.rec", "fast")
+    replay(again, tmp_path / "a.mcap", "fast")
     again.run()
     assert (gone.count, gone.is_met) == (0, None)
     assert (
@@ -468,7 +468,7 @@ def test_a_goal_of_an_operator_that_a_replay_leaves_out_is_not_judged(
 
     unknown = App(chain(1, 2, 3), greedy)
     unknown.expect("a->display", p99="1s")
-    replay(unknown, tmp_path / "a.rec", "fast")
+    replay(unknown, tmp_path / "a.mcap", "fast")
     with pytest.raises(GraphError, match="there is no operator 'display'"):
         unknown.run()
 

@@ -72,9 +72,9 @@ def test_the_tables_say_why_a_segment_is_eager() -> None:
 def test_prometheus_counts_frames_of_segments() -> None:
     text = tracked(chain).to_prometheus()
     labels = 'application="App",segment="middle"'
-    assert f"headrace_segment_frames_total{{{labels}}} 20\n" in text
-    assert f"headrace_segment_replayed_total{{{labels}}} 15\n" in text
-    assert f'headrace_segment_state{{{labels},state="captured"}} 1\n' in text
+    assert f"headrace_segment_frames_total{{{labels}}} 20.0\n" in text
+    assert f"headrace_segment_replayed_total{{{labels}}} 15.0\n" in text
+    assert f'headrace_segment_state{{{labels},state="captured"}} 1.0\n' in text
 
 
 def test_figures_of_a_run_without_segments_do_not_speak_of_them() -> None:

@@ -570,9 +570,9 @@ def test_json_and_prometheus_have_the_same_figures() -> None:
     assert found["operators"][1]["host"]["p99"] == 2 * MS
     assert found["paths"][0]["latency"]["p50"] == 5 * MS
     text = statistics.to_prometheus()
-    assert 'headrace_computes_total{application="App",operator="b"} 5\n' in text
+    assert 'headrace_computes_total{application="App",operator="b"} 5.0\n' in text
     assert 'headrace_path_latency_seconds{application="App",path="a,b,c",quantile="0.99"} 0.005\n' in text
-    assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5\n' in text
+    assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
     assert text.count("# TYPE headrace_compute_seconds summary\n") == 1
 
 

@@ -28,7 +28,7 @@ def test_a_program_is_recorded_and_replayed_by_the_environment(
         app.camera = source(app, ["a", "b"], name="camera")
         app.add_flow(app.camera, sink(app, runs[-1]))
 
-    path = tmp_path / "a.rec"
+    path = tmp_path / "a.mcap"
     monkeypatch.setenv("HEADRACE_RECORD", str(path))
     monkeypatch.setenv("HEADRACE_RECORD_PORTS", "camera.out")
     App(compose).run()
@@ -49,18 +49,18 @@ def test_every_output_is_recorded_unless_ports_are_named(
     def compose(app: Any) -> None:
         app.add_flow(source(app, [1], name="camera"), sink(app, []))
 
-    monkeypatch.setenv("HEADRACE_RECORD", str(tmp_path / "a.rec"))
+    monkeypatch.setenv("HEADRACE_RECORD", str(tmp_path / "a.mcap"))
     App(compose).run()
     App(compose).run()
-    assert [port.name for port in Recording(tmp_path / "a.rec").ports] == ["camera.out"]
-    assert [one.data for one in Recording(tmp_path / "a-2.rec")] == [1]
+    assert [port.name for port in Recording(tmp_path / "a.mcap").ports] == ["camera.out"]
+    assert [one.data for one in Recording(tmp_path / "a-2.mcap")] == [1]
 
 
 def test_a_wrong_pace_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compose(app: Any) -> None:
         app.add_flow(source(app, [1], name="camera"), sink(app, []))
 
-    monkeypatch.setenv("HEADRACE_REPLAY", str(tmp_path / "a.rec"))
+    monkeypatch.setenv("HEADRACE_REPLAY", str(tmp_path / "a.mcap"))
     monkeypatch.setenv("HEADRACE_REPLAY_PACE", "slow")
     with pytest.raises(ValueError, match="'recorded', 'fast', not 'slow'"):
         App(compose).run()

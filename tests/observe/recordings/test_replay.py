@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import sys
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,7 +16,16 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec, Operator, PortError
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
-from headrace.observe import PayloadError, PortRecorder, Recording, RecordingError, replay, watch
+from headrace.observe import (
+    Carrier,
+    PayloadError,
+    PortRecorder,
+    Recording,
+    RecordingError,
+    encode,
+    replay,
+    watch,
+)
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
@@ -45,17 +54,13 @@ def play(
     return app
 
 
-def without_times(path: Path) -> list[bytes]:
-    """Return the records of a file without their checksums and times."""
-    content = path.read_bytes()
-    records = [content[:16]]
-    offset = 16
-    while offset < len(content):
-        length, kind = struct.unpack_from("<8xQc", content, offset)
-        body = content[offset + 45 : offset + 45 + length]
-        records.append(content[offset + 8 : offset + 37] + (b"" if kind == b"T" else body))
-        offset += 45 + length
-    return records
+def without_times(path: Path) -> list[Any]:
+    """Return the messages of a file without their times, and the beginning of the file."""
+    recording = Recording(path)
+    return [recording.ports, recording.run.flows] + [
+        (one.port, one.sequence, one.step, one.acq_timestamp, one.metadata, encode(one.data))
+        for one in recording
+    ]
 
 
 VALUES = [
@@ -105,8 +110,8 @@ def test_a_sink_sees_the_same_messages_at_the_same_times(tmp_path: Path) -> None
         app.source = detailed(app, VALUES)
         app.add_flow(app.source, seeing(app, runs[-1]))
 
-    record(compose, tmp_path / "a.rec", ["source.out"])
-    app = play(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    app = play(compose, tmp_path / "a.mcap")
     assert len(runs[0]) == len(VALUES)
     assert runs[1] == runs[0]
     assert app.source.ticks == 0
@@ -125,11 +130,11 @@ def test_nothing_is_made_up_for_after_a_pause(tmp_path: Path) -> None:
         app.add_flow(detailed(app, VALUES), Step(app, inputs=["in"], body=body, name="sink"))
 
     pauses = False
-    record(compose, tmp_path / "a.rec", ["source.out"])
+    record(compose, tmp_path / "a.mcap", ["source.out"])
     pauses = True
     seen.clear()
     app = App(compose, clock=ManualClock())
-    replay(app, tmp_path / "a.rec")
+    replay(app, tmp_path / "a.mcap")
     future = app.run_async()
     assert app.wait_until_paused()
     app.scheduler().clock.sleep_for(1000 * MILLISECOND)
@@ -146,8 +151,8 @@ def test_a_fast_replay_has_the_same_messages_at_once(tmp_path: Path) -> None:
         runs.append([])
         app.add_flow(detailed(app, VALUES), seeing(app, runs[-1]))
 
-    record(compose, tmp_path / "a.rec")
-    play(compose, tmp_path / "a.rec", "fast")
+    record(compose, tmp_path / "a.mcap")
+    play(compose, tmp_path / "a.mcap", "fast")
     assert [one[1:] for one in runs[1]] == [one[1:] for one in runs[0]]
     assert runs[1][-1][0] == runs[1][0][0]
     assert runs[0][-1][0] - runs[0][0][0] == 10 * MILLISECOND * (len(VALUES) - 1)
@@ -157,11 +162,11 @@ def test_a_replay_that_is_recorded_gives_the_same_file(tmp_path: Path) -> None:
     def compose(app: Any) -> None:
         app.add_flow(detailed(app, VALUES), sink(app, []))
 
-    record(compose, tmp_path / "a.rec", ["source.out", "sink.in"])
+    record(compose, tmp_path / "a.mcap", ["source.out", "sink.in"])
     for pace in ("recorded", "fast"):
-        play(compose, tmp_path / "a.rec", pace, tmp_path / "b.rec")
-        assert without_times(tmp_path / "b.rec") == without_times(tmp_path / "a.rec")
-    assert len(Recording(tmp_path / "a.rec")) == 2 * len(VALUES)
+        play(compose, tmp_path / "a.mcap", pace, tmp_path / "b.mcap")
+        assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
+    assert len(Recording(tmp_path / "a.mcap")) == 2 * len(VALUES)
 
 
 def test_every_scheduler_plays_a_recording(tmp_path: Path, scheduler: MakeScheduler) -> None:
@@ -174,10 +179,10 @@ def test_every_scheduler_plays_a_recording(tmp_path: Path, scheduler: MakeSchedu
         app.add_flow(doubled, sink(app, runs[-1]))
 
     first = App(compose, scheduler)
-    watch(first, PortRecorder(tmp_path / "a.rec", ["source"]))
+    watch(first, PortRecorder(tmp_path / "a.mcap", ["source"]))
     first.run()
     second = App(compose, scheduler)
-    replay(second, tmp_path / "a.rec", "fast")
+    replay(second, tmp_path / "a.mcap", "fast")
     second.run()
     assert runs[1] == runs[0] == [2 * number for number in range(20)]
 
@@ -202,8 +207,8 @@ def test_operators_that_only_feed_replaced_ones_do_not_run(tmp_path: Path) -> No
         app.add_flow(app.blur, sink(app, taken))
         app.add_flow(app.other, app.beside)
 
-    record(compose, tmp_path / "a.rec", ["blur.out"])
-    app = play(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["blur.out"])
+    app = play(compose, tmp_path / "a.mcap")
     assert taken == [10, 20, 30] * 2
     assert (app.camera.ticks, app.camera.started, app.blur.ticks, app.blur.started) == (0, 0, 0, 0)
     assert (app.other.ticks, app.beside.ticks) == (3, 3)
@@ -220,8 +225,8 @@ def test_an_operator_that_also_feeds_others_goes_on(tmp_path: Path) -> None:
         app.add_flow(camera, sink(app, direct, name="direct"))
         app.add_flow(blur, sink(app, shown, name="shown"))
 
-    record(compose, tmp_path / "a.rec", ["blur.out"])
-    play(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["blur.out"])
+    play(compose, tmp_path / "a.mcap")
     assert direct == [1, 2, 3] * 2
     assert shown == [-1, -2, -3] * 2
 
@@ -246,10 +251,10 @@ def test_messages_of_one_compute_are_played_in_one(tmp_path: Path) -> None:
         )
         app.add_flow(split, join, {("left", "left"), ("right", "right")})
 
-    record(compose, tmp_path / "a.rec", ["split"])
-    play(compose, tmp_path / "a.rec", again=tmp_path / "b.rec")
+    record(compose, tmp_path / "a.mcap", ["split"])
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
     assert pairs == [(-1, 1), (0, 2), (-3, 3)] * 2
-    assert without_times(tmp_path / "b.rec") == without_times(tmp_path / "a.rec")
+    assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
 
 
 def test_several_messages_of_one_port_and_compute_are_played(tmp_path: Path) -> None:
@@ -271,8 +276,8 @@ def test_several_messages_of_one_port_and_compute_are_played(tmp_path: Path) -> 
         )
         app.add_flow(burst, take)
 
-    record(compose, tmp_path / "a.rec", ["burst.out"])
-    play(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["burst.out"])
+    play(compose, tmp_path / "a.mcap")
     assert batches == [(10, 11, 12), (20, 21, 22)] * 2
 
 
@@ -289,14 +294,14 @@ def test_an_input_of_any_size_keeps_the_order_of_its_connections(tmp_path: Path)
         app.add_flow(source(app, "abc", name="one"), merge)
         app.add_flow(source(app, "xyz", name="two"), merge)
 
-    record(compose, tmp_path / "a.rec", ["one", "merge.in"])
-    names = [port.name for port in Recording(tmp_path / "a.rec").ports]
+    record(compose, tmp_path / "a.mcap", ["one", "merge.in"])
+    names = [port.name for port in Recording(tmp_path / "a.mcap").ports]
     assert names == ["merge.in:0", "merge.in:1", "one.out"] or names == [
         "one.out",
         "merge.in:0",
         "merge.in:1",
     ]
-    play(compose, tmp_path / "a.rec")
+    play(compose, tmp_path / "a.mcap")
     assert seen == [("a", "x"), ("b", "y"), ("c", "z")] * 2
 
 
@@ -309,10 +314,10 @@ def test_only_chosen_ports_are_played(tmp_path: Path) -> None:
         app.add_flow(app.first, app.second)
         app.add_flow(app.second, sink(app, taken))
 
-    record(compose, tmp_path / "a.rec")
-    app = play(compose, tmp_path / "a.rec", ports=["first.out"])
+    record(compose, tmp_path / "a.mcap")
+    app = play(compose, tmp_path / "a.mcap", ports=["first.out"])
     assert (app.first.ticks, app.second.ticks) == (0, 2)
-    app = play(compose, tmp_path / "a.rec")
+    app = play(compose, tmp_path / "a.mcap")
     assert (app.first.ticks, app.second.ticks) == (0, 0)
     assert taken == [2, 3] * 3
 
@@ -328,13 +333,13 @@ def test_frames_of_a_device_are_played_on_the_device(tmp_path: Path, machine: si
         app.add_flow(app.producer, app.doubler)
         app.add_flow(app.doubler, app.consumer)
 
-    first = record(compose, tmp_path / "a.rec", ["producer.out", "doubler.out", "consumer.in"])
+    first = record(compose, tmp_path / "a.mcap", ["producer.out", "doubler.out", "consumer.in"])
     assert first.consumer.seen == [2 * number for number in range(20)]
-    recording = Recording(tmp_path / "a.rec")
+    recording = Recording(tmp_path / "a.mcap")
     for port, factor in (("producer.out", 1), ("doubler.out", 2), ("consumer.in", 2)):
         found = [int(one.data.elements().view(np.int64)[0]) for one in recording.messages(port)]
         assert found == [factor * number for number in range(20)]
-    again = play(compose, tmp_path / "a.rec", ports=["producer.out"])
+    again = play(compose, tmp_path / "a.mcap", ports=["producer.out"])
     assert again.consumer.seen == first.consumer.seen
     assert not hasattr(again.producer, "number")  # it was not started
     assert again.doubler._node is not None
@@ -344,9 +349,9 @@ def test_a_recorded_device_frame_gives_the_same_file_again(tmp_path: Path, machi
     def compose(app: Any) -> None:
         app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), Consumer(app, name="consumer"))
 
-    record(compose, tmp_path / "a.rec", ["producer.out"])
-    play(compose, tmp_path / "a.rec", again=tmp_path / "b.rec")
-    assert without_times(tmp_path / "a.rec") == without_times(tmp_path / "b.rec")
+    record(compose, tmp_path / "a.mcap", ["producer.out"])
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
+    assert without_times(tmp_path / "a.mcap") == without_times(tmp_path / "b.mcap")
 
 
 def test_tensors_come_back_as_tensors(tmp_path: Path) -> None:
@@ -359,8 +364,8 @@ def test_tensors_come_back_as_tensors(tmp_path: Path) -> None:
     def compose(app: Any) -> None:
         app.add_flow(source(app, values), sink(app, seen))
 
-    record(compose, tmp_path / "a.rec", ["source.out"])
-    play(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    play(compose, tmp_path / "a.mcap")
     for tensors, tensor in (seen[:2], seen[2:]):
         assert type(tensors) is TensorMap
         assert type(tensor) is Tensor
@@ -377,8 +382,8 @@ def test_an_array_of_torch_comes_back_as_one(tmp_path: Path) -> None:
     def compose(app: Any) -> None:
         app.add_flow(source(app, [torch.arange(3, dtype=torch.bfloat16)]), sink(app, seen))
 
-    record(compose, tmp_path / "a.rec", ["source.out"])
-    play(compose, tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    play(compose, tmp_path / "a.mcap")
     assert type(seen[1]) is torch.Tensor
     assert torch.equal(seen[0], seen[1])
     assert seen[1].dtype is torch.bfloat16
@@ -392,8 +397,8 @@ def test_an_unknown_port_is_an_error_that_lists_the_ports(tmp_path: Path) -> Non
         app.add_flow(source(app, [1]), sink(app, []))
 
     with pytest.raises(PortError, match="no port is named 'cam.out'; 'App' has source.out, sink.in"):
-        record(compose, tmp_path / "a.rec", ["cam.out"])
-    assert not (tmp_path / "a.rec").exists()
+        record(compose, tmp_path / "a.mcap", ["cam.out"])
+    assert not (tmp_path / "a.mcap").exists()
 
 
 def test_an_object_that_needs_pickle_ends_the_run_with_its_port_and_type(tmp_path: Path) -> None:
@@ -401,8 +406,8 @@ def test_an_object_that_needs_pickle_ends_the_run_with_its_port_and_type(tmp_pat
         app.add_flow(source(app, [1, {2}]), sink(app, []))
 
     with pytest.raises(PayloadError, match="operator 'source', output 'out': an object of the type set"):
-        record(compose, tmp_path / "a.rec", ["source.out"])
-    assert [one.data for one in Recording(tmp_path / "a.rec")] == [1]
+        record(compose, tmp_path / "a.mcap", ["source.out"])
+    assert [one.data for one in Recording(tmp_path / "a.mcap")] == [1]
 
 
 def test_pickled_objects_are_played_only_on_request(tmp_path: Path) -> None:
@@ -411,10 +416,10 @@ def test_pickled_objects_are_played_only_on_request(tmp_path: Path) -> None:
     def compose(app: Any) -> None:
         app.add_flow(source(app, [{1, 2}]), sink(app, taken))
 
-    record(compose, tmp_path / "a.rec", ["source.out"], pickle=True)
+    record(compose, tmp_path / "a.mcap", ["source.out"], pickle=True)
     with pytest.raises(RecordingError, match="message 0 of 'source.out': it holds a pickled 'set'"):
-        play(compose, tmp_path / "a.rec")
-    play(compose, tmp_path / "a.rec", pickle=True)
+        play(compose, tmp_path / "a.mcap")
+    play(compose, tmp_path / "a.mcap", pickle=True)
     assert taken == [{1, 2}] * 2
 
 
@@ -433,8 +438,8 @@ def test_what_is_changed_after_it_was_emitted_is_recorded_as_it_was(tmp_path: Pa
             Step(app, CountCondition(app, 2), outputs=["out", "other"], body=body, name="source")
         )
 
-    record(compose, tmp_path / "a.rec", ["source"])
-    recording = Recording(tmp_path / "a.rec")
+    record(compose, tmp_path / "a.mcap", ["source"])
+    recording = Recording(tmp_path / "a.mcap")
     assert [one.data.tolist() for one in recording.messages("source.out")] == [[0, 0, 0], [1, 1, 1]]
     assert [one.data for one in recording.messages("source.other")] == [({"list": [1]},), ({"list": [1, 2]},)]
 
@@ -443,8 +448,8 @@ def test_little_memory_for_what_waits_loses_nothing(tmp_path: Path, machine: sim
     def compose(app: Any) -> None:
         app.add_flow(Producer(app, CountCondition(app, 50), name="producer"), Consumer(app, name="consumer"))
 
-    record(compose, tmp_path / "a.rec", ["producer.out"], max_pending=16)
-    found = [int(one.data.elements().view(np.int64)[0]) for one in Recording(tmp_path / "a.rec")]
+    record(compose, tmp_path / "a.mcap", ["producer.out"], max_pending=16)
+    found = [int(one.data.elements().view(np.int64)[0]) for one in Recording(tmp_path / "a.mcap")]
     assert found == list(range(50))
 
 
@@ -457,8 +462,8 @@ def test_a_run_that_fails_leaves_its_recording(tmp_path: Path) -> None:
         app.add_flow(source(app, [1, 2, 3]), Step(app, inputs=["in"], body=fail, name="sink"))
 
     with pytest.raises(RuntimeError, match="broken"):
-        record(compose, tmp_path / "a.rec", ["source.out", "sink.in"])
-    recording = Recording(tmp_path / "a.rec")
+        record(compose, tmp_path / "a.mcap", ["source.out", "sink.in"])
+    recording = Recording(tmp_path / "a.mcap")
     assert recording.is_complete
     assert [one.data for one in recording.messages("sink.in")] == [1, 2]
 
@@ -468,10 +473,10 @@ def test_the_runs_of_one_recorder_have_files_of_their_own(tmp_path: Path) -> Non
         app.add_flow(source(app, [1]), sink(app, []))
 
     app = App(compose)
-    watch(app, PortRecorder(tmp_path / "a.rec"))
+    watch(app, PortRecorder(tmp_path / "a.mcap"))
     app.run()
     app.run()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-2.rec", "a.rec"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-2.mcap", "a.mcap"]
 
 
 # What a replay refuses.
@@ -484,16 +489,16 @@ def test_a_replay_names_what_does_not_fit_the_graph(tmp_path: Path) -> None:
     def renamed(app: Any) -> None:
         app.add_flow(source(app, [1], name="webcam"), sink(app, []))
 
-    record(recorded, tmp_path / "a.rec", ["camera.out"])
+    record(recorded, tmp_path / "a.mcap", ["camera.out"])
     with pytest.raises(GraphError, match="there is no operator 'camera'; there are.*'webcam'"):
-        play(renamed, tmp_path / "a.rec")
-    record(recorded, tmp_path / "b.rec", ["sink.in"])
+        play(renamed, tmp_path / "a.mcap")
+    record(recorded, tmp_path / "b.mcap", ["sink.in"])
     with pytest.raises(GraphError, match="has nothing to play: it has no outputs"):
-        play(recorded, tmp_path / "b.rec")
+        play(recorded, tmp_path / "b.mcap")
     with pytest.raises(GraphError, match="has nothing named x to play: it has the outputs 'camera.out'"):
-        play(recorded, tmp_path / "a.rec", ports=["x"])
+        play(recorded, tmp_path / "a.mcap", ports=["x"])
     with pytest.raises(ValueError, match="pace of a replay must be one of 'recorded', 'fast', not 'slow'"):
-        play(recorded, tmp_path / "a.rec", "slow")
+        play(recorded, tmp_path / "a.mcap", "slow")
 
 
 def test_a_connected_output_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
@@ -508,11 +513,11 @@ def test_a_connected_output_that_was_not_recorded_is_an_error(tmp_path: Path) ->
         app.add_flow(split, sink(app, [], name="a"), {("left", "in")})
         app.add_flow(split, sink(app, [], name="b"), {("right", "in")})
 
-    record(compose, tmp_path / "a.rec", ["split.left"])
+    record(compose, tmp_path / "a.mcap", ["split.left"])
     with pytest.raises(
         GraphError, match="'split' cannot be replaced.*output 'right' is connected and was not"
     ):
-        play(compose, tmp_path / "a.rec")
+        play(compose, tmp_path / "a.mcap")
 
 
 def test_an_operator_in_a_thread_pool_is_replaced_there(tmp_path: Path, scheduler: MakeScheduler) -> None:
@@ -526,10 +531,10 @@ def test_an_operator_in_a_thread_pool_is_replaced_there(tmp_path: Path, schedule
         app.add_flow(blur, sink(app, taken))
 
     first = App(compose, scheduler)
-    watch(first, PortRecorder(tmp_path / "a.rec", ["blur.out"]))
+    watch(first, PortRecorder(tmp_path / "a.mcap", ["blur.out"]))
     first.run()
     second = App(compose, scheduler)
-    replay(second, tmp_path / "a.rec")
+    replay(second, tmp_path / "a.mcap")
     second.run()
     assert taken == [1, 2] * 2
 
@@ -558,29 +563,31 @@ def test_sources_of_different_pace_meet_as_they_did(tmp_path: Path) -> None:
         app.add_flow(slow, merge, {("out", "slow")})
         app.add_flow(merge, sink(app, runs[-1]))
 
-    record(compose, tmp_path / "a.rec", ["fast", "slow"])
-    play(compose, tmp_path / "a.rec", again=tmp_path / "b.rec")
+    record(compose, tmp_path / "a.mcap", ["fast", "slow"])
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
     assert len(runs[0]) == 12
     assert runs[1] == runs[0]
-    assert without_times(tmp_path / "b.rec") == without_times(tmp_path / "a.rec")
+    assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
 
 
 def test_a_disk_that_is_full_leaves_the_messages_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = RecordingWriter.add
+    carry = RecordingWriter.carry
 
-    def add_two(self: RecordingWriter, port: int, sequence: int, *details: Any) -> None:
-        if sequence == 2:
+    def carry_two(self: RecordingWriter, message: Any) -> None:
+        if message.sequence == 2:
             raise OSError(28, "No space left on device")
-        add(self, port, sequence, *details)
+        carry(self, message)
 
-    monkeypatch.setattr(RecordingWriter, "add", add_two)
+    monkeypatch.setattr(RecordingWriter, "carry", carry_two)
     with pytest.raises(OSError, match="No space left on device"):
         record(
-            lambda app: app.add_flow(detailed(app, VALUES), sink(app, [])), tmp_path / "a.rec", ["source.out"]
+            lambda app: app.add_flow(detailed(app, VALUES), sink(app, [])),
+            tmp_path / "a.mcap",
+            ["source.out"],
         )
-    recording = Recording(tmp_path / "a.rec")
+    recording = Recording(tmp_path / "a.mcap")
     assert (len(recording), recording.is_complete) == (2, False)
 
 
@@ -589,11 +596,11 @@ def test_operators_wait_while_more_is_to_be_written_than_allowed(
 ) -> None:
     may_write = threading.Event()
     waits: list[tuple[int, int]] = []
-    add, make_room = RecordingWriter.add, Delivery.make_room
+    carry, make_room = RecordingWriter.carry, Delivery.make_room
 
-    def held_add(*arguments: Any) -> None:
+    def held_carry(*arguments: Any) -> None:
         may_write.wait()
-        add(*arguments)
+        carry(*arguments)
 
     def noted_make_room(self: Delivery, nbytes: int) -> None:
         waits.append((self.nbytes, nbytes))
@@ -601,10 +608,25 @@ def test_operators_wait_while_more_is_to_be_written_than_allowed(
         make_room(self, nbytes)
         assert self.nbytes <= nbytes
 
-    monkeypatch.setattr(RecordingWriter, "add", held_add)
+    monkeypatch.setattr(RecordingWriter, "carry", held_carry)
     monkeypatch.setattr(Delivery, "make_room", noted_make_room)
     app = App(lambda app: app.add_flow(source(app, [np.zeros(1000, np.uint8)] * 3), sink(app, [])))
-    watch(app, PortRecorder(tmp_path / "a.rec", max_pending=2500))
+    watch(app, PortRecorder(tmp_path / "a.mcap", max_pending=2500))
     app.run()
     assert waits == [(3000, 2500)]
-    assert len(Recording(tmp_path / "a.rec")) == 3
+    assert len(Recording(tmp_path / "a.mcap")) == 3
+
+
+def test_without_mcap_a_recorder_says_how_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("recording_format", "recording_writer", "recording"):
+        monkeypatch.delitem(sys.modules, f"headrace.observe.recordings.{name}", raising=False)
+        monkeypatch.delattr(f"headrace.observe.recordings.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "mcap", None)
+    with pytest.raises(ImportError, match=r"mcap is needed for recordings: pip install '.\[record\]'"):
+        PortRecorder(tmp_path / "a.mcap")
+    app = App(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    with pytest.raises(ImportError, match=r"mcap is needed for recordings: pip install '.\[record\]'"):
+        replay(app, tmp_path / "a.mcap")
+    PortRecorder(Carrier())  # which needs no files

@@ -118,10 +118,10 @@ def test_ports_that_the_environment_prints_are_those_of_the_border(
 
 
 def test_a_recording_has_all_messages_at_the_border(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = tmp_path / "frames.rec"
+    file = tmp_path / "frames.mcap"
     watched(branches, PortRecorder(file))
     recording = Recording(file)
-    counts = Counter(port.name for port, _, _ in recording.outline())
+    counts = Counter(port.name for port, _ in recording.outline())
     assert counts == {"camera.out": 20, "aside.out": 20, "b.out": 20, "d.out": 20}
     assert warnings_of(caplog) == []
 
@@ -129,14 +129,14 @@ def test_a_recording_has_all_messages_at_the_border(tmp_path: Path, caplog: pyte
 def test_ports_inside_are_recorded_where_they_are_named_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "frames.rec"
+    file = tmp_path / "frames.mcap"
     watched(branches, PortRecorder(file, ["a.out"]))
     assert len(Recording(file)) == 5
     assert len(warnings_of(caplog)) == 1
 
 
 def test_a_segment_is_captured_when_its_sources_are_played(tmp_path: Path) -> None:
-    file = tmp_path / "frames.rec"
+    file = tmp_path / "frames.mcap"
     recorded = watched(chain, PortRecorder(file, ["source.out"]))
     app = App(chain)
     replay(app, file, "fast")
@@ -148,7 +148,7 @@ def test_a_segment_is_captured_when_its_sources_are_played(tmp_path: Path) -> No
 def test_operators_that_are_played_are_no_part_of_their_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "frames.rec"
+    file = tmp_path / "frames.mcap"
     with monkeypatch.context() as patch:
         patch.setenv("HEADRACE_CAPTURE", "off")
         recorded = App(chain)
@@ -164,7 +164,7 @@ def test_operators_that_are_played_are_no_part_of_their_segment(
 
 
 def test_a_segment_that_is_played_altogether_is_gone(tmp_path: Path) -> None:
-    file = tmp_path / "frames.rec"
+    file = tmp_path / "frames.mcap"
     recorded = watched(chain, PortRecorder(file))
     app = App(chain)
     replay(app, file, "fast")
@@ -181,7 +181,7 @@ def test_a_segment_of_which_two_pieces_are_left_is_not_captured(
     def compose(app: Any) -> None:
         fork(app)
 
-    file = tmp_path / "frames.rec"
+    file = tmp_path / "frames.mcap"
     with monkeypatch.context() as patch:
         patch.setenv("HEADRACE_CAPTURE", "off")
         recorded = App(compose)

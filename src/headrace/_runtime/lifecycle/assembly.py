@@ -16,7 +16,8 @@ from headrace._runtime.scheduling.queue_state import QueueState
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
-from headrace.core.condition import Condition, ConditionType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, choices
 from headrace.core.notes import add_note
 from headrace.core.ports import IOSpec, PortCondition

@@ -19,7 +19,8 @@ from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
-from headrace.core.checks import check_compute
+from headrace._runtime.scheduling.scheduled_run import ScheduledRun
+from headrace.core.checks import check_compute, compose
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.resource import Resource
@@ -124,7 +125,7 @@ class _Life:
         try:
             try:
                 self.interrupts.held = False
-                fragment._compose_graph()
+                compose(fragment)
                 engine = self._engine = self._assemble()
                 self.control.begin(engine)
                 for operator in fragment.graph:
@@ -204,7 +205,7 @@ class _Life:
         self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
         self._began = self._ended = engine.clock.timestamp()
         try:
-            engine.scheduler.execute(engine)
+            engine.scheduler.execute(ScheduledRun(engine))
         finally:
             self._ended = engine.clock.timestamp()
         if not engine.ended_by and not engine.errors:

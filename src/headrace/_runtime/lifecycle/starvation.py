@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.outcome import Starved, Waiting
 
 if TYPE_CHECKING:

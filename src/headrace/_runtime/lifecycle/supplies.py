@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace.core.composition import Composition
-    from headrace.core.condition import Condition, ConditionType
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import ConditionType
     from headrace.core.run_options import RunOptions
     from headrace.core.scheduler import Scheduler
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import PortError, choices
 from headrace.core.ports import IOSpec
 

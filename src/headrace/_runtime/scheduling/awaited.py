@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition

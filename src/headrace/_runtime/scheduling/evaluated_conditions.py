@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, Awaited
 from headrace._runtime.scheduling.notes import note_condition
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

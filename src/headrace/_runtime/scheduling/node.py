@@ -14,7 +14,7 @@ from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace._runtime.streams.running_operator import RunningOperator
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue

@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node

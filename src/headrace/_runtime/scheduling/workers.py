@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace.core.thread_pool import ThreadPool
 
-__all__ = ["run_single_threaded", "run_workers"]
+__all__ = ["announce_room", "run_single_threaded", "run_workers"]
 
 _QUICK = 100_000  # nanoseconds
 
@@ -74,7 +74,7 @@ def run_workers(
         places += _places_of(engine, pool)
     if len(places) > 1:
         for node in engine.nodes:
-            _announce_room(engine, node)
+            announce_room(engine, node)
     workers = [
         WorkerThread(partial(_work, engine, parker, pinned), engine.clock, f"headrace worker {number}")
         for number, (parker, pinned) in enumerate(places)
@@ -127,7 +127,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
     return places
 
 
-def _announce_room(engine: Engine, node: Node) -> None:
+def announce_room(engine: Engine, node: Node) -> None:
     """Let the receives of a node announce the room that they make (`InputContext.announce_room`)."""
     for port in node.input.ports:
         states: list[QueueState] = [queue.state for queue in port.queues]

@@ -213,11 +213,11 @@ def _function(data: Any, owners: list[Any]) -> list[Any]:
 
 def _array_visitor(library: Library) -> Visitor:
     """Return the function for arrays of a library that knows their owners."""
-    owner_of, address_of, holds_objects = library.owner, library.address, library.holds_objects
+    owner_of, begin_of, holds_objects = library.owner, library.begin, library.holds_objects
 
     def visit(data: Any, owners: list[Any]) -> Any:
         try:
-            owners.append((allocation_at(address_of(data)) or owner_of(data)) if in_use else owner_of(data))
+            owners.append((allocation_at(begin_of(data)) or owner_of(data)) if in_use else owner_of(data))
         except Exception:  # it has none, as a sparse tensor, or reading it failed
             return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
         return list(islice(data.flat, _MOST)) if holds_objects and data.dtype.hasobject else ()

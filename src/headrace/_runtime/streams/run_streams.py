@@ -19,7 +19,7 @@ from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
 __all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
@@ -32,7 +32,7 @@ class RunStreams:
     is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
     """
 
-    def __init__(self, fragment: Fragment) -> None:
+    def __init__(self, fragment: Composition) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
         # The observer of the run, if there is one.

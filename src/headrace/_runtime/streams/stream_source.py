@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace import gpu
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["StreamLease", "StreamSource", "attempt_all"]
 
@@ -33,7 +33,9 @@ class StreamSource(Resource):
     divides: ClassVar[bool] = False
     """Whether it divides its device into partitions."""
 
-    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         # If one source builds on another, its own lock is taken first.
         self._lock = threading.RLock()
@@ -69,7 +71,7 @@ class StreamSource(Resource):
         raise NotImplementedError
 
     @staticmethod
-    def check_graph(fragment: Fragment) -> None:
+    def check_graph(fragment: Composition) -> None:
         """Raise if the graph of a fragment uses its sources of streams incorrectly."""
         from headrace._runtime.streams.source_checks import check_sources
 

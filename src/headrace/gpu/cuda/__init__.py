@@ -14,7 +14,8 @@ else:
 
     from headrace.gpu.device_names import DEVICE_NAMES, GRAPH_NAMES, UTILITY_NAMES
 
-    __all__ = list(DEVICE_NAMES)
+    def __dir__() -> list[str]:
+        return sorted(DEVICE_NAMES)
 
     def __getattr__(name: str) -> Any:
         if name not in DEVICE_NAMES:

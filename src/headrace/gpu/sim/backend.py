@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.gpu import sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.callbacks import report_ignored, report_uncaught
-from headrace.gpu.sim.capture import Capture, captured_event
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.event import Event
-from headrace.gpu.sim.fences import Fence
+from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
 from headrace.gpu.sim.graph import ExecutableMemcpyNode, Graph
-from headrace.gpu.sim.graph_definition import GraphDefinition
-from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode
+from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
 from headrace.gpu.sim.kernel import model_of
 from headrace.gpu.sim.launches import launch_host
 from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory import ManagedMemoryResource, copy_between
-from headrace.gpu.sim.operations import DoNothing, Operation, SignalFence, WaitForFence
-from headrace.gpu.sim.recorded_node import RecordedNode
-from headrace.gpu.sim.stream import check_device, stream_of
-from headrace.gpu.sim.stream_queues import StreamQueue
+from headrace.gpu.sim.objects import CUDAError
+from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
+from headrace.gpu.sim.stream import Event, check_device, stream_of
 from headrace.gpu.stream_handle import SupportsStream
 
 if TYPE_CHECKING:
@@ -208,44 +204,41 @@ def _capture(queue: StreamQueue) -> Capture:
     return queue.capture
 
 
+@dataclass(slots=True)
 class _RecordedCopy:
-    def __init__(self, node: RecordedNode, size: int) -> None:
-        self._node, self._size = node, size
+    node: RecordedNode
+    size: int
 
     def change(self, graph: Graph, target: int, source: int) -> None:
         """Copy between other addresses in later launches of a graph; the node was recorded for its definition."""
-        if self._node.handle not in graph._open().numbers:
-            raise ValueError(f"{self._node} is not a node of the definition that {graph!r} was made from")
-        copy = ExecutableMemcpyNode._create(graph, self._node.handle)
-        copy.update(dst=target, src=source, size=self._size)
+        if self.node.handle not in graph._open().numbers:
+            raise ValueError(f"{self.node} is not a node of the definition that {graph!r} was made from")
+        copy = ExecutableMemcpyNode._create(graph, self.node.handle)
+        copy.update(dst=target, src=source, size=self.size)
 
 
-class _RecordEvent(DoNothing):
+@dataclass(slots=True, eq=False)
+class _RecordEvent(Operation):
     """Records an event; it is recorded, though not reached, from the launch of the graph on."""
 
-    __slots__ = ("event",)
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
+    event: Event
 
     def for_replay(self) -> Operation:
         """Return the record of one launch."""
         self.event._check()
         fence = Fence(self.event._context.device.machine.timeline)
-        self.event._set_fence(fence)
+        self.event._set(fence)
         return SignalFence(fence)
 
 
-class _WaitForEvent(DoNothing):
+@dataclass(slots=True, eq=False)
+class _WaitForEvent(Operation):
     """Waits for the latest record of an event before the launch of the graph."""
 
-    __slots__ = ("event",)
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
+    event: Event
 
     def for_replay(self) -> Operation:
         """Return the wait of one launch."""
         self.event._check()
         fence = self.event._fence
-        return DoNothing() if fence is None else WaitForFence(fence)
+        return Operation() if fence is None else WaitForFence(fence)

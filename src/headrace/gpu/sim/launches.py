@@ -1,7 +1,8 @@
-"""Launching simulated kernels and host functions."""
+"""Launches of simulated kernels and host functions; their configuration, and its limits on a device."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +11,75 @@ from typing import Any
 from headrace.gpu.kernels import P
 from headrace.gpu.sim.graph_nodes import HostCallbackNode, KernelNode
 from headrace.gpu.sim.kernel import Kernel
-from headrace.gpu.sim.launch_config import LaunchConfig, check_limits
 from headrace.gpu.sim.memory import memory_of
 from headrace.gpu.sim.memory_pool import Bytes
+from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import CallHostFunction, RunGrid
 from headrace.gpu.sim.processors import Grid, indices_of
+from headrace.gpu.sim.profiles import Profile
 from headrace.gpu.sim.stream import Stream, stream_of
 from headrace.gpu.stream_handle import SupportsStream
+
+
+@dataclass(slots=True, init=False, unsafe_hash=True)
+class LaunchConfig:
+    """The grid, the blocks and the options of a launch."""
+
+    grid: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
+    block: tuple[int, int, int]
+    shmem_size: int
+    is_cooperative: bool
+    programmatic_stream_serialization: bool
+
+    def __init__(
+        self,
+        grid: int | tuple[int, ...] | None = None,
+        cluster: int | tuple[int, ...] | None = None,
+        block: int | tuple[int, ...] | None = None,
+        shmem_size: int | None = None,
+        is_cooperative: bool = False,
+        programmatic_stream_serialization: bool = False,
+    ) -> None:
+        self.grid = _dimensions("grid", grid)
+        self.cluster = None if cluster is None else _dimensions("cluster", cluster)
+        self.block = _dimensions("block", block)
+        if not isinstance(shmem_size, int | None):
+            raise TypeError(f"shmem_size must be an int, got {shmem_size!r}")
+        self.shmem_size = shmem_size or 0
+        self.is_cooperative = is_cooperative
+        self.programmatic_stream_serialization = programmatic_stream_serialization
+
+    @property
+    def _grid_in_blocks(self) -> tuple[int, int, int]:
+        """The grid in blocks; with a cluster, ``grid`` counts clusters."""
+        if self.cluster is None:
+            return self.grid
+        (x, y, z), (a, b, c) = self.grid, self.cluster
+        return x * a, y * b, z * c
+
+    @property
+    def _block_count(self) -> int:
+        return math.prod(self._grid_in_blocks)
+
+    @property
+    def _threads_per_block(self) -> int:
+        return math.prod(self.block)
+
+
+def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, int, int]:
+    if value is None:
+        raise ValueError(f"LaunchConfig needs {name}")
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) > 3:
+        raise ValueError(f"{name} has at most three dimensions, got {value}")
+    for size in given:
+        if not isinstance(size, int):
+            raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
+    x, y, z = (*given, 1, 1, 1)[:3]
+    return x, y, z
 
 
 def launch(
@@ -41,22 +104,18 @@ def launch(
     device = context.device
     device.machine.check()
     memory = [memory_of(arg) for arg in kernel_args]
-    check_limits(kernel, config, device.profile)
+    _check_limits(kernel, config, device.profile)
     operation = RunGrid(  # created without the lock: `block_time` calls a function of the program
         device.processors,
         context.sms,
-        blocks=config._block_count,
-        threads=config._threads_per_block,
-        period=kernel.block_time(*kernel_args, **kernel_kwargs),
+        config._block_count,
+        config._threads_per_block,
+        kernel.block_time(*kernel_args, **kernel_kwargs),
+        _effect_of(kernel, config, kernel_args, memory, device.machine.fail),
         overhead=device.launch_overhead,
-        effect=_effect_of(kernel, config, kernel_args, memory, device.machine.fail),
     )
     with queue.timeline.lock:
-        if queue.capture is None:
-            queue.submit(operation)
-        else:
-            used = [found for found in memory if found is not None]
-            queue.capture.add(queue, KernelNode, operation, used, kernel=kernel, config=config)
+        queue.add(KernelNode, operation, memory, kernel=kernel, config=config)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -64,10 +123,7 @@ def launch_host(stream: Stream | SupportsStream, function: Callable[[], object])
     queue = stream_of(stream)._queue
     queue.context.device.machine.check()
     with queue.timeline.lock:
-        if queue.capture is None:
-            queue.submit(CallHostFunction(function))
-        else:
-            queue.capture.add(queue, HostCallbackNode, CallHostFunction(function), callback=function)
+        queue.add(HostCallbackNode, CallHostFunction(function), callback=function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +181,58 @@ def _effect_of(
             _running.launch = None
 
     return apply
+
+
+def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) -> None:
+    """Raise the driver's error for a configuration that exceeds the limits of a device."""
+    for noun, sizes, most in (
+        ("grid", config._grid_in_blocks, limits.max_grid),
+        ("block", config.block, limits.max_block),
+    ):
+        (x, y, z), (most_x, most_y, most_z) = sizes, most
+        if x > most_x or y > most_y or z > most_z:
+            raise _invalid_launch(
+                kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}"
+            )
+    if config._threads_per_block > limits.threads_per_block:
+        raise _invalid_launch(
+            kernel.name,
+            f"a block of {config._threads_per_block} threads; the maximum is {limits.threads_per_block}",
+        )
+    most_shared = limits.shared_memory_per_block
+    if kernel.max_dynamic_shared_size_bytes is not None:
+        most_shared = min(kernel.max_dynamic_shared_size_bytes, limits.shared_memory_per_block_optin)
+    if not 0 <= config.shmem_size <= most_shared:
+        raise _invalid_launch(
+            kernel.name,
+            f"{config.shmem_size} bytes of shared memory for a block; the maximum is {most_shared}, or "
+            f"{limits.shared_memory_per_block_optin} with Kernel(max_dynamic_shared_size_bytes=...)",
+        )
+    if config.cluster is not None:
+        _check_cluster(kernel, math.prod(config.cluster), limits)
+
+
+def _check_cluster(kernel: Kernel[...], size: int, limits: Profile) -> None:
+    if not limits.blocks_per_cluster:
+        raise CUDAError(
+            f"CUDA_ERROR_NOT_SUPPORTED: kernel {kernel.name!r}: thread-block clusters need compute capability "
+            f"9.0; this device has {_joined(limits.compute_capability, '.')}"
+        )
+    most = limits.blocks_per_cluster
+    if kernel.non_portable_cluster_size_allowed:
+        most = limits.blocks_per_cluster_optin
+    if size > most:
+        raise _invalid_launch(
+            kernel.name,
+            f"a cluster of {size} blocks; the maximum is {most}, or {limits.blocks_per_cluster_optin} with "
+            "Kernel(non_portable_cluster_size_allowed=True)",
+            "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+        )
+
+
+def _joined(sizes: tuple[int, ...], separator: str = " x ") -> str:
+    return separator.join(map(str, sizes))
+
+
+def _invalid_launch(kernel: str, detail: str, reason: str = "CUDA_ERROR_INVALID_VALUE") -> CUDAError:
+    return CUDAError(f"{reason}: invalid configuration of kernel {kernel!r}: {detail}")

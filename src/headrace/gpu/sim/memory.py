@@ -5,29 +5,29 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.gpu.sim.capture import refuse_unsafe
-from headrace.gpu.sim.copy_options import CopyOptions, reads_at_once
-from headrace.gpu.sim.errors import CUDAError
+from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
 from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
-from headrace.gpu.sim.machine import Machine, current_machine, existing_machine
+from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool, find_in
-from headrace.gpu.sim.operations import CopyEngine, DoNothing, Transfer
-from headrace.gpu.sim.stream_queues import StreamQueue
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver
+from headrace.gpu.sim.operations import CopyEngine, Operation, StreamQueue, Transfer
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.device import Device
-    from headrace.gpu.sim.device_state import DeviceState
-    from headrace.gpu.sim.graph_builder import GraphBuilder
-    from headrace.gpu.sim.recorded_node import RecordedNode
+    from headrace.gpu.sim.graph import GraphBuilder
     from headrace.gpu.sim.stream import Stream
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
 _CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
+
+_DRIVER = (13, 2)  # the first driver whose copies have attributes
 
 
 class MemoryResource:
@@ -38,51 +38,43 @@ class MemoryResource:
     device_id = -1
 
 
-class DeviceMemoryResource(MemoryResource):
-    """The memory of a simulated device, named by its number or by its Device."""
-
+class _ResourceOfDevice(MemoryResource):
     def __init__(self, device_id: int | Device) -> None:
         from headrace.gpu.sim.device import Device  # a cycle: the device has memory
 
         self._device = Device(device_id)._state
         self.device_id = self._device.index
 
+
+class DeviceMemoryResource(_ResourceOfDevice):
+    """The memory of a simulated device, named by its number or by its Device."""
+
     def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
         """Allocate a buffer for use on that stream."""
         return _allocate(self._device, size, stream._queue, self)
 
 
-class LegacyPinnedMemoryResource(MemoryResource):
+class _ResourceOfHost(MemoryResource):
+    is_host_accessible = True
+
+    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
+        """Allocate a buffer that the host can read through DLPack."""
+        return _allocate_on_host(size, self)
+
+
+class LegacyPinnedMemoryResource(_ResourceOfHost):
     """Pinned host memory, which simulated devices can access."""
 
-    is_host_accessible = True
 
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
-        """Allocate a buffer that the host can read through DLPack."""
-        return _allocate_on_host(size, self)
-
-
-class ManagedMemoryResource(MemoryResource):
+class ManagedMemoryResource(_ResourceOfHost):
     """Memory that the host and simulated devices can access; its pages are not simulated."""
 
-    is_host_accessible = True
 
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
-        """Allocate a buffer that the host can read through DLPack."""
-        return _allocate_on_host(size, self)
-
-
-class GraphMemoryResource(MemoryResource):
+class GraphMemoryResource(_ResourceOfDevice):
     """Memory that belongs to a graph: an allocation on a capturing stream is a node of the graph.
 
     The simulated memory exists as long as the graph or the buffer, whichever is longer.
     """
-
-    def __init__(self, device_id: int | Device) -> None:
-        from headrace.gpu.sim.device import Device  # a cycle, as above
-
-        self._device = Device(device_id)._state
-        self.device_id = self._device.index
 
     def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
         """Allocate a buffer for the graph that a stream records; closing it on such a stream frees it there."""
@@ -93,43 +85,46 @@ class GraphMemoryResource(MemoryResource):
             queue.capture.check()
             memory = self._device.memory.allocate(_checked(size), queue)
             owner = _GraphMemory(self._device.memory, memory, queue)
-            queue.capture.add(queue, AllocNode, DoNothing(), memory=memory, owner=owner)
-        buffer = Buffer._create(memory, self._device, queue, self)
-        buffer._owner = owner
-        return buffer
+            queue.capture.add(queue, AllocNode, Operation(), memory=memory, owner=owner)
+        return Buffer._create(memory, self._device, queue, self, owner)
 
 
+@dataclass(slots=True)
 class _GraphMemory:
     """Keeps memory allocated while its graph or a buffer refers to this object."""
 
-    __slots__ = ("_memory", "_pool", "_queue")
-
-    def __init__(self, pool: MemoryPool, memory: Bytes, queue: StreamQueue) -> None:
-        self._pool = pool
-        self._memory = memory
-        self._queue = queue
+    pool: MemoryPool
+    memory: Bytes
+    queue: StreamQueue
 
     def __del__(self) -> None:
-        self._pool.free(self._memory, self._queue)
+        self.pool.free(self.memory, self.queue)
 
 
-class Buffer:
+class Buffer(metaclass=MadeByDriver):
     """A block of simulated memory."""
 
     __slots__ = ("_deallocates", "_device", "_memory", "_owner", "_queue", "_resource")
-    _device: DeviceState | None
-    # The stream whose order it is freed in, or None if it frees nothing of the device.
-    _queue: StreamQueue | None
-    _memory: Bytes | None
-    _resource: MemoryResource
-    _owner: object
-    # The memory resource of a program, and the stream, that free the memory behind a handle.
-    _deallocates: tuple[Any, Stream | GraphBuilder | None] | None
+    _made_by = "Device.allocate, a memory resource or from_handle"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "Buffer objects cannot be created directly; use Device.allocate, a memory resource or from_handle"
+    def __init__(
+        self,
+        memory: Bytes,
+        device: DeviceState | None,
+        queue: StreamQueue | None,
+        resource: MemoryResource,
+        owner: object = None,
+        deallocates: tuple[Any, Stream | GraphBuilder | None] | None = None,
+    ) -> None:
+        self._memory: Bytes | None = memory
+        self._device = device
+        self._queue = (
+            queue  # the stream whose order it is freed in, or None if it frees nothing of the device
         )
+        self._resource = resource
+        self._owner = owner
+        # The memory resource of a program, and the stream, that free the memory behind a handle.
+        self._deallocates = deallocates
 
     @staticmethod
     def from_handle(
@@ -157,30 +152,7 @@ class Buffer:
         if mr is not None and owner is not None:
             raise ValueError("owner and mr cannot be specified together: either keeps the memory")
         device, memory, resource = _find(current_machine(), int(ptr), _checked(size))
-        buffer = Buffer._create(memory, device, None, resource)
-        buffer._owner = owner
-        if mr is not None:
-            buffer._deallocates = (mr, stream)
-        return buffer
-
-    @classmethod
-    def _create(
-        cls, memory: Bytes, device: DeviceState | None, queue: StreamQueue | None, resource: MemoryResource
-    ) -> Buffer:
-        self = cls.__new__(cls)
-        self._memory = memory
-        self._device = device
-        self._queue = queue
-        self._resource = resource
-        self._owner = None
-        self._deallocates = None
-        return self
-
-    def _view(self, size: int, owner: object, start: int = 0) -> Buffer:
-        """Return a buffer on some bytes of this one, which frees nothing and keeps its owner alive."""
-        view = Buffer._create(self._open()[start : start + size], self._device, None, self._resource)
-        view._owner = owner
-        return view
+        return Buffer._create(memory, device, None, resource, owner, None if mr is None else (mr, stream))
 
     @property
     def handle(self) -> int:
@@ -231,7 +203,7 @@ class Buffer:
     ) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
-        if reads_at_once(options, stream):
+        if options is not None and _reads_at_once(options, stream._queue):
             source = source.copy()
         if dst is None:
             if self._device is None:
@@ -274,13 +246,13 @@ class Buffer:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
         memory, own, deallocates = self._memory, self._queue, self._deallocates
         self._memory = self._deallocates = None
-        if memory is not None and deallocates is not None:
+        if memory is None:
+            return
+        if deallocates is not None:
             resource, of_creation = deallocates
             resource.deallocate(
                 int(memory.ctypes.data), memory.size, stream=of_creation if stream is None else stream
             )
-        if memory is None:
-            return
         if self._device is None or own is None:  # nothing is freed: the memory belongs to somebody else
             self._owner = None
             return
@@ -290,7 +262,7 @@ class Buffer:
             return
         with queue.timeline.lock:
             if queue.capture is not None:
-                queue.capture.add(queue, FreeNode, DoNothing(), memory=memory)
+                queue.capture.add(queue, FreeNode, Operation(), memory=memory)
         self._owner = None
 
     def __del__(self) -> None:
@@ -327,6 +299,66 @@ class Buffer:
         if self._memory is None:
             raise RuntimeError("this buffer has been closed")
         return self._memory
+
+
+class MemcpySrcAccessOrder(StrEnum):
+    """When the source of a copy may be read."""
+
+    STREAM = "stream"
+    DURING_API_CALL = "during_api_call"
+    ANY = "any"
+
+
+class MemcpyOverlapMode(StrEnum):
+    """Whether a copy should overlap with kernels."""
+
+    DEFAULT = "default"
+    PREFER_OVERLAP_WITH_COMPUTE = "prefer_overlap_with_compute"
+
+
+@dataclass(frozen=True)
+class CopyOptions:
+    """Hints for a copy.
+
+    A simulated copy follows the order of its source only; the locations and the overlap have no effect.
+
+    Parameters
+    ----------
+    src_access_order
+        When the source may be read: in stream order, before the call returns, or at any time until the copy is
+        complete (simulated in stream order).
+    src_location_hint, dst_location_hint
+        The devices that managed memory is expected on.
+    overlap_mode
+        Whether the copy should overlap with kernels.
+    """
+
+    src_access_order: MemcpySrcAccessOrder | str = "stream"
+    src_location_hint: Any = None
+    dst_location_hint: Any = None
+    overlap_mode: MemcpyOverlapMode | str = "default"
+
+    def __post_init__(self) -> None:
+        for name, kind in (("src_access_order", MemcpySrcAccessOrder), ("overlap_mode", MemcpyOverlapMode)):
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, kind(given))
+            except ValueError:
+                raise ValueError(f"invalid {name}: {given!r}; it is one of {', '.join(kind)}") from None
+
+
+def _reads_at_once(options: CopyOptions, queue: StreamQueue) -> bool:
+    """Return whether a copy with these options has read its source when the call returns."""
+    if not isinstance(options, CopyOptions):
+        raise TypeError(f"options must be CopyOptions or None, got {type(options).__name__}")
+    if queue.is_default:
+        raise TypeError("copy options are not accepted with LEGACY_DEFAULT_STREAM; copy on another stream")
+    if queue.capture is not None:
+        raise TypeError("copy options are not accepted on a capturing stream: a graph cannot represent them")
+    if options.src_access_order is not MemcpySrcAccessOrder.DURING_API_CALL:
+        return False
+    queue.context.device.machine.require_driver(_DRIVER, "src_access_order=DURING_API_CALL")
+    return True
 
 
 def host_view(buffer: Any) -> Bytes:
@@ -403,22 +435,10 @@ def copy_memory(
 ) -> None:
     """Copy an array to another in stream order, by the copy engine between the memories that they are in."""
     device = stream._queue.context.device
-    engine = {
-        (False, False): device.to_host,
-        (False, True): device.to_device,
-        (True, False): device.to_host,
-        (True, True): device.within_device,
-    }[from_device, to_device]
+    engine = device.to_host
+    if to_device:
+        engine = device.within_device if from_device else device.to_device
     _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
-
-
-def memory_at(device: DeviceState, address: int, size: int) -> Bytes:
-    """Return the bytes of a device at an address, as a copy between two addresses uses them; the lock is held."""
-    for each in (device, *device.machine.devices):
-        found = each.memory.find(address, size)
-        if found is not None:
-            return found
-    raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}")
 
 
 def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size: int) -> None:
@@ -442,14 +462,22 @@ def _flat(memory: np.ndarray[Any, Any]) -> Bytes:
 
 
 def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> RecordedNode:
-    """Return a recorded copy with other addresses; the lock is held."""
+    """Return a recorded copy of device memory with other addresses; the lock is held."""
     device = node.context.device
-    written, read = memory_at(device, target, size), memory_at(device, source, size)
+
+    def memory_at(address: int) -> Bytes:
+        for each in device.machine.devices:
+            found = each.memory.find(address, size)
+            if found is not None:
+                return found
+        raise CUDAError(
+            f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}"
+        )
+
+    written, read = memory_at(target), memory_at(source)
     engine = device.within_device
     changed = copy(node)
-    changed.operation = Transfer(
-        engine, period=engine.period(size), overhead=0, effect=partial(np.copyto, written, read)
-    )
+    changed.operation = Transfer(engine, engine.period(size), partial(np.copyto, written, read))
     changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
     changed.details = {"dst": written, "src": read}
     return changed
@@ -467,14 +495,9 @@ def _transfer(
     queue = stream._queue
     device = queue.context.device
     device.machine.check()
-    period = engine.period(dst.nbytes)
-    operation = Transfer(engine, period=period, overhead=device.launch_overhead, effect=effect)
+    operation = Transfer(engine, engine.period(dst.nbytes), effect, overhead=device.launch_overhead)
     with queue.timeline.lock:
-        if queue.capture is None:
-            queue.submit(operation)
-        else:
-            used = [found for found in (dst, details.get("src")) if found is not None]
-            queue.capture.add(queue, kind, operation, used, dst=dst, **details)
+        queue.add(kind, operation, (dst, details.get("src")), dst=dst, **details)
 
 
 def _checked(size: int) -> int:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.stream_queues import StreamQueue
+from headrace.gpu.sim.objects import CUDAError
+from headrace.gpu.sim.operations import StreamQueue
 
 Bytes = NDArray[np.uint8]
 

@@ -1,10 +1,10 @@
 """Dashboard: a live page of a run in the browser.
 
-The resolver's thread adds what happened to the figures; a thread of the dashboard's own makes a message of them a
+The reader's thread adds what happened to the figures; a thread of the dashboard's own makes a message of them a
 few times a second, if a client can take one. A client that has not shown the last two gets none, and what it was
 not sent is part of the next: intervals of the time line and lines of the log are counted for each client.
 
-The server is the viewer's (`headrace._web`), with its rules. What a page sends is a request like one from the
+The server is the viewer's (`headrace._web`), with its rules. A page sends requests like those from the
 program: `Fragment.pause`, `step`, `stop_execution`, `Operator.set_live`.
 """
 
@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace._web import Client, LiveServer, MalformedMessage, choice, number, string, whole
-from headrace.core.clock import Duration, nanoseconds
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import ParameterError
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.goals import GoalsWatcher
+from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.recent_figures import RecentFigures
+from headrace.observe.figures.statistics import StatisticsWatcher
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.parameter import Parameter
@@ -73,7 +75,7 @@ class Dashboard(Watcher):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -88,6 +90,8 @@ class Dashboard(Watcher):
             raise ValueError(f"Dashboard: interval must be more than 0, not {interval!r}")
         self._announce = announce or _print_address
         self._lock = threading.Lock()
+        # Not attached to a run itself: it is shown what the dashboard is shown.
+        self._statistics = StatisticsWatcher()
         self._server: _DashboardServer | None = None
         self._ticker: threading.Thread | None = None
         self._is_over = threading.Event()
@@ -111,6 +115,7 @@ class Dashboard(Watcher):
         """Serve the page of a run."""
         fragment = self._fragment
         self._run, self._figures = run, RecentFigures(run)
+        self._statistics.begin(run)
         self._slices = DeviceSlices(fragment, run)
         self._parameters = [
             (operator.node.operator, parameter)
@@ -134,11 +139,13 @@ class Dashboard(Watcher):
 
     def computed(self, computes: Computes) -> None:
         """Add computes."""
+        self._statistics.computed(computes)
         with self._lock:
             self._figures.add_computes(computes)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
+        self._statistics.flowed(flows)
         with self._lock:
             self._figures.add_flows(flows)
 
@@ -153,10 +160,10 @@ class Dashboard(Watcher):
             self._server = None
         logging.getLogger().removeHandler(self._log_lines)
 
-    # What the page is told.
+    # Messages to the page.
 
     @property
-    def _fragment(self) -> Fragment:
+    def _fragment(self) -> Composition:
         assert self.observation is not None
         return self.observation.fragment
 
@@ -235,7 +242,7 @@ class Dashboard(Watcher):
                 "state": "ended"
                 if is_over
                 else "paused"
-                if self._fragment._control.pause_wanted
+                if self._fragment._run_control.pause_wanted
                 else "running",
                 "operators": operators,
                 "queues": queues,
@@ -256,6 +263,10 @@ class Dashboard(Watcher):
                 "parameters": [_shown(_value_of(*each)) for each in self._parameters],
             }
         )
+
+    def metrics(self) -> bytes:
+        """Return the figures of the whole run for Prometheus."""
+        return StatisticsCollector(self._statistics.snapshot).text()
 
     def complete(self, figures: str, client: Client) -> str:
         """Return figures with the intervals and the lines of the log that a client has not seen."""
@@ -308,11 +319,11 @@ class Dashboard(Watcher):
             # A request wakes this thread at once; but not more often than this.
             waits.wait(self._is_over, min(self._seconds, 0.05))
 
-    # What the page asks for; on the server's thread.
+    # Requests of the page, on the server's thread.
 
     def handle(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for; raise MalformedMessage for anything that it may not ask."""
-        control = self._fragment._control
+        control = self._fragment._run_control
         kind = fields.get("type")
         if kind == "command":
             choice(
@@ -376,6 +387,10 @@ class _DashboardServer(LiveServer):
     def on_message(self, client: Client, fields: dict[str, Any]) -> None:
         """Do what a page asks for."""
         self._dashboard.handle(client, fields)
+
+    def metrics(self) -> bytes:
+        """Return the figures of the run for Prometheus."""
+        return self._dashboard.metrics()
 
     def last_item(self, client: Client) -> str:
         """Return the last figures."""

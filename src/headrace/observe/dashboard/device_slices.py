@@ -9,7 +9,7 @@ from headrace import gpu
 from headrace._runtime import source_of
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.observe.events.records import OperatorInfo, RunInfo
 
 __all__ = ["DeviceSlices"]
@@ -22,7 +22,7 @@ class DeviceSlices:
     it. Operators without a slice of their own share one of all SMs, which has an index once they use a device.
     """
 
-    def __init__(self, fragment: Fragment, run: RunInfo) -> None:
+    def __init__(self, fragment: Composition, run: RunInfo) -> None:
         self._run = run
         self._plans: dict[int, gpu.Plan] = {}
         self._keys: dict[OperatorInfo, str] = {}
@@ -91,7 +91,7 @@ class DeviceSlices:
         return {"name": plan.device_name if plan else f"device {device}", "sms": count, "slices": slices}
 
 
-def _pool_of(operator: Any, fragment: Fragment) -> Any:
+def _pool_of(operator: Any, fragment: Composition) -> Any:
     """Return the pool that divides the device for an operator, or None."""
     source: Any = source_of(operator) or fragment.get_default_green_context_pool()
     while source is not None and not hasattr(source, "plan"):

@@ -54,7 +54,7 @@ class FlowTables:
         self._ways: dict[OperatorInfo, dict[tuple[OperatorInfo, ...], _Way]] = {
             operator: {} for operator in run.operators
         }
-        # What was received on flows that close a cycle, until its producer is shown.
+        # The messages received on flows that close a cycle, until their producer is shown.
         self._closing: list[Arrivals] = []
         self._has_warned = False
 

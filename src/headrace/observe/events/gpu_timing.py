@@ -11,7 +11,7 @@ waits then, and this counts as time of the operator: some ten microseconds, or m
 interpreter. For a kernel of 100 µs this matters; kernels by themselves are what CUPTI shows (`cupti_activity`).
 
 Nothing here waits for the device. The times are read when the events are complete, and the events are used again.
-The resolver reads them, if few wait. Each of its calls to the driver gives up the interpreter, though, and a thread
+The reader reads them, if few wait. Each of its calls to the driver gives up the interpreter, though, and a thread
 that launches kernels does, too: both would wait for each other at every call. So where many wait, because an
 operator computes often, its own computes read them, a few at a time.
 
@@ -203,7 +203,7 @@ class StreamTimer:
         """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
         with self._reading:
             segments = self.segments
-            # Those of now: computes add others meanwhile. One question for many of them.
+            # Computes add pieces meanwhile. The last piece that is there now answers for many of them.
             count = len(segments)
             are_done = is_last or (count > 0 and segments[count - 1][1].is_done)
             for _ in range(count):
@@ -220,7 +220,7 @@ class StreamTimer:
             if len(self.segments) >= _AT_ONCE and self.segments[_AT_ONCE - 1][1].is_done:
                 for _ in range(_AT_ONCE):
                     self._read_first(is_last=False)
-        except Exception:  # the device has failed, or is not current on this thread: the resolver finds out
+        except Exception:  # the device has failed, or is not current on this thread: the reader finds out
             _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
         finally:
             self._reading.release()
@@ -260,12 +260,15 @@ class DeviceTime:
         Timed events that are free.
     error
         The largest possible error of the last reference, in nanoseconds.
+    is_sampled
+        Whether only some computes of an operator are timed if there are very many.
+    most_unread
+        The number of pieces of work on a stream whose times the reader reads; if there are more, computes
+        do.
     """
 
     is_sampled = True
-    """Whether only some computes of an operator are timed if there are very many."""
     most_unread = 8
-    """The number of pieces of work on a stream whose times the resolver reads; if there are more, computes do."""
 
     def __init__(self, device_id: int, now: Callable[[], int]) -> None:
         self.device_id = device_id

@@ -66,7 +66,7 @@ class _Table:
 
 
 class NodeLog:
-    """What is known of one operator's computes, and was not shown yet.
+    """The computes of one operator that were read and not shown yet.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class NodeLog:
     def forget_received(self) -> bool:
         """Forget messages that will not be received; return whether it is known which these are."""
         are_known = [queue.forget_received() for queue in self._queues]
-        return all(are_known)
+        return all(are_known) and not any(feed.is_behind for feed in self._feeds.values())
 
     def _gpu_before(self, end: int) -> list[GpuWork]:
         if not self._completed:
@@ -238,10 +238,16 @@ class _FeedLog:
         self._position = self._queue.feeds.index(feed)
         self._timestamps = _Table(emitter.timestamps, 2)
         self._rejections = _Table(emitter.rejections, 2)
+        self._drops = _Table(emitter.drops, 2)
         self._emissions = _Table(emitter.emissions, 2)
         self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
-        # Of the first message that was not shown as emitted.
+        # The number of the first message that was not shown as emitted.
         self._shown = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages that were emitted were not read yet."""
+        return self._emissions.is_behind
 
     @property
     def end(self) -> int:
@@ -255,6 +261,7 @@ class _FeedLog:
         if self._numbers is not None:
             self._numbers.read()
         self._rejections.read()
+        self._drops.read()
         timestamp = np.full(len(emitted), NO_TIMESTAMP)
         number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
         timestamp[number - self.end] = value
@@ -269,7 +276,7 @@ class _FeedLog:
 
     def known_before(self, end: int) -> int:
         """Return the first compute of whose messages not all are known; `end` if there is none."""
-        if not self._emissions.is_behind:
+        if not self.is_behind:
             return end
         return min(end, int(self._computes[len(self._emissions.rows) - 1]))
 
@@ -289,6 +296,7 @@ class _FeedLog:
             number,
             self._emissions.take(count)[:, 0],
             self._rejections.take_before(1, end)[:, 0],
+            self._drops.take_before(1, end)[:, 0],
         )
 
     def forget(self, number: int) -> None:

@@ -36,7 +36,7 @@ from headrace.observe.events.replays import ReplayWatch
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.watchers import Watcher
 
@@ -62,7 +62,7 @@ class Observation:
 
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         watchers: Sequence[Watcher],
         gpu_times: bool = True,
         left_out: Collection[str] = (),
@@ -183,7 +183,7 @@ class Observation:
         )
 
     def finish(self) -> None:
-        """Resolve every compute; the device is idle."""
+        """Read every compute; the device is idle."""
         try:
             if self._reader is not None:
                 self._reader.finish()
@@ -213,7 +213,7 @@ class Observation:
         return self._now()
 
     def catch_up(self) -> None:
-        """Resolve what can be resolved now, so that the watchers' figures are recent; from any thread."""
+        """Read what can be read now, so that the watchers' figures are recent; from any thread."""
         if self._reader is not None:
             self._reader.catch_up()
 

@@ -3,7 +3,7 @@
 In each round it reads the rows that are there. A compute is shown when the device has completed its work, which is
 asked for and never waited for, and when the computes whose messages it received were shown.
 
-A round costs half a millisecond, and half a microsecond for each compute. What it costs the run can be more: NumPy
+A round costs half a millisecond, and half a microsecond for each compute. The run may pay more: NumPy
 gives up the interpreter for every array of more than 500 elements, and a thread that launches kernels gives it up
 at every launch, so both may wait for each other many times in a round. So there are as few rounds as the watchers
 allow (`Watcher.period`), and they take a small part of the time: in a run that computes without a pause, most is

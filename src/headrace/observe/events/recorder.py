@@ -293,8 +293,10 @@ class Emitter:
         A row for each message that has an acquisition timestamp: its number, the timestamp.
     rejections
         A row for each message that the full queue rejected: when, the compute.
+    drops
+        A row for each of its messages for which the full queue dropped its oldest: when, the compute.
     rejected
-        The number of these messages.
+        The number of messages that were rejected.
     most
         The largest number of messages that waited at once.
     """
@@ -307,6 +309,7 @@ class Emitter:
         "_queue",
         "_recorder",
         "_room",
+        "drops",
         "emissions",
         "most",
         "numbers",
@@ -320,6 +323,7 @@ class Emitter:
         self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
         self.timestamps: list[int] = []
         self.rejections: list[int] = []
+        self.drops: list[int] = []
         self.rejected = self.most = 0
         self._recorder = recorder
         self._queue = queue
@@ -356,16 +360,18 @@ class Emitter:
 
     def _offer_and_note(self, item: Any) -> None:
         """Offer a message that has details, or to a queue that is shared, full, or longer than before."""
-        queue, oldest = self._queue, None
+        queue, oldest, recorder = self._queue, None, self._recorder
         with self._lock:
+            now = recorder.now()
             if len(queue) < queue.limit or queue.policy is _POP:
                 details = item.details if type(item) is Envelope else None
                 if details is not None and details.acq_timestamp is not None:
                     self._note_timestamp(details.acq_timestamp)
-                self.note(self._recorder.now())
+                self.note(now)
                 self._add(item)
                 if len(queue) > queue.limit:
                     queue.dropped += 1
+                    self.drops += (now, recorder.number)
                     self._ids.popleft()
                     oldest = _popleft(queue)
                 self.most = max(self.most, len(queue))
@@ -374,7 +380,7 @@ class Emitter:
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
                 self.rejected += 1
-                self.rejections += (self._recorder.now(), self._recorder.number)
+                self.rejections += (now, recorder.number)
                 queue.refuse()
         del oldest  # only here, without the lock: its finalizer may run any code
 

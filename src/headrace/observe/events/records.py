@@ -1,4 +1,4 @@
-"""What was observed: the graph of a run, and its computes with their times.
+"""The events of a run: its graph, and its computes with their times.
 
 All times are nanoseconds of one time line: the run's clock if time is simulated, else the host's monotonic clock.
 `RunInfo.epoch` added to a time gives the time since the epoch.
@@ -41,7 +41,21 @@ NO_TIMESTAMP = -(1 << 62)
 
 @dataclass(eq=False, slots=True)
 class OperatorInfo:
-    """An operator of an observed run."""
+    """An operator of an observed run.
+
+    Attributes
+    ----------
+    slice
+        The name of its slice of the device; empty if it may use all SMs.
+    sm_count
+        The number of SMs of its slice; 0 without one.
+    segment
+        The captured segment that it belongs to.
+    is_probe
+        Whether paths also end here; a watcher may set it in `begin`.
+    node
+        The operator in the run, for its counts.
+    """
 
     name: str
     index: int
@@ -49,19 +63,14 @@ class OperatorInfo:
     outputs: list[OutputInfo] = field(default_factory=list)
     streams: list[StreamInfo] = field(default_factory=list)
     slice: str = ""
-    """The name of its slice of the device; empty if it may use all SMs."""
     sm_count: int = 0
-    """The number of SMs of its slice; 0 without one."""
     segment: SegmentInfo | None = field(default=None, repr=False)
-    """The captured segment that it belongs to."""
     is_probe: bool = False
-    """Whether paths also end here; a watcher may set it in `begin`."""
     node: Any = field(default=None, repr=False)
-    """The operator in the run, for its counts."""
 
     @property
     def frames_kept(self) -> int:
-        """The number of received frames that are kept for the device now; of a segment, at its first operator."""
+        """The number of received frames that are kept for the device; a segment counts at its first operator."""
         nodes = [self.node]
         segment = self.segment
         if segment is not None and segment.captured is not None and segment.operators[0] is self:
@@ -93,13 +102,18 @@ class OperatorInfo:
 
 @dataclass(eq=False, slots=True)
 class OutputInfo:
-    """An output of an operator, with the queues behind it."""
+    """An output of an operator, with the queues behind it.
+
+    Attributes
+    ----------
+    feeds
+        What its messages pass through, one for each queue.
+    """
 
     operator: OperatorInfo
     port: str
     queues: list[QueueInfo] = field(default_factory=list)
     feeds: list[Any] = field(default_factory=list, repr=False)
-    """What its messages pass through, one for each queue."""
 
     @property
     def is_inner(self) -> bool:
@@ -119,21 +133,30 @@ class OutputInfo:
 
 @dataclass(eq=False, slots=True)
 class QueueInfo:
-    """A queue of an input."""
+    """A queue of an input.
+
+    Attributes
+    ----------
+    index
+        The position among all queues of the run.
+    outputs
+        The outputs that emit into it.
+    feeds
+        What the messages of each of these outputs pass through.
+    closing
+        The operators from which messages here have passed the operator before: they close a cycle.
+    queue
+        The queue in the run.
+    """
 
     operator: OperatorInfo
     port: str
     limit: int
     index: int
-    """The position among all queues of the run."""
     outputs: list[OutputInfo] = field(default_factory=list)
-    """The outputs that emit into it."""
     feeds: list[Any] = field(default_factory=list, repr=False)
-    """What the messages of each of these outputs pass through."""
     closing: set[OperatorInfo] = field(default_factory=set, repr=False)
-    """The operators from which messages here have passed the operator before: they close a cycle."""
     queue: Any = field(default=None, repr=False)
-    """The queue in the run."""
 
     @property
     def name(self) -> str:
@@ -176,15 +199,22 @@ class QueueInfo:
 
 @dataclass(eq=False, slots=True)
 class StreamInfo:
-    """A stream that an operator submits work to."""
+    """A stream that an operator submits work to.
+
+    Attributes
+    ----------
+    number
+        The position among the streams of the operator.
+    segment
+        The name of the captured segment whose work is shown as a whole, since the driver does not divide
+        it.
+    """
 
     operator: OperatorInfo
     device: int
     handle: int
     number: int
-    """The position among the streams of the operator."""
     segment: str = ""
-    """The name of the captured segment whose work is shown as a whole, since the driver does not divide it."""
 
     @property
     def name(self) -> str:
@@ -196,21 +226,31 @@ class StreamInfo:
 
 @dataclass(eq=False, slots=True)
 class Arrivals:
-    """The messages that a batch of computes received from one queue, in order."""
+    """The messages that a batch of computes received from one queue, in order.
+
+    Attributes
+    ----------
+    compute
+        The compute that received each: its number among all computes of the operator, from 0.
+    output
+        Where each was emitted: the position in `queue.outputs`.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    producer
+        The compute whose messages it follows from: its number among all computes of the operator that
+        emitted.
+    acq_timestamp
+        The acquisition timestamps, or `NO_TIMESTAMP`.
+    """
 
     queue: QueueInfo
     compute: Times
-    """The compute that received each: its number among all computes of the operator, from 0."""
     output: Times
-    """Where each was emitted: the position in `queue.outputs`."""
     number: Times
-    """The number of each among the messages from that output to this queue, from 0."""
     producer: Times
-    """The compute whose messages it follows from: its number among all computes of the operator that emitted."""
     emitted: Times
     received: Times
     acq_timestamp: Times
-    """The acquisition timestamps, or `NO_TIMESTAMP`."""
 
     @property
     def wait(self) -> Times:
@@ -233,33 +273,52 @@ class Arrivals:
 
 @dataclass(eq=False, slots=True)
 class Discards:
-    """The messages in one queue that were discarded with failed computes (`Operator.on_error`), in order."""
+    """The messages in one queue that were discarded with failed computes (`Operator.on_error`), in order.
+
+    Attributes
+    ----------
+    compute
+        The compute that failed: its number among all computes of the operator, from 0.
+    output
+        Where each was emitted: the position in `queue.outputs`.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    discarded
+        When each left the queue.
+    """
 
     queue: QueueInfo
     compute: Times
-    """The compute that failed: its number among all computes of the operator, from 0."""
     output: Times
-    """Where each was emitted: the position in `queue.outputs`."""
     number: Times
-    """The number of each among the messages from that output to this queue, from 0."""
     discarded: Times
-    """When each left the queue."""
 
 
 @dataclass(eq=False, slots=True)
 class Emissions:
-    """The messages that a batch of computes emitted into one queue, in order; some are dropped later."""
+    """The messages that a batch of computes emitted into one queue, in order; some are dropped later.
+
+    Attributes
+    ----------
+    output
+        Where they were emitted: the position in `queue.outputs`.
+    compute
+        The compute that emitted each: its number among all computes of the operator, from 0.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    rejected
+        When the full queue rejected further messages, which have no number.
+    dropped
+        When the full queue dropped its oldest message for one of these.
+    """
 
     queue: QueueInfo
     output: int
-    """Where they were emitted: the position in `queue.outputs`."""
     compute: Times
-    """The compute that emitted each: its number among all computes of the operator, from 0."""
     number: Times
-    """The number of each among the messages from that output to this queue, from 0."""
     emitted: Times
     rejected: Times
-    """When the full queue rejected further messages, which have no number."""
+    dropped: Times
 
 
 @dataclass(eq=False, slots=True)
@@ -274,26 +333,36 @@ class GpuWork:
 
 @dataclass(eq=False, slots=True)
 class Computes:
-    """A batch of finished computes of one operator, in order; their work on the device is complete."""
+    """A batch of finished computes of one operator, in order; their work on the device is complete.
+
+    Attributes
+    ----------
+    first
+        The number of the first among all computes of the operator, from 0.
+    threads
+        The thread of each; 0 if threads are not noted.
+    is_timed
+        Whether the work of each on the device was timed, or it has no stream. An operator that computes
+        thousands of times a second has only some computes timed.
+    emissions
+        What they emitted, if a watcher wants to know (`Watcher.wants_emissions`).
+    discards
+        What was discarded because they had failed.
+    is_replayed
+        Whether each did not take place, because a captured segment replayed a recording of it.
+    """
 
     operator: OperatorInfo
     first: int
-    """The number of the first among all computes of the operator, from 0."""
     started: Times
     ended: Times
     threads: Times
-    """The thread of each; 0 if threads are not noted."""
     is_timed: NDArray[np.bool_]
-    """Whether the work of each on the device was timed, or it has no stream. An operator that computes thousands of
-    times a second has only some computes timed."""
     arrivals: list[Arrivals]
     gpu: list[GpuWork]
     emissions: list[Emissions] = field(default_factory=list)
-    """What they emitted, if a watcher wants to know (`Watcher.wants_emissions`)."""
     discards: list[Discards] = field(default_factory=list)
-    """What was discarded because they had failed."""
     is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Whether each did not take place, because a captured segment replayed a recording of it."""
 
     @property
     def gpu_time(self) -> Times:
@@ -345,16 +414,19 @@ class Flows:
         receives when its compute begins; the last one emits when its work is complete.
     origin
         When each began: its acquisition timestamp, or else the time at which the first operator emitted it.
+    queues
+        The queues between the operators.
+    is_timed
+        Whether the end is known. Otherwise it is the return of the last compute; the device may have worked
+        on.
     """
 
     path: Path
     queues: tuple[QueueInfo, ...]
-    """The queues between the operators."""
     computes: NDArray[np.int64]
     times: NDArray[np.int64]
     origin: Times
     is_timed: NDArray[np.bool_]
-    """Whether the end is known. Otherwise it is the return of the last compute; the device may have worked on."""
 
     @property
     def compute(self) -> Times:
@@ -374,14 +446,20 @@ class Flows:
 
 @dataclass(eq=False, slots=True)
 class SegmentInfo:
-    """A captured segment of an observed run."""
+    """A captured segment of an observed run.
+
+    Attributes
+    ----------
+    segment
+        The `headrace.core.Segment`.
+    captured
+        The segment in the run; None if it is not recorded in this run.
+    """
 
     name: str
     operators: list[OperatorInfo]
     segment: Any = field(repr=False)
-    """The `headrace.core.Segment`."""
     captured: Any = field(default=None, repr=False)
-    """The segment in the run; None if it is not recorded in this run."""
 
     @property
     def state(self) -> str:
@@ -416,27 +494,39 @@ class WorkersInfo:
 
 @dataclass(eq=False, slots=True)
 class RunInfo:
-    """An observed run."""
+    """An observed run.
+
+    Attributes
+    ----------
+    epoch
+        The time since the epoch at time 0 of the time line; 0 if time is simulated.
+    is_virtual
+        Whether time is simulated.
+    clock_offset
+        What the run's clock showed at time 0 of the time line.
+    device_sm_counts
+        The number of SMs of each device in use.
+    clock_errors
+        The largest possible error of each device's clock, in nanoseconds.
+    segments
+        The captured segments.
+    left_out
+        The names of the operators that do not run, because a recording is played behind them.
+    workers
+        The worker threads, by the operators that they share.
+    """
 
     application: str
     operators: list[OperatorInfo]
     started: int
     epoch: int
-    """The time since the epoch at time 0 of the time line; 0 if time is simulated."""
     is_virtual: bool
-    """Whether time is simulated."""
     clock_offset: int = 0
-    """What the run's clock showed at time 0 of the time line."""
     device_sm_counts: dict[int, int] = field(default_factory=dict)
-    """The number of SMs of each device in use."""
     clock_errors: dict[int, int] = field(default_factory=dict)
-    """The largest possible error of each device's clock, in nanoseconds."""
     segments: list[SegmentInfo] = field(default_factory=list)
-    """The captured segments."""
     left_out: frozenset[str] = frozenset()
-    """The names of the operators that do not run, because a recording is played behind them."""
     workers: list[WorkersInfo] = field(default_factory=list)
-    """The worker threads, by the operators that they share."""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

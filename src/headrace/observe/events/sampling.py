@@ -1,9 +1,9 @@
 """Sampling: which computes are timed on the device, where there are very many.
 
 Timing a compute costs some ten microseconds: two events are recorded and read, and each of these calls gives up the
-interpreter. Up to 1,000 computes a second this is a small part of the time, and all are timed. Of more, 1,000 are
-timed in a second, evenly spread; of more than 2,000, which are short, 100 are. How often an operator computes is
-seen from the compute that follows a timed one. A burst is timed as a whole.
+interpreter. Up to 1,000 computes a second this is a small part of the time, and all are timed. If there are more,
+1,000 are timed in a second, evenly spread; if there are more than 2,000, which are short, 100 are. How often an
+operator computes is seen from the compute that follows a timed one. A burst is timed as a whole.
 """
 
 from __future__ import annotations

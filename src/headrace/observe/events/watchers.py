@@ -27,28 +27,40 @@ class Watcher:
     A watcher is attached to a fragment (`headrace.observe.watch`) and may watch several runs, one after the other.
     An exception raised by a watcher ends the watching, not the run. It is logged, and `end` is still called when
     the run is over.
+
+    Attributes
+    ----------
+    period
+        The seconds after which it is shown what has happened, if the run does not compute without a pause;
+        the least of all watchers counts. Every time costs the run about a millisecond.
+    longest_period
+        The seconds after which it is shown what has happened in any case, even if that takes more than a
+        small part of the time, as with a hundred operators; the least of all watchers counts. It may change
+        during a run.
+    wants_threads
+        Whether the thread of each compute is noted.
+    wants_emissions
+        Whether computes are shown with what they emitted (`Computes.emissions`).
+    wants_every_gpu_time
+        Whether every compute's work on the device is timed, even if an operator computes thousands of times
+        a second.
+    wants_gpu_times
+        Whether work on the device is timed; if no watcher wants it, it is not.
+    wants_data
+        Whether `emitted` and `received` are called with every message; this slows down every message.
+    observation
+        The observation of the run that it watches, or of the last one.
     """
 
     period = 0.25
-    """The seconds after which it is shown what has happened, if the run does not compute without a pause; the
-    least of all watchers counts. Every time costs the run about a millisecond."""
     longest_period = 2.0
-    """The seconds after which it is shown what has happened in any case, even if that takes more than a small part
-    of the time, as with a hundred operators; the least of all watchers counts. It may change during a run."""
     wants_threads = False
-    """Whether the thread of each compute is noted."""
     wants_emissions = False
-    """Whether computes are shown with what they emitted (`Computes.emissions`)."""
     wants_every_gpu_time = False
-    """Whether every compute's work on the device is timed, even if an operator computes thousands of times a
-    second."""
     wants_gpu_times = True
-    """Whether work on the device is timed; if no watcher wants it, it is not."""
     wants_data = False
-    """Whether `emitted` and `received` are called with every message; this slows down every message."""
 
     observation: Observation | None = None
-    """The observation of the run that it watches, or of the last one."""
 
     def catch_up(self) -> None:
         """Note everything that can be noted now; may be called from any thread."""
@@ -73,7 +85,7 @@ class Watcher:
     def computed(self, computes: Computes) -> None:
         """Note finished computes of one operator, in their order; their work on the device is complete.
 
-        Called on the resolver's thread, as are `flowed` and `resolved`.
+        Called on the reader's thread, as are `flowed` and `resolved`.
         """
 
     def flowed(self, flows: list[Flows]) -> None:

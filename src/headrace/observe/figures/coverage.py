@@ -18,7 +18,8 @@ _KEPT = 4_096  # joined intervals that later ones may still overlap
 class Coverage:
     """The union of intervals, which may overlap and come in any order.
 
-    Of many intervals, only the last ones are kept apart. What comes later and lies before those does not count.
+    Only the last intervals are kept apart, if there are many. An interval that comes later and lies before them
+    does not count.
     """
 
     __slots__ = ("_before", "_ends", "_starts", "_total", "_waiting")

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.observe.figures.breakdown import Breakdown, Part
 from headrace.observe.figures.recent_rows import RecentRows
 
 if TYPE_CHECKING:
@@ -31,13 +30,62 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, RunInfo, Times
 
-__all__ = ["CriticalPath", "Division"]
+__all__ = ["Breakdown", "CriticalPath", "Division", "Part"]
 
 _UNKNOWN = -(1 << 62)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message's time.
+
+    Attributes
+    ----------
+    kind
+        ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
+        ``"device"`` (waiting for the device), or ``"gpu"``.
+    where
+        The queue, as in ``"display.in"``, or the operator.
+    slice
+        The slice of the device, for work on one.
+    duration
+        Nanoseconds.
+    """
+
+    kind: str
+    where: str
+    slice: str
+    duration: int
+
+    def __str__(self) -> str:
+        text = {
+            "before": f"before {self.where}",
+            "queue": f"in the queue {self.where}",
+            "host": f"in compute of {self.where}",
+            "gpu": f"on the GPU for {self.where}",
+            "device": f"waiting for the GPU in {self.where}",
+        }[self.kind]
+        return f"{self.duration / 1e6:.3f} ms {text}{f' (slice {self.slice})' if self.slice else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The parts of a message's time, in their order; they add up to all of it."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def largest(self) -> Part:
+        """The largest part."""
+        return max(self.parts, key=lambda part: part.duration)
+
+    def __str__(self) -> str:
+        shown = [part for part in self.parts if part.duration >= 1000] or [self.largest]
+        return ", ".join(map(str, sorted(shown, key=lambda part: -part.duration)))
+
+
 class Place(NamedTuple):
-    """What a part of the time was spent on, as in `headrace.observe.Part`."""
+    """The place where a part of the time was spent, as in `headrace.observe.Part`."""
 
     kind: str
     where: str

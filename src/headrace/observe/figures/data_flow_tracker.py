@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import os
     from types import TracebackType
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Flows, Path, RunInfo
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("headrace.observe")
 
 
 class DataFlowMetric(IntEnum):
-    """What `DataFlowTracker.get_metric` returns; latencies are in milliseconds."""
+    """A figure that `DataFlowTracker.get_metric` returns; latencies are in milliseconds."""
 
     MAX_MESSAGE_ID = 0
     """The number of the message with the largest latency, from 1."""
@@ -82,9 +82,9 @@ class DataFlowTracker(StatisticsWatcher):
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
         self._counting = threading.RLock()  # reentrant, as that of the statistics
-        self._fragment: weakref.ref[Fragment] | None = None
+        self._fragment: weakref.ref[Composition] | None = None
 
-    def attach(self, fragment: Fragment) -> None:
+    def attach(self, fragment: Composition) -> None:
         """Track every later run of a fragment, in place of the tracker that it has."""
         self._fragment = weakref.ref(fragment)
         others = [other for other in fragment._watchers if not isinstance(other, DataFlowTracker)]
@@ -117,11 +117,10 @@ class DataFlowTracker(StatisticsWatcher):
         super().flowed(flows)
         with self._counting:
             for each in flows:
-                counts = self._counts.get(self._name(each.path))
-                if counts is None:
-                    counts = self._counts[self._name(each.path)] = _PathCounts(
-                        self._skip, self._discard, self._threshold
-                    )
+                name = self._name(each.path)
+                if name not in self._counts:
+                    self._counts[name] = _PathCounts(self._skip, self._discard, self._threshold)
+                counts = self._counts[name]
                 latencies = (each.done - each.times[:, 0]) / 1e6
                 counts.add(np.where(each.is_timed, latencies, np.nan))
         log = self._flow_log  # another thread may end the logging
@@ -147,7 +146,7 @@ class DataFlowTracker(StatisticsWatcher):
             operators = (operators[0], operators[-1])
         return ",".join(operator.name for operator in operators)
 
-    # What it found.
+    # Figures.
 
     @property
     def statistics(self) -> Statistics:
@@ -294,7 +293,7 @@ class _PathCounts:
         # The latencies that would be discarded if no more came.
         self._last: deque[float] = deque()
         self.count = 0
-        # Those whose end was timed.
+        # The number of messages whose end was timed.
         self.timed = 0
         self.total = 0.0
         self.min = self.max = 0.0
@@ -344,7 +343,7 @@ class _PathCounts:
         ]
 
 
-class Tracker:
+class Tracker(DataFlowTracker):
     """Tracks an application in a ``with`` block, and writes the log file if there is one.
 
     Parameters
@@ -353,47 +352,29 @@ class Tracker:
         The application.
     filename
         The log file; none is written unless given.
-    num_buffered_messages, num_start_messages_to_skip, num_last_messages_to_discard, latency_threshold
-        As in `DataFlowTracker`.
-    is_limited_tracking
+    num_buffered_messages
+        The number of messages that are written at once.
+    options
         As in `DataFlowTracker`.
     """
 
     def __init__(
         self,
-        app: Fragment,
+        app: Composition,
         *,
         filename: str | os.PathLike[str] | None = None,
         num_buffered_messages: int = 100,
-        num_start_messages_to_skip: int = 10,
-        num_last_messages_to_discard: int = 10,
-        latency_threshold: float = 0,
-        is_limited_tracking: bool = False,
+        **options: Any,
     ) -> None:
-        self._app = app
-        self._filename = filename
-        self._buffered = num_buffered_messages
-        self._options: dict[str, Any] = {
-            "num_start_messages_to_skip": num_start_messages_to_skip,
-            "num_last_messages_to_discard": num_last_messages_to_discard,
-            "latency_threshold": latency_threshold,
-            "is_limited_tracking": is_limited_tracking,
-        }
-        self._tracker: DataFlowTracker | None = None
+        super().__init__(**options)
+        self._fragment = weakref.ref(app)
+        self._filename, self._buffered = filename, num_buffered_messages
 
     def __enter__(self) -> DataFlowTracker:
-        tracker = self._tracker = DataFlowTracker(**self._options)
-        tracker.attach(self._app)
+        super().__enter__()
         if self._filename is not None:
-            tracker.enable_logging(self._filename, self._buffered)
-        return tracker
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._tracker is not None:
-            self._tracker.detach()
-            self._tracker.end_logging()
+            self.enable_logging(self._filename, self._buffered)
+        return self
 
 
 def _whole(value: int, name: str) -> int:

@@ -1,7 +1,7 @@
 """Distribution: how a duration is distributed, in bounded memory.
 
-The first few thousand values are kept, and percentiles of them are exact. Of more values only a histogram is kept,
-whose buckets are at most 0.8 % wide; percentiles are then off by at most half of that.
+The first few thousand values are kept, and percentiles of them are exact. If there are more, only a histogram is
+kept, whose buckets are at most 0.8 % wide; percentiles are then off by at most half of that.
 """
 
 from __future__ import annotations

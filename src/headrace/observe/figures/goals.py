@@ -5,26 +5,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from headrace.core.clock import Duration, nanoseconds
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, choices
 from headrace.observe.events.records import Flows, Path
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.distribution import Distribution
-from headrace.observe.figures.path_queues import queues_between
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo, Times
-    from headrace.observe.figures.breakdown import Breakdown
+    from headrace.observe.figures.critical_path import Breakdown
 
 __all__ = ["Goal", "GoalsWatcher", "Miss"]
+
+# An operator, and the number of names that a message has passed when it is there.
+_State: TypeAlias = "tuple[OperatorInfo, int]"
 
 _log = logging.getLogger("headrace.observe")
 _FIGURES = ("mean", "p50", "p95", "p99", "max")
@@ -34,18 +36,27 @@ _LONGEST_QUEUE = 10_000  # messages in a queue of which it is known since when t
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A message that took longer than a goal allows."""
+    """A message that took longer than a goal allows.
+
+    Attributes
+    ----------
+    path
+        The names of the operators on its way, joined by ``","``.
+    number
+        Its number among the messages of the goal, from 1.
+    latency
+        How long it took, in nanoseconds.
+    bound
+        How long it may have taken.
+    breakdown
+        Where the time went.
+    """
 
     path: str
-    """The names of the operators on its way, joined by ``","``."""
     number: int
-    """Its number among the messages of the goal, from 1."""
     latency: int
-    """How long it took, in nanoseconds."""
     bound: int
-    """How long it may have taken."""
     breakdown: Breakdown
-    """Where the time went."""
 
     def __str__(self) -> str:
         over = f"{self.latency / 1e6:.3f} ms, {(self.latency - self.bound) / 1e6:.3f} ms more than allowed"
@@ -104,7 +115,7 @@ class Goal:
         self.count = 0
         self.misses = 0
         self.outstanding = 0
-        # Of the outstanding messages, those that have waited longer than allowed.
+        # The number of outstanding messages that have waited longer than allowed.
         self._overdue = 0
         self._queues: list[QueueInfo] = []
         # Why it cannot be judged in this run.
@@ -167,7 +178,7 @@ class Goal:
         for name, bound in self.bounds.items():
             if name in ("mean", "max"):
                 return False
-            # Of all messages, `percent` must be in time; so a larger part of those that have arrived.
+            # `percent` of all messages must be in time, so a larger part of those that have arrived.
             percent, arrived = int(name.removeprefix("p")), self.count
             if percent * (arrived + missing) > 100 * arrived:
                 return False
@@ -218,7 +229,7 @@ class Goal:
         if absent:
             self._absent = f"{absent[0]!r} does not run: a recording is played behind it"
             return
-        self._queues = queues_between(run, self.names)
+        self._queues = _queues_between(run, self.names)
         if not run.operator(self.names[-1]).is_leaf:
             run.operator(self.names[-1]).is_probe = True
 
@@ -274,6 +285,36 @@ class Goal:
         except Exception:
             self._is_telling = False
             _log.exception("on_miss of goal %s raised, and is not called again in this run", self.path)
+
+
+def _queues_between(run: RunInfo, names: Sequence[str]) -> list[QueueInfo]:
+    """Return the queues on all ways from the first of some operators to the last, through the others in order."""
+    start, end = (run.operator(names[0]), 1), (run.operator(names[-1]), len(names))
+    steps = {start: list(_steps(start, names))}
+    waiting = [start]
+    while waiting:
+        for _, state in steps[waiting.pop()]:
+            if state not in steps:
+                steps[state] = list(_steps(state, names))
+                waiting.append(state)
+    arriving = {end}
+    while True:  # backwards, from the end
+        found = {state for state, ways in steps.items() if any(target in arriving for _, target in ways)}
+        if found <= arriving:
+            break
+        arriving |= found
+    queues = (queue for ways in steps.values() for queue, target in ways if target in arriving)
+    return list(dict.fromkeys(queues))
+
+
+def _steps(state: _State, names: Sequence[str]) -> Iterator[tuple[QueueInfo, _State]]:
+    operator, passed = state
+    for output in operator.outputs:
+        for queue in output.queues:
+            if operator not in queue.closing:
+                consumer = queue.operator
+                is_next = passed < len(names) and consumer.name == names[passed]
+                yield queue, (consumer, passed + is_next)
 
 
 def _part_of(flows: Flows, rows: Times, start: int, origin: Times) -> Flows:

@@ -8,25 +8,15 @@ pixels than that.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.saturation import (
-    FEW,
-    SATURATED,
-    Load,
-    gpu_load,
-    operator_load,
-    queue_load,
-    saturated,
-    slice_load,
-    workers_load,
-)
+from headrace.observe.figures.saturation import FEW, SATURATED, saturated
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import (
@@ -38,6 +28,7 @@ if TYPE_CHECKING:
         QueueInfo,
         RunInfo,
         Times,
+        WorkersInfo,
     )
 
 __all__ = ["RecentFigures"]
@@ -51,12 +42,18 @@ _KEPT = 8_000_000_000  # nanoseconds of the time line for a page that has just c
 
 @dataclass(slots=True)
 class _Piece:
-    """Intervals of one operator, on the host or on the device; `number` counts all pieces."""
+    """Intervals of one operator, on the host or on the device; `number` counts all pieces.
+
+    Attributes
+    ----------
+    entry
+        The position of the operator, whether it is the device, and the intervals: start, length, fill,
+        worker.
+    """
 
     number: int
     ended: int
     entry: list[Any]
-    """The position of the operator, whether it is the device, and the intervals: start, length, fill, worker."""
 
 
 class RecentFigures:
@@ -68,16 +65,16 @@ class RecentFigures:
         self._gpu = {operator: _Series() for operator in run.operators}
         self._waits = {queue: _Series() for queue in run.queues}
         self._slices: dict[str, _SliceWork] = {}
-        self._paths: dict[Path, _Series] = {}
+        self._paths: defaultdict[Path, _Series] = defaultdict(_Series)
         self._pieces: deque[_Piece] = deque()
         self._count = 0
         self._counts = dict.fromkeys(run.operators, 0)
         self._threads: dict[int, int] = {}
-        self._workers: list[_Series] = []
+        self._workers: defaultdict[int, _Series] = defaultdict(_Series)
         self.newest = run.started
         """The end of the newest compute, and of its work on the device."""
 
-    # What happened.
+    # Adding events.
 
     def add_computes(self, computes: Computes) -> None:
         """Add computes of one operator."""
@@ -108,10 +105,7 @@ class RecentFigures:
     def add_flows(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
         for each in flows:
-            series = self._paths.get(each.path)
-            if series is None:
-                series = self._paths[each.path] = _Series()
-            series.add(each.done[each.is_timed], each.latency[each.is_timed], len(each.done))
+            self._paths[each.path].add(each.done[each.is_timed], each.latency[each.is_timed], len(each.done))
 
     # Figures, in microseconds and per second.
 
@@ -141,7 +135,7 @@ class RecentFigures:
 
     def workers(self, now: int) -> list[float]:
         """Return the share of the time in which each worker computed, in the order in which they appeared."""
-        return [series.busy(now) for series in self._workers]
+        return [self._workers[number].busy(now) for number in range(len(self._threads))]
 
     def slices(self, now: int) -> dict[str, float]:
         """Return the share of the time in which each slice has work, by its key: ``device:name``."""
@@ -153,37 +147,34 @@ class RecentFigures:
 
     def saturated(self, now: int) -> list[str]:
         """Return what is busy at least 90 % of the time, in words."""
-        loads: list[Load] = []
-        for operator, count in self._counts.items():
-            if count >= FEW:
-                loads.append(operator_load(operator.name, self._operators[operator].busy(now)))
-                loads.append(gpu_load(operator.name, self._gpu[operator].busy(now)))
-        if loads:
-            loads += [
-                workers_load(
-                    each.name,
-                    each.count,
-                    min(sum(self._operators[one].load(now) for one in each.operators) / each.count, 1.0),
-                    [one.name for one in each.operators],
-                )
+        often = [operator for operator, count in self._counts.items() if count >= FEW]
+        found = saturated(
+            [(each.name, self._operators[each].busy(now)) for each in often],
+            [(each.name, self._gpu[each].busy(now)) for each in often],
+            [
+                (each.name, each.count, self._load_of(each, now), _names(each.operators))
                 for each in self._run.workers
-            ]
-            loads += [
-                slice_load(each.name, self._slice_busy(each, now), [one.name for one in each.operators])
+            ],
+            [
+                (each.name, self._slice_busy(each, now), _names(each.operators))
                 for each in self._slices.values()
-            ]
-            loads += [
-                queue_load(queue.name, self.queue_busy(queue, now))
+            ],
+            [
+                (queue.name, self.queue_busy(queue, now))
                 for queue, waits in self._waits.items()
                 if waits.count >= FEW
-            ]
-        return list(saturated(loads))
+            ],
+        )
+        return list(found)
+
+    def _load_of(self, workers: WorkersInfo, now: int) -> float:
+        return min(sum(self._operators[each].load(now) for each in workers.operators) / workers.count, 1.0)
 
     def paths(self, now: int) -> list[dict[str, Any]]:
         """Return the figures of every path that a message has taken."""
         return [
             {
-                "names": [operator.name for operator in path.operators],
+                "names": _names(path.operators),
                 "count": series.count,
                 "rate": series.rate(now),
                 "latency": series.percentiles(now),
@@ -240,8 +231,6 @@ class RecentFigures:
 
     def _add_to_workers(self, workers: Times, started: Times, ended: Times) -> None:
         """Add computes to the figures of the threads that computed them."""
-        while len(self._workers) < len(self._threads):
-            self._workers.append(_Series())
         for number in np.unique(workers).tolist():
             chosen = slice(None) if len(workers) == 1 else workers == number
             self._workers[number].add(ended[chosen], (ended - started)[chosen])
@@ -253,6 +242,10 @@ class RecentFigures:
         if (threads == first).all():
             return np.array([known.setdefault(first, len(known))])
         return np.array([known.setdefault(thread, len(known)) for thread in threads.tolist()])
+
+
+def _names(operators: Iterable[OperatorInfo]) -> list[str]:
+    return [operator.name for operator in operators]
 
 
 class _SliceWork:

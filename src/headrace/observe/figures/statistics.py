@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import Coverage
 from headrace.observe.figures.distribution import Distribution, Summary
-from headrace.observe.figures.saturation import (
-    FEW,
-    gpu_load,
-    operator_load,
-    queue_load,
-    saturated,
-    slice_load,
-    workers_load,
-)
+from headrace.observe.figures.saturation import FEW, saturated
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import (
-        Arrivals,
         Computes,
         Flows,
         OperatorInfo,
@@ -45,105 +37,160 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """What one operator did."""
+    """The statistics of one operator.
+
+    Attributes
+    ----------
+    count
+        The number of computes.
+    rate
+        The computes per second, from the first start to the last end.
+    host
+        The time in `compute` on the host.
+    gpu
+        The time on the device, of the computes that submitted work to it.
+    busy
+        The share of the time in which it computed on the host.
+    gpu_busy
+        The share of the time in which the device worked for it.
+    skipped_errors
+        The number of errors of its computes that were skipped (`Operator.on_error`).
+    restarts
+        The number of its restarts after errors.
+    """
 
     name: str
     count: int
-    """The number of computes."""
     rate: float
-    """The computes per second, from the first start to the last end."""
     host: Summary
-    """The time in `compute` on the host."""
     gpu: Summary
-    """The time on the device, of the computes that submitted work to it."""
     slice: str
     sm_count: int
     busy: float = 0.0
-    """The share of the time in which it computed on the host."""
     gpu_busy: float = 0.0
-    """The share of the time in which the device worked for it."""
     skipped_errors: int = 0
-    """The number of errors of its computes that were skipped (`Operator.on_error`)."""
     restarts: int = 0
-    """The number of its restarts after errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """What waited in one queue."""
+    """The statistics of one queue.
+
+    Attributes
+    ----------
+    name
+        The operator and the port; with a number if the port has several queues.
+    depth
+        The number of messages that waited at the end, or wait now.
+    most
+        The largest number of messages that waited at once.
+    dropped
+        The number of messages that the full queue dropped.
+    discarded
+        The number of messages that were discarded, because the compute that they waited for had failed.
+    busy
+        The share of its places that were taken, on average, by messages that were received later.
+    """
 
     name: str
-    """The operator and the port; with a number if the port has several queues."""
     received: int
     depth: int
-    """The number of messages that waited at the end, or wait now."""
     most: int
-    """The largest number of messages that waited at once."""
     dropped: int
-    """The number of messages that the full queue dropped."""
     discarded: int
-    """The number of messages that were discarded, because the compute that they waited for had failed."""
     wait: Summary
     busy: float = 0.0
-    """The share of its places that were taken, on average, by messages that were received later."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersStatistics:
-    """How busy the worker threads were that share some operators."""
+    """How busy the worker threads were that share some operators.
+
+    Attributes
+    ----------
+    name
+        ``"workers"`` for those of the scheduler, else the name of the thread pool.
+    busy
+        The share of their time in which they computed.
+    """
 
     name: str
-    """``"workers"`` for those of the scheduler, else the name of the thread pool."""
     count: int
     busy: float
-    """The share of their time in which they computed."""
     operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SliceStatistics:
-    """How busy a slice of a device was."""
+    """How busy a slice of a device was.
+
+    Attributes
+    ----------
+    name
+        The device and the name of the slice; ``"all SMs"`` for operators without one.
+    busy
+        The share of the time in which at least one operator's work was on it. If some computes were not
+        timed on the device, those that were stand for them.
+    """
 
     name: str
-    """The device and the name of the slice; ``"all SMs"`` for operators without one."""
     sm_count: int
     busy: float
-    """The share of the time in which at least one operator's work was on it. If some computes were not timed on the
-    device, those that were stand for them."""
     operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PathStatistics:
-    """How long messages took on one path."""
+    """How long messages took on one path.
+
+    Attributes
+    ----------
+    name
+        The names of its operators, joined by ``","``.
+    latency
+        From the acquisition or the emission at the source to the end of the last operator's work on the
+        device, of the messages for which that end was timed.
+    """
 
     name: str
-    """The names of its operators, joined by ``","``."""
     count: int
     rate: float
     latency: Summary
-    """From the acquisition or the emission at the source to the end of the last operator's work on the device, of
-    the messages for which that end was timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStatistics:
-    """What became of one captured segment."""
+    """The statistics of one captured segment.
+
+    Attributes
+    ----------
+    state
+        As in :class:`headrace.core.SegmentOutcome`.
+    reason
+        Why it is eager; empty otherwise.
+    replayed
+        The number of frames that were replayed; they count as computes of its operators.
+    """
 
     name: str
     operators: tuple[str, ...]
     state: str
-    """As in :class:`headrace.core.SegmentOutcome`."""
     reason: str
-    """Why it is eager; empty otherwise."""
     frames: int
     replayed: int
-    """The number of frames that were replayed; they count as computes of its operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What happened in a run, so far or in all."""
+    """The statistics of a run, so far or in all.
+
+    Attributes
+    ----------
+    sources
+        The number of messages that each output of a source emitted, by ``"operator.port"``.
+    sinks
+        The number of messages that each input of a sink received, by ``"operator.port"``.
+    """
 
     application: str
     seconds: float
@@ -151,23 +198,26 @@ class Statistics:
     queues: tuple[QueueStatistics, ...]
     paths: tuple[PathStatistics, ...]
     sources: dict[str, int]
-    """The number of messages that each output of a source emitted, by ``"operator.port"``."""
     sinks: dict[str, int]
-    """The number of messages that each input of a sink received, by ``"operator.port"``."""
     segments: tuple[SegmentStatistics, ...] = ()
     workers: tuple[WorkersStatistics, ...] = ()
     slices: tuple[SliceStatistics, ...] = ()
 
     @property
     def saturated(self) -> tuple[str, ...]:
-        """What was busy at least 90 % of the time, in words: it determines the rate, and messages wait for it."""
-        loads = [operator_load(each.name, each.busy) for each in self.operators if each.count >= FEW]
-        loads += [gpu_load(each.name, each.gpu_busy) for each in self.operators if each.count >= FEW]
-        if loads:
-            loads += [workers_load(each.name, each.count, each.busy, each.operators) for each in self.workers]
-            loads += [slice_load(each.name, each.busy, each.operators) for each in self.slices]
-            loads += [queue_load(each.name, each.busy) for each in self.queues if each.received >= FEW]
-        return tuple(saturated(loads))
+        """The operators, threads, slices and queues that were busy at least 90 % of the time, in words.
+
+        They determine the rate, and messages wait for them.
+        """
+        often = [each for each in self.operators if each.count >= FEW]
+        found = saturated(
+            [(each.name, each.busy) for each in often],
+            [(each.name, each.gpu_busy) for each in often],
+            [(each.name, each.count, each.busy, each.operators) for each in self.workers],
+            [(each.name, each.busy, each.operators) for each in self.slices],
+            [(each.name, each.busy) for each in self.queues if each.received >= FEW],
+        )
+        return tuple(found)
 
     def operator(self, name: str) -> OperatorStatistics:
         """Return the statistics of an operator; raise KeyError if there is none of this name."""
@@ -191,7 +241,7 @@ class Statistics:
 
     def to_prometheus(self) -> str:
         """Return all figures in the text format of Prometheus; durations are in seconds."""
-        from headrace.observe.figures.statistics_text import prometheus_text
+        from headrace.observe.figures.prometheus import prometheus_text
 
         return prometheus_text(self)
 
@@ -214,7 +264,7 @@ def _by_name(found: tuple[_Named, ...], name: str, kind: str) -> _Named:
 class StatisticsWatcher(Watcher):
     """Collects the statistics of a run.
 
-    The resolver's thread adds to them under a lock; `snapshot` may be called from any thread.
+    The reader's thread adds to them under a lock; `snapshot` may be called from any thread.
     """
 
     period = 1.0  # `snapshot` catches up with the run
@@ -229,10 +279,10 @@ class StatisticsWatcher(Watcher):
         with self._lock:
             self._run = run
             self._operators = {operator: _OperatorCounts() for operator in run.operators}
-            self._queues = {queue: _QueueCounts() for queue in run.queues}
-            self._paths: dict[Path, _PathCounts] = {}
+            self._waits = {queue: Distribution() for queue in run.queues}
+            self._paths: defaultdict[Path, _PathCounts] = defaultdict(_PathCounts)
             # By device and name of the slice: when work was on it.
-            self._coverage: dict[tuple[int, str], Coverage] = {}
+            self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
 
     def computed(self, computes: Computes) -> None:
         """Add computes."""
@@ -240,17 +290,15 @@ class StatisticsWatcher(Watcher):
             self._operators[computes.operator].add(computes)
             for work in computes.gpu:
                 place = (work.stream.device, computes.operator.slice)
-                if place not in self._coverage:
-                    self._coverage[place] = Coverage()
                 self._coverage[place].add(work.started, work.ended)
             for arrivals in computes.arrivals:
-                self._queues[arrivals.queue].add(arrivals)
+                self._waits[arrivals.queue].add(arrivals.wait)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
         with self._lock:
             for each in flows:
-                self._paths.setdefault(each.path, _PathCounts()).add(each)
+                self._paths[each.path].add(each)
 
     def snapshot(self) -> Statistics:
         """Return the statistics so far."""
@@ -270,7 +318,7 @@ class StatisticsWatcher(Watcher):
                 run.application,
                 max(max(ends, default=0) - run.started, 0) / 1e9,
                 operators,
-                tuple(counts.statistics(queue, span) for queue, counts in self._queues.items()),
+                tuple(_queue_statistics(queue, wait, span) for queue, wait in self._waits.items()),
                 tuple(counts.statistics(path) for path, counts in self._paths.items()),
                 {
                     output.name: output.count
@@ -331,9 +379,9 @@ class StatisticsWatcher(Watcher):
 
     def _sinks(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for queue, counts in self._queues.items():
+        for queue, wait in self._waits.items():
             if queue.operator.is_leaf:
-                found[queue.name] = found.get(queue.name, 0) + counts.wait.count
+                found[queue.name] = found.get(queue.name, 0) + wait.count
         return found
 
 
@@ -387,29 +435,18 @@ class _OperatorCounts:
         )
 
 
-class _QueueCounts:
-    __slots__ = ("wait",)
-
-    def __init__(self) -> None:
-        self.wait = Distribution()
-
-    def add(self, arrivals: Arrivals) -> None:
-        if len(arrivals.compute):
-            self.wait.add(arrivals.wait)
-
-    def statistics(self, queue: QueueInfo, span: int) -> QueueStatistics:
-        same = [other for other in queue.operator.inputs if other.port == queue.port]
-        name = queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}"
-        return QueueStatistics(
-            name,
-            self.wait.count,
-            queue.waiting,
-            queue.most,
-            queue.dropped,
-            queue.discarded,
-            self.wait.summary(),
-            _share(self.wait.total, span * queue.limit),
-        )
+def _queue_statistics(queue: QueueInfo, wait: Distribution, span: int) -> QueueStatistics:
+    same = [other for other in queue.operator.inputs if other.port == queue.port]
+    return QueueStatistics(
+        queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}",
+        wait.count,
+        queue.waiting,
+        queue.most,
+        queue.dropped,
+        queue.discarded,
+        wait.summary(),
+        _share(wait.total, span * queue.limit),
+    )
 
 
 class _PathCounts:

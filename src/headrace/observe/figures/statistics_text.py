@@ -1,8 +1,8 @@
-"""Statistics as text: a table for people, and the text format of Prometheus."""
+"""Statistics as tables for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.observe.figures.saturation import percent
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.statistics import Statistics
 
-__all__ = ["milliseconds", "prometheus_text", "table", "table_text"]
+__all__ = ["milliseconds", "table", "table_text"]
 
 
 def milliseconds(nanoseconds: float) -> str:
@@ -129,144 +129,3 @@ def _figures(summary: Summary) -> list[str]:
 
 def _all_figures(summary: Summary) -> tuple[float, ...]:
     return (summary.mean, summary.p50, summary.p95, summary.p99, summary.max)
-
-
-def prometheus_text(statistics: Statistics) -> str:
-    """Return the statistics in the text format of Prometheus, version 0.0.4."""
-    lines: list[str] = []
-
-    def family(name: str, kind: str, description: str, samples: Iterator[tuple[str, str, float]]) -> None:
-        found = list(samples)
-        if found:
-            lines.append(f"# HELP headrace_{name} {description}")
-            lines.append(f"# TYPE headrace_{name} {kind}")
-            lines.extend(f"headrace_{name}{suffix}{{{labels}}} {value!r}" for suffix, labels, value in found)
-
-    application = _label("application", statistics.application)
-
-    def summaries(pairs: Iterable[tuple[str, Summary]]) -> Iterator[tuple[str, str, float]]:
-        for labels, summary in pairs:
-            if summary.count:
-                for quantile, value in (("0.5", summary.p50), ("0.95", summary.p95), ("0.99", summary.p99)):
-                    yield "", f'{labels},quantile="{quantile}"', value / 1e9
-                yield "_sum", labels, summary.mean * summary.count / 1e9
-                yield "_count", labels, summary.count
-
-    def labelled(kind: str, name: str) -> str:
-        return f"{application},{_label(kind, name)}"
-
-    operators = [(labelled("operator", each.name), each) for each in statistics.operators]
-    queues = [(labelled("queue", each.name), each) for each in statistics.queues]
-    paths = [(labelled("path", each.name), each) for each in statistics.paths]
-    segments = [(labelled("segment", each.name), each) for each in statistics.segments]
-    workers = [(labelled("threads", each.name), each) for each in statistics.workers]
-    slices = [(labelled("slice", each.name), each) for each in statistics.slices]
-    family(
-        "computes_total", "counter", "Finished computes.", (("", at, each.count) for at, each in operators)
-    )
-    family(
-        "compute_seconds",
-        "summary",
-        "Time in compute on the host.",
-        summaries((at, each.host) for at, each in operators),
-    )
-    family(
-        "gpu_seconds",
-        "summary",
-        "Time of computes on the device.",
-        summaries((at, each.gpu) for at, each in operators),
-    )
-    family(
-        "skipped_errors_total",
-        "counter",
-        "Errors of computes that were skipped.",
-        (("", at, each.skipped_errors) for at, each in operators),
-    )
-    family(
-        "restarts_total",
-        "counter",
-        "Restarts after errors.",
-        (("", at, each.restarts) for at, each in operators),
-    )
-    family(
-        "operator_busy_ratio",
-        "gauge",
-        "Share of the time in compute on the host.",
-        (("", at, each.busy) for at, each in operators),
-    )
-    family(
-        "operator_gpu_busy_ratio",
-        "gauge",
-        "Share of the time in which the device worked for an operator.",
-        (("", at, each.gpu_busy) for at, each in operators if each.gpu.count),
-    )
-    family(
-        "queue_busy_ratio",
-        "gauge",
-        "Share of the places of a queue that were taken, on average.",
-        (("", at, each.busy) for at, each in queues),
-    )
-    family(
-        "threads_busy_ratio",
-        "gauge",
-        "Share of the time in which worker threads computed.",
-        (("", at, each.busy) for at, each in workers),
-    )
-    family(
-        "slice_busy_ratio",
-        "gauge",
-        "Share of the time in which a slice of a device worked.",
-        (("", at, each.busy) for at, each in slices),
-    )
-    family(
-        "queue_received_total",
-        "counter",
-        "Received messages.",
-        (("", at, each.received) for at, each in queues),
-    )
-    family(
-        "queue_dropped_total", "counter", "Dropped messages.", (("", at, each.dropped) for at, each in queues)
-    )
-    family(
-        "queue_discarded_total",
-        "counter",
-        "Messages discarded after an error.",
-        (("", at, each.discarded) for at, each in queues),
-    )
-    family("queue_depth", "gauge", "Waiting messages.", (("", at, each.depth) for at, each in queues))
-    family(
-        "queue_wait_seconds",
-        "summary",
-        "Time of messages in queues.",
-        summaries((at, each.wait) for at, each in queues),
-    )
-    family(
-        "path_latency_seconds",
-        "summary",
-        "Time from the source to the end of the last operator's work.",
-        summaries((at, each.latency) for at, each in paths),
-    )
-    family(
-        "segment_frames_total",
-        "counter",
-        "Frames of captured segments.",
-        (("", at, each.frames) for at, each in segments),
-    )
-    family(
-        "segment_replayed_total",
-        "counter",
-        "Frames of captured segments that were replayed.",
-        (("", at, each.replayed) for at, each in segments),
-    )
-    family(
-        "segment_state",
-        "gauge",
-        "1 for the state of each captured segment.",
-        (("", f"{at},{_label('state', each.state)}", 1) for at, each in segments),
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _label(name: str, value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{name}="{escaped}"'

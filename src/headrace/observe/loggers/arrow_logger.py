@@ -6,18 +6,18 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.core.ports import IOSpec
 from headrace.lazy import import_or_explain
-from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType, LoggerOptions
-from headrace.observe.recordings.payloads import PayloadError, encode, prepare
+from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
+from headrace.observe.recordings.payloads import PayloadError, encode
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["ArrowLogger"]
 
@@ -58,12 +58,12 @@ class ArrowLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         path: str | os.PathLike[str] = "messages.parquet",
         *,
         flush_rows: int = 256,
         max_queue_size: int = 50_000,
-        **options: Unpack[LoggerOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("name", "arrow_logger")
         super().__init__(
@@ -184,7 +184,7 @@ class ArrowLogger(AsyncDataLoggerResource):
         columns = {"dtype": name, "text": None if data is None else repr(data)}
         if not isinstance(data, TensorMapCopy) and kind in (tuple, list, dict):
             with suppress(PayloadError):
-                columns["data"] = b"".join(encode(prepare(data, allow_pickle=False)))
+                columns["data"] = encode(data)
         return columns
 
     def _flush(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,19 +13,17 @@ from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.loggers.data_loggers import (
     AsyncDataLoggerResource,
-    AsyncLoggerOptions,
     DataLoggerQueueType,
     DataLoggerResource,
-    LoggerOptions,
 )
 from headrace.observe.loggers.text_serializer import SimpleTextSerializer
-from headrace.observe.recordings.port_patterns import matches
+from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.conversion import is_array
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.observe.loggers.data_loggers import _Entry
 
 __all__ = ["AsyncConsoleLogger", "BasicConsoleLogger", "GXFConsoleLogger", "PortPrinter"]
@@ -52,10 +50,10 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         serializer: Any = None,
-        **options: Unpack[AsyncLoggerOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("name", "async_console_logger")
         super().__init__(fragment, **options)
@@ -75,48 +73,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         stream: Any = None,
     ) -> bool:
         """Print a message."""
-        text = self.serializer.serialize_to_string(data)
-        return self._print("Message", data, text, unique_id, acquisition_timestamp, metadata, io_type, stream)
-
-    def log_tensor_data(
-        self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Print a tensor."""
-        text = self.serializer.serialize_tensor_to_string(data, self.log_tensor_data_content)
-        return self._print("Tensor", data, text, unique_id, acquisition_timestamp, metadata, io_type, stream)
-
-    def log_tensormap_data(
-        self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Print a TensorMap."""
-        text = self.serializer.serialize_tensormap_to_string(data, self.log_tensor_data_content)
-        return self._print(
-            "TensorMap", data, text, unique_id, acquisition_timestamp, metadata, io_type, stream
-        )
-
-    def _print(
-        self,
-        category: str,
-        data: Any,
-        text: str,
-        unique_id: str,
-        acquisition_timestamp: int,
-        metadata: dict[str, Any] | None,
-        io_type: IOSpec.IOType,
-        stream: Any,
-    ) -> bool:
+        category, text = self._describe(data)
         moment = "Emit" if io_type is _OUTPUT else "Receive"
         shown = "none" if stream is None else f"{int(stream):#x}"
         line = (
@@ -128,6 +85,15 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
             line += f"\n{self.serializer.serialize_metadata_to_string(metadata)}"
         _log.info("%s", line)
         return True
+
+    def _describe(self, data: Any) -> tuple[str, str]:
+        """Return the category of a message, and its text."""
+        if isinstance(data, (Tensor, TensorCopy)):
+            return "Tensor", self.serializer.serialize_tensor_to_string(data, self.log_tensor_data_content)
+        if isinstance(data, (TensorMap, TensorMapCopy)):
+            text = self.serializer.serialize_tensormap_to_string(data, self.log_tensor_data_content)
+            return "TensorMap", text
+        return "Message", self.serializer.serialize_to_string(data)
 
 
 class BasicConsoleLogger(AsyncConsoleLogger):
@@ -149,10 +115,10 @@ class BasicConsoleLogger(AsyncConsoleLogger):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         serializer: Any = None,
-        **options: Unpack[LoggerOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("name", "basic_console_logger")
         super().__init__(
@@ -229,11 +195,7 @@ def make_visible(logger: logging.Logger) -> None:
 
 
 def _type_name(data: Any) -> str:
-    if isinstance(data, TensorCopy):
-        return "headrace.Tensor"
-    if isinstance(data, TensorMapCopy):
-        return "headrace.TensorMap"
     kind = type(data)
-    if kind is Tensor or kind is TensorMap:
-        return f"headrace.{kind.__name__}"
+    if kind in (Tensor, TensorMap, TensorCopy, TensorMapCopy):
+        return f"headrace.{kind.__name__.removesuffix('Copy')}"
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")

@@ -16,22 +16,22 @@ import threading
 import time
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
-from headrace.observe.events.watchers import Watcher
 from headrace.observe.recordings.delivery import Delivery
-from headrace.observe.recordings.port_patterns import index_of, ports_of
+from headrace.observe.recordings.ports import Port, PortWatcher, describe, ports_of
 from headrace.observe.recordings.snapshots import Snapshot, Snapshots, TensorCopy, TensorMapCopy
 from headrace.tensor import Tensor, TensorMap
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import OperatorInfo, OutputInfo, QueueInfo, RunInfo
+    from headrace.observe.events.records import OperatorInfo, RunInfo
+    from headrace.observe.recordings.carriers import RecordedPort
 
 __all__ = [
     "AsyncDataLoggerResource",
@@ -103,29 +103,13 @@ class DataLogger:
         """
         raise NotImplementedError(f"{type(self).__name__} must override log_data")
 
-    def log_tensor_data(
-        self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Log a tensor; it is passed to `log_data` unless this is overridden."""
-        return self.log_data(data, unique_id, acquisition_timestamp, metadata, io_type, stream)
+    def log_tensor_data(self, data: Any, *details: Any, **named: Any) -> bool:
+        """Log a tensor; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
+        return self.log_data(data, *details, **named)
 
-    def log_tensormap_data(
-        self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Log a TensorMap; it is passed to `log_data` unless this is overridden."""
-        return self.log_data(data, unique_id, acquisition_timestamp, metadata, io_type, stream)
+    def log_tensormap_data(self, data: Any, *details: Any, **named: Any) -> bool:
+        """Log a TensorMap; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
+        return self.log_data(data, *details, **named)
 
     def should_log_output(self, unique_id: str) -> bool:
         """Return whether the messages that an output emits are logged."""
@@ -185,34 +169,6 @@ class _Entry(NamedTuple):
     stream: Any
 
 
-class LoggerOptions(TypedDict, total=False):
-    """The parameters of :class:`DataLoggerResource` that loggers built on it pass on."""
-
-    log_inputs: bool
-    log_outputs: bool
-    log_metadata: bool
-    log_tensor_data_content: bool
-    use_scheduler_clock: bool
-    clock: Clock | None
-    allowlist_patterns: Sequence[str]
-    denylist_patterns: Sequence[str]
-    name: str
-
-
-class AsyncLoggerOptions(LoggerOptions, total=False):
-    """The parameters of :class:`AsyncDataLoggerResource` that loggers built on it pass on."""
-
-    max_queue_size: int
-    worker_sleep_time: int
-    queue_policy: AsyncQueuePolicy
-    large_data_max_queue_size: int
-    large_data_worker_sleep_time: int
-    large_data_queue_policy: AsyncQueuePolicy
-    enable_large_data_queue: bool
-    shutdown_wait_period_ms: int
-    queue_type: DataLoggerQueueType
-
-
 class DataLoggerResource(DataLogger, Resource):
     """A data logger with filters and a clock, called on the thread that computes.
 
@@ -236,7 +192,7 @@ class DataLoggerResource(DataLogger, Resource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         log_inputs: bool = True,
         log_outputs: bool = True,
@@ -330,7 +286,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         max_queue_size: int = 50_000,
         worker_sleep_time: int = 50_000,
@@ -341,7 +297,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
         enable_large_data_queue: bool = True,
         shutdown_wait_period_ms: int = -1,
         queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
-        **options: Unpack[LoggerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(fragment, **options)
         for what, size in (
@@ -417,10 +373,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
     def _snapshot(self, entry: _Entry, item: Any) -> Snapshot:
         if self.log_tensor_data_content or not self._has_contents(item):
             return self._snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
-        snapshot = Snapshot()
-        snapshot.data = item.data if type(item) is Envelope else item
-        snapshot.metadata = entry.metadata
-        return snapshot
+        return Snapshot(item.data if type(item) is Envelope else item, metadata=entry.metadata)
 
     def _has_contents(self, item: Any) -> bool:
         data = item.data if type(item) is Envelope else item
@@ -447,59 +400,33 @@ class AsyncDataLoggerResource(DataLoggerResource):
         self._log(entry, snapshot.data)
 
 
-class DataLogging(Watcher):
+class DataLogging(PortWatcher):
     """Shows the messages of a run to data loggers.
 
     A logger that raises is not called again in the run, and the error is logged; the run goes on. An asynchronous
     logger whose queue is full may raise in the operator.
     """
 
-    wants_data = True
-    wants_gpu_times = False
-    period = 1.0
-
     def __init__(self, loggers: Sequence[DataLogger]) -> None:
+        super().__init__()
         self._loggers = list(loggers)
         self._begun: list[DataLogger] = []
-        self._of: dict[OutputInfo | QueueInfo, tuple[str, list[DataLogger]]] = {}
-        self._run: RunInfo
 
     def begin(self, run: RunInfo) -> None:
         """Find the ports that each logger logs."""
+        clock = run.operators[0].node.engine.clock if run.operators else None
         try:
-            self._begin(run)
+            for logger in self._loggers:
+                logger._begin(clock)
+                self._begun.append(logger)
+            for port in ports_of(run):
+                described = describe(port)
+                loggers = [logger for logger in self._loggers if _logs(logger, described)]
+                if loggers:
+                    self._shown[port] = described, loggers
         except BaseException:
             self.end(None)
             raise
-
-    def _begin(self, run: RunInfo) -> None:
-        self._run = run
-        clock = run.operators[0].node.engine.clock if run.operators else None
-        for logger in self._loggers:
-            logger._begin(clock)
-            self._begun.append(logger)
-        outputs = {output for operator in run.operators for output in operator.outputs}
-        for port in ports_of(run):
-            index = None if port in outputs else index_of(port)  # type: ignore[arg-type]
-            unique_id = port.name if index is None else f"{port.name}:{index}"
-            chosen = [
-                logger
-                for logger in self._loggers
-                if (logger.should_log_output if port in outputs else logger.should_log_input)(unique_id)
-            ]
-            self._of[port] = (unique_id, chosen)
-
-    def watches(self, port: OutputInfo | QueueInfo) -> bool:
-        """Return whether a logger logs a port."""
-        return bool(self._of[port][1])
-
-    def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
-        """Log an emitted message."""
-        self._show(output, item, _OUTPUT)
-
-    def received(self, queue: QueueInfo, item: Any, time: int) -> None:
-        """Log a received message."""
-        self._show(queue, item, _INPUT)
 
     def end(self, outcome: Outcome | None) -> None:
         """Let the loggers end."""
@@ -510,18 +437,20 @@ class DataLogging(Watcher):
             except Exception:
                 _log.exception("%s raised at the end of the run", _name_of(logger))
 
-    def _show(self, port: OutputInfo | QueueInfo, item: Any, io_type: IOSpec.IOType) -> None:
-        unique_id, loggers = self._of[port]
+    def _show(self, port: Port, item: Any, time: int) -> None:
+        described, loggers = self._shown[port]
+        acq_timestamp = metadata = stream = None
+        if type(item) is Envelope:
+            acq_timestamp, metadata = item.acq_timestamp, item.metadata
+            stream = None if item.fences is None else item.fences.stream.handle
         for logger in tuple(loggers):
-            is_message = type(item) is Envelope
-            stream = item.fences.stream.handle if is_message and item.fences is not None else None
             entry = _Entry(
                 port.operator,
-                unique_id,
-                io_type,
+                described.name,
+                _OUTPUT if described.is_output else _INPUT,
                 logger._now(),
-                item.acq_timestamp if is_message else None,
-                item.metadata if is_message else None,
+                acq_timestamp,
+                metadata,
                 stream,
             )
             try:
@@ -529,13 +458,17 @@ class DataLogging(Watcher):
             except QueueFullError:
                 raise
             except Exception:
-                _log.exception("%s raised for %s, and logs no more", _name_of(logger), unique_id)
-                for _, others in self._of.values():
+                _log.exception("%s raised for %s, and logs no more", _name_of(logger), described.name)
+                for _, others in self._shown.values():
                     if logger in others:
                         others.remove(logger)
 
 
-def check_data_logger(fragment: Fragment, logger: Any) -> None:
+def _logs(logger: DataLogger, port: RecordedPort) -> bool:
+    return (logger.should_log_output if port.is_output else logger.should_log_input)(port.name)
+
+
+def check_data_logger(fragment: Composition, logger: Any) -> None:
     """Raise if an object is not a data logger."""
     if not isinstance(logger, DataLogger):
         is_class = isinstance(logger, type) and issubclass(logger, DataLogger)

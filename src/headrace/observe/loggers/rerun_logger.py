@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.core.ports import IOSpec
 from headrace.lazy import import_or_explain
-from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType, LoggerOptions
+from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RerunLogger"]
 
@@ -37,11 +37,11 @@ class RerunLogger(AsyncDataLoggerResource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         target: str | os.PathLike[str] = "window",
         *,
         max_queue_size: int = 50_000,
-        **options: Unpack[LoggerOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("name", "rerun_logger")
         options.setdefault("log_inputs", False)

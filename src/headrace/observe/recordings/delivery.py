@@ -103,10 +103,8 @@ class Delivery:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        while True:
+        while self.error is None:
             with self._changed:
-                self._is_busy = False
-                self._changed.notify_all()
                 taken = self._take()
                 while taken is None and not self._is_closing:
                     waits.wait(self._changed)
@@ -115,30 +113,24 @@ class Delivery:
                     return
                 self._is_busy = True
             snapshot, companion = taken
+            error: BaseException | None = None
             try:
                 snapshot.complete()
                 self._deliver(snapshot, companion)
-            except BaseException as error:
-                with self._changed:
-                    self.error = error
-                    self._is_busy = False
-                    self._changed.notify_all()
-                return
-            finally:
-                with self._changed:
-                    self.nbytes -= snapshot.nbytes
-                    self._changed.notify_all()
+            except BaseException as failure:
+                error = failure
+            with self._changed:
+                self.error = error
+                self._is_busy = False
+                self.nbytes -= snapshot.nbytes
+                self._changed.notify_all()
             del snapshot, companion, taken
 
     def _take(self) -> tuple[Snapshot, Any] | None:
-        waiting = self._waiting
-        if not waiting:
-            return None
-        if self._in_order:
-            return waiting.popleft() if waiting[0][0].is_ready else None
-        for position, (snapshot, _) in enumerate(waiting):
-            if snapshot.is_ready:
-                found = waiting[position]
-                del waiting[position]
+        for position, found in enumerate(self._waiting):
+            if found[0].is_ready:
+                del self._waiting[position]
                 return found
+            if self._in_order:
+                break
         return None

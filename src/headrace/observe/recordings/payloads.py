@@ -1,50 +1,70 @@
 """Payloads: the data of messages as bytes, and back.
 
-A value is a tag of one byte and what follows it:
+A payload has two parts: a *tree* in JSON, and *data*, the bytes of all arrays one after the other. In the tree,
+None, bool, int, float, str, list and dict are themselves. Everything else is an object with one key, which begins
+with $:
 
-| tag | value | what follows |
+| key | value | what follows |
 | --- | --- | --- |
-| ``N`` ``T`` ``F`` | None, True, False | |
-| ``i`` | int | a length, and that many bytes, little-endian, signed |
-| ``f`` ``c`` | float, complex | 8 or 16 bytes, little-endian |
-| ``s`` ``b`` | str (UTF-8), bytes | a length, and the bytes |
-| ``t`` ``l`` ``d`` | tuple, list, dict | a length, and the values; those of a dict are pairs |
-| ``a`` | array of NumPy | ``C`` or ``F`` (row-major or column-major), the dtype as text, the shape, the bytes |
-| ``g`` | scalar of NumPy | the same, without a shape |
-| ``x`` | tensor | the library as text, DLPack's device type, code, bits and lanes, the shape, the bytes |
-| ``m`` | TensorMap | a length, and pairs of text and a tensor |
-| ``P`` | anything else | the name of the type as text, and the bytes of its pickle |
+| ``$float`` | a float that is not finite | its 8 bytes, little-endian, in hexadecimal |
+| ``$complex`` | complex | its real and imaginary part |
+| ``$tuple`` | tuple | a list |
+| ``$dict`` | a dict with other keys than text, or with a key that begins with $ | a list of pairs |
+| ``$bytes`` | bytes | ``[at, size]`` |
+| ``$array`` | array of NumPy | ``[at, dtype, shape, order]``; ``C`` is row-major, ``F`` column-major |
+| ``$scalar`` | scalar of NumPy | ``[at, dtype]`` |
+| ``$tensor`` | tensor | ``[at, [code, bits, lanes], shape, device type, library]``, in DLPack's numbers |
+| ``$tensors`` | TensorMap | an object of ``$tensor`` by name |
+| ``$pickle`` | any other object | ``[at, size, name of the type]`` |
 
-Lengths and extents are unsigned LEB128 integers. Text is a length and UTF-8. A shape is a length and its extents.
-The same value always has the same bytes.
+``at`` is the offset in the data. The elements of an array are in row-major order, and in column-major order with
+``F``. A dtype is a text of NumPy, or DLPack's numbers of a type that NumPy does not define itself. Blocks lie in
+the data in the order of the tree, without gaps. The same value always has the same bytes.
 
-Reading trusts nothing: every length is compared with the bytes that are there before anything is allocated, and no
-code of the file runs. A pickle is loaded only if the caller asks for it.
+The two parts are laid out as in the Common Data Representation (CDR), little-endian, of the ROS 2 message
+``string tree, uint8[] data``. A message with one array that is an image is laid out as ``sensor_msgs/msg/Image``,
+which viewers draw: its ``frame_id`` is the tree, and its ``data`` is the data. So a reader of ROS 2 messages shows
+every payload.
+
+Reading trusts nothing: every offset and length is compared with the bytes that are there before anything is
+allocated, and no code of the file runs. A pickle is loaded only if the caller asks for it.
 """
 
 from __future__ import annotations
 
 import ast
+import json
+import math
 import pickle
-import re
 import struct
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
-from headrace.tensor import DLDataType, DLDevice
+from headrace.tensor import DLDataType, DLDevice, TensorError
+from headrace.tensor.types import element_from_dtype, is_of_ml_dtypes
 
-__all__ = ["Payload", "PayloadError", "decode", "encode", "prepare"]
+__all__ = ["Payload", "PayloadError", "Pickled", "check_leaf", "decode", "encode", "pack"]
 
-DEEPEST = 32
-"""The number of levels of containers."""
+DEEPEST = 33
+"""The number of levels of containers, with the one that holds the parts of a message."""
 _LONGEST_DTYPE = 1 << 16
-_MOST_DIMENSIONS = 64
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
-_CONTAINERS = frozenset((tuple, list, dict))
+_JSON = frozenset((type(None), bool, int, str))
+_PLAIN = _JSON | {float, complex, bytes, TensorCopy, TensorMapCopy}
+_CONTAINERS = frozenset((tuple, list, dict, TensorMapCopy))
+_dump = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_HEAD = b"\0\1\0\0"  # CDR, little-endian
+_ENCODINGS = {  # of images, by the type of their elements and the number of their channels
+    ("|u1",): "mono8",
+    ("|u1", 1): "mono8",
+    ("|u1", 3): "rgb8",
+    ("|u1", 4): "rgba8",
+    ("<u2",): "mono16",
+    ("<f4",): "32FC1",
+}
 
 Payload = list[bytes | bytearray | memoryview]
 """Bytes in several pieces, so that those of arrays are not copied."""
@@ -54,46 +74,36 @@ class PayloadError(ValueError):
     """Data that cannot be recorded, or bytes that are no payload."""
 
 
-class _Pickled:
+class Pickled(NamedTuple):
     """An object that was pickled when it was recorded."""
 
-    __slots__ = ("content", "name")
-
-    def __init__(self, name: str, content: bytes) -> None:
-        self.name = name
-        self.content = content
+    name: str
+    content: bytes
 
 
-def prepare(data: Any, allow_pickle: bool, level: int = 0) -> Any:
-    """Return copied data so that it can be encoded later; raise for what cannot be encoded.
+def check_leaf(data: Any, allow_pickle: bool) -> Any:
+    """Return an object of a message that is no container so that it can be encoded later.
 
     Parameters
     ----------
     data
-        The data of a snapshot, whose copies need not be complete.
+        The object, whose copies need not be complete.
     allow_pickle
         Whether objects of other types are pickled, which happens here, before they change.
 
     Raises
     ------
     PayloadError
-        If there is an object of another type.
+        If the object is of another type.
     """
     kind = type(data)
-    if kind in _PLAIN or kind is TensorCopy or kind is TensorMapCopy:
+    if kind in _PLAIN:
+        return data
+    is_array = kind is np.ndarray
+    if (is_array or isinstance(data, np.generic)) and _describe_dtype(data.dtype) is not None:
         return data
     if kind in _CONTAINERS:
-        if level >= DEEPEST:
-            raise PayloadError(f"its containers are nested more than {DEEPEST} levels deep")
-        if kind is dict:
-            return {
-                prepare(key, allow_pickle, level + 1): prepare(value, allow_pickle, level + 1)
-                for key, value in data.items()
-            }
-        return kind([prepare(value, allow_pickle, level + 1) for value in data])
-    is_array = kind is np.ndarray
-    if (is_array or isinstance(data, np.generic)) and _dtype_text(data.dtype) is not None:
-        return data
+        raise _too_deep()
     name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     if not allow_pickle:
         what = f"an array of the dtype {data.dtype}" if is_array else f"an object of the type {name}"
@@ -101,7 +111,7 @@ def prepare(data: Any, allow_pickle: bool, level: int = 0) -> Any:
             f"{what} can only be recorded by pickle, which whoever replays the file must trust: pass pickle=True"
         )
     try:
-        return _Pickled(name, pickle.dumps(data, protocol=4))
+        return Pickled(name, pickle.dumps(data, protocol=4))
     except Exception as error:
         raise PayloadError(f"an object of the type {name} cannot be pickled: {error}") from error
 
@@ -109,106 +119,140 @@ def prepare(data: Any, allow_pickle: bool, level: int = 0) -> Any:
 # Writing.
 
 
-def encode(data: Any) -> Payload:
-    """Return the bytes of data that `prepare` returned."""
-    parts: Payload = []
-    _encode(data, parts)
-    return parts
+def encode(data: Any, allow_pickle: bool = False) -> bytes:
+    """Return the bytes of data: numbers, text, bytes, arrays, copies of tensors, and containers of these.
+
+    Raises
+    ------
+    PayloadError
+        If there is an object of another type, unless `allow_pickle` is set.
+    """
+    return b"".join(pack(data, allow_pickle)[1])
 
 
-def _encode(data: Any, parts: Payload) -> None:
-    kind = type(data)
-    if data is None or kind is bool:
-        parts.append(b"N" if data is None else b"T" if data else b"F")
-    elif kind is int:
-        size = data.bit_length() // 8 + 1
-        parts += (b"i", _number(size), data.to_bytes(size, "little", signed=True))
-    elif kind is float:
-        parts.append(struct.pack("<cd", b"f", data))
-    elif kind is complex:
-        parts.append(struct.pack("<cdd", b"c", data.real, data.imag))
-    elif kind is str:
-        parts.append(b"s")
-        _encode_text(data, parts)
-    elif kind is bytes:
-        parts += (b"b", _number(len(data)), data)
-    elif kind is dict:
-        parts += (b"d", _number(len(data)))
-        for key, value in data.items():
-            _encode(key, parts)
-            _encode(value, parts)
-    elif kind is tuple or kind is list:
-        parts += (b"t" if kind is tuple else b"l", _number(len(data)))
-        for value in data:
-            _encode(value, parts)
-    elif kind is TensorCopy:
-        parts.append(b"x")
-        _encode_tensor(data, parts)
-    elif kind is TensorMapCopy:
-        parts += (b"m", _number(len(data)))
-        for name, tensor in data.items():
-            _encode_text(name, parts)
-            _encode_tensor(tensor, parts)
-    elif kind is _Pickled:
-        parts.append(b"P")
-        _encode_text(data.name, parts)
-        parts += (_number(len(data.content)), data.content)
-    elif kind is np.ndarray:
-        is_column_major = data.flags.f_contiguous and not data.flags.c_contiguous
-        parts.append(b"aF" if is_column_major else b"aC")
-        _encode_text(_dtype_text(data.dtype) or "", parts)
-        _encode_shape(data.shape, parts)
-        _encode_elements(data.T if is_column_major else data, parts)
+def pack(data: Any, allow_pickle: bool = False, time: int | None = None) -> tuple[bool, Payload]:
+    """Return whether data is laid out as an image of a time, which only happens if there is one, and its bytes."""
+    blocks = _Blocks(allow_pickle)
+    try:
+        tree = _dump(blocks.tree(data))
+    except ValueError as error:  # an int of thousands of digits
+        raise error if isinstance(error, PayloadError) else PayloadError(str(error)) from None
+    if blocks.size >= 1 << 32:
+        raise PayloadError(f"its arrays have {blocks.size} bytes, and a message has at most {(1 << 32) - 1}")
+    head = bytearray(_HEAD)
+    encoding = None if time is None else blocks.encoding()
+    if time is None or encoding is None:
+        _put_text(head, tree)
     else:
-        parts.append(b"g")
-        _encode_text(_dtype_text(data.dtype) or "", parts)
-        _encode_elements(np.asarray(data), parts)
+        height, width, *_ = blocks.shapes[0]
+        _put_numbers(head, time // 10**9 & 0x7FFFFFFF, time % 10**9)
+        _put_text(head, tree)
+        _put_numbers(head, height, width)
+        _put_text(head, encoding)
+        head.append(0)  # little-endian
+        _put_numbers(head, blocks.size // height)
+    _put_numbers(head, blocks.size)
+    return encoding is not None, [head, *blocks.parts]
 
 
-def _encode_tensor(tensor: TensorCopy, parts: Payload) -> None:
-    _encode_text(tensor.library, parts)
-    element = tensor.dl_dtype
-    parts.append(
-        b"".join(
-            map(_number, (tensor.device.device_type, element.code, element.bits, element.lanes)),
-        )
-    )
-    _encode_shape(tensor.shape, parts)
-    _encode_elements(tensor.elements(), parts)
+def _put_numbers(head: bytearray, *values: int) -> None:
+    head += bytes(-len(head) % 4) + struct.pack(f"<{len(values)}I", *values)
 
 
-def _encode_shape(shape: tuple[int, ...], parts: Payload) -> None:
-    parts.append(b"".join(map(_number, (len(shape), *shape))))
-
-
-def _encode_elements(array: np.ndarray, parts: Payload) -> None:
-    """Add the bytes of all elements, in row-major order."""
-    parts.append(_number(array.nbytes))
-    if array.nbytes:
-        flat = np.ascontiguousarray(array).reshape(-1)
-        parts.append(flat.view(np.uint8).data)
-
-
-def _encode_text(text: str, parts: Payload) -> None:
+def _put_text(head: bytearray, text: str) -> None:
     content = text.encode("utf-8", "surrogatepass")
-    parts += (_number(len(content)), content)
+    _put_numbers(head, len(content) + 1)
+    head += content + b"\0"
 
 
-def _number(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+class _Blocks:
+    """The bytes of a payload, and the tree that describes them."""
+
+    def __init__(self, allow_pickle: bool) -> None:
+        self.parts: Payload = []
+        self.size = 0
+        self.shapes: list[tuple[int, ...]] = []
+        self._typestr: Any = None
+        """The element type of the last array, if its elements are in row-major order."""
+        self._allow_pickle = allow_pickle
+
+    def encoding(self) -> str | None:
+        """Return the name of the pixels if all data is one image."""
+        shape = self.shapes[0] if len(self.shapes) == len(self.parts) == 1 else ()
+        if len(shape) not in (2, 3) or type(self._typestr) is not str:
+            return None
+        return _ENCODINGS.get((self._typestr, *shape[2:]))
+
+    def tree(self, data: Any, level: int = 0) -> Any:
+        """Return the tree of data, and add its bytes."""
+        kind = type(data)
+        if kind in _JSON:
+            return data
+        if kind is float:
+            return data if math.isfinite(data) else {"$float": struct.pack("<d", data).hex()}
+        if kind is complex:
+            return {"$complex": [self.tree(data.real), self.tree(data.imag)]}
+        if kind is bytes:
+            return {"$bytes": [self._add(data), len(data)]}
+        if kind is np.ndarray or isinstance(data, np.generic):
+            return self._array(data)
+        if kind is TensorCopy:
+            at = self._add_elements(data.elements(), data.dl_dtype.typestr)
+            return {"$tensor": [at, [*data.dl_dtype], data.shape, int(data.device.device_type), data.library]}
+        if kind is Pickled:
+            return {"$pickle": [self._add(data.content), len(data.content), data.name]}
+        if kind not in _CONTAINERS:
+            return self.tree(check_leaf(data, self._allow_pickle))
+        if level >= DEEPEST:
+            raise _too_deep()
+        if kind is list or kind is tuple:
+            values = [self.tree(value, level + 1) for value in data]
+            return values if kind is list else {"$tuple": values}
+        if all(type(key) is str and key[:1] != "$" for key in data):
+            named = {key: self.tree(value, level + 1) for key, value in data.items()}
+        else:
+            named = {"$dict": [[self.tree(value, level + 1) for value in pair] for pair in data.items()]}
+        return named if kind is dict else {"$tensors": named}
+
+    def _array(self, data: Any) -> Any:
+        text = _describe_dtype(data.dtype)
+        if text is None:
+            return self.tree(check_leaf(data, self._allow_pickle))
+        if not isinstance(data, np.ndarray):
+            return {"$scalar": [self._add_elements(np.asarray(data)), text]}
+        if data.flags.f_contiguous and not data.flags.c_contiguous:
+            return {"$array": [self._add_elements(data.T), text, data.shape, "F"]}
+        return {"$array": [self._add_elements(data, text), text, data.shape, "C"]}
+
+    def _add(self, content: bytes | memoryview) -> int:
+        at = self.size
+        if len(content):
+            self.parts.append(content)
+            self.size += len(content)
+        return at
+
+    def _add_elements(self, array: np.ndarray, typestr: Any = None) -> int:
+        """Add the bytes of all elements, in row-major order."""
+        if not array.nbytes:
+            return self.size
+        self.shapes.append(array.shape)
+        self._typestr = typestr
+        return self._add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def _dtype_text(dtype: np.dtype[Any]) -> str | None:
-    """Return the text of a dtype, or None if its elements are not bytes of their own."""
+def _too_deep() -> PayloadError:
+    return PayloadError(f"its containers are nested more than {DEEPEST - 1} levels deep")
+
+
+def _describe_dtype(dtype: np.dtype[Any]) -> Any:
+    """Return the description of a dtype, or None if its elements are not bytes of their own."""
     if dtype.hasobject or dtype.kind == "T":
         return None
-    if dtype.type.__module__.partition(".")[0] == "ml_dtypes":
-        return f"ml_dtypes.{dtype.name}"
+    if is_of_ml_dtypes(dtype):
+        try:
+            return [*element_from_dtype(dtype)]
+        except TensorError:
+            return None
     if dtype.names is None:
         return dtype.str
     text = repr(np.lib.format.dtype_to_descr(dtype))
@@ -218,154 +262,115 @@ def _dtype_text(dtype: np.dtype[Any]) -> str | None:
 # Reading.
 
 
-def decode(content: bytes | bytearray | memoryview, allow_pickle: bool = False) -> Any:
-    """Return the value of a payload, with a `TensorCopy` for each tensor.
+def decode(
+    content: bytes | bytearray | memoryview, allow_pickle: bool = False, *, is_image: bool = False
+) -> Any:
+    """Return the data of a payload, with a `TensorCopy` for each tensor.
 
     Raises
     ------
     PayloadError
         If the bytes are no payload, or hold a pickle that is not allowed.
     """
-    reader = _Reader(memoryview(content), allow_pickle)
     try:
-        value = reader.value(0)
+        reader = _Reader(memoryview(content), is_image, allow_pickle)
+        value = reader.value(reader.tree, 0)
     except PayloadError:
         raise
-    except Exception as error:  # what NumPy and Python raise for values that cannot be
-        raise PayloadError(f"the payload is damaged: {type(error).__name__}: {error}") from error
-    if reader.left:
-        raise PayloadError(f"the payload is damaged: {reader.left} bytes follow its end")
+    except Exception as error:  # what JSON, NumPy and Python raise for values that cannot be
+        raise PayloadError(f"the payload is damaged: {type(error).__name__}: {error!s:.200}") from error
+    if reader.at != len(reader.data):
+        raise PayloadError(f"the payload is damaged: it has {len(reader.data)} bytes and names {reader.at}")
     return value
 
 
 class _Reader:
-    """Reads values from bytes that may be anything."""
+    """Reads values from a payload that may be any bytes."""
 
-    def __init__(self, content: memoryview, allow_pickle: bool) -> None:
-        self._content = content
-        self._at = 0
+    def __init__(self, content: memoryview, is_image: bool, allow_pickle: bool) -> None:
         self._allow_pickle = allow_pickle
+        self.at = 0
+        """The number of bytes of the data that were read."""
+        at = 12 if is_image else 4
+        text, at = _text_at(content, at)
+        self.tree = json.loads(text)
+        if is_image:
+            _, at = _text_at(content, -(-at // 4) * 4 + 8)
+            at += 5 + -(at + 1) % 4  # the byte order, and the length of a row
+        at += -at % 4
+        (size,) = struct.unpack_from("<I", content, at)
+        self.data = content[at + 4 :]
+        if content[:4] != _HEAD or size != len(self.data):
+            raise PayloadError(f"the payload is damaged: {len(self.data)} of its {size} bytes are there")
 
-    @property
-    def left(self) -> int:
-        return len(self._content) - self._at
+    def value(self, tree: Any, level: int) -> Any:
+        kind = type(tree)
+        if kind is not list and kind is not dict:
+            return tree
+        if level > DEEPEST + 2:  # a tensor is within two objects
+            raise _too_deep()
+        if kind is list:
+            return [self.value(one, level + 1) for one in tree]
+        if len(tree) == 1:
+            (key,) = tree
+            if key[:1] == "$":
+                read = _READERS.get(key)
+                if read is None:
+                    raise PayloadError(f"the payload is damaged: there is no {key!r:.100}")
+                return read(self, tree[key], level + 1)
+        return {key: self.value(one, level + 1) for key, one in tree.items()}
 
-    def value(self, level: int) -> Any:
-        tag = bytes(self._take(1))
-        if tag in _CONSTANTS:
-            return _CONSTANTS[tag]
-        read = _READERS.get(tag)
-        if read is None:
-            raise PayloadError(f"the payload is damaged: there is no tag {tag!r}")
-        if level > DEEPEST:
-            raise PayloadError(f"the payload is nested more than {DEEPEST} levels deep")
-        return read(self, level + 1)
+    def _dict(self, pairs: Any, level: int) -> dict[Any, Any]:
+        return {self.value(key, level): self.value(value, level) for key, value in pairs}
 
-    def _take(self, size: int) -> memoryview:
-        if size > self.left:
-            raise PayloadError(f"the payload is damaged: it ends {size - self.left} bytes too early")
-        self._at += size
-        return self._content[self._at - size : self._at]
+    def _take(self, at: int, size: int) -> memoryview:
+        """Return a block, which begins where the last one ended."""
+        if at != self.at or not 0 <= size <= len(self.data) - at:
+            raise PayloadError(f"the payload is damaged: there is no block of {size} bytes at {at}")
+        self.at += size
+        return self.data[at : self.at]
 
-    def _number(self) -> int:
-        value = shift = 0
-        while True:
-            (byte,) = self._take(1)
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 63:
-                raise PayloadError("the payload is damaged: a length is larger than any file")
-
-    def _count(self) -> int:
-        """Read the number of values that follow, each of which has at least one byte."""
-        count = self._number()
-        if count > self.left:
-            raise PayloadError(f"the payload is damaged: {count} values cannot be in {self.left} bytes")
-        return count
-
-    def _text(self) -> str:
-        return bytes(self._take(self._number())).decode("utf-8", "surrogatepass")
-
-    def _int(self, level: int) -> int:
-        return int.from_bytes(self._take(self._number()), "little", signed=True)
-
-    def _float(self, level: int) -> float:
-        (value,) = struct.unpack("<d", self._take(8))
-        return float(value)
-
-    def _complex(self, level: int) -> complex:
-        return complex(*struct.unpack("<dd", self._take(16)))
-
-    def _str(self, level: int) -> str:
-        return self._text()
-
-    def _bytes(self, level: int) -> bytes:
-        return bytes(self._take(self._number()))
-
-    def _tuple(self, level: int) -> tuple[Any, ...]:
-        return tuple(self._list(level))
-
-    def _list(self, level: int) -> list[Any]:
-        return [self.value(level) for _ in range(self._count())]
-
-    def _dict(self, level: int) -> dict[Any, Any]:
-        found = {}
-        for _ in range(self._count()):
-            key = self.value(level)
-            found[key] = self.value(level)
-        return found
-
-    def _shape(self) -> tuple[int, ...]:
-        count = self._number()
-        if count > _MOST_DIMENSIONS:
-            raise PayloadError(f"the payload is damaged: an array has {count} dimensions")
-        return tuple([self._number() for _ in range(count)])
-
-    def _elements(self, shape: tuple[int, ...], itemsize: int) -> memoryview:
-        size = self._number()
-        if prod(shape) * itemsize != size:
-            raise PayloadError(f"the payload is damaged: an array of the shape {shape} has {size} bytes")
-        return self._take(size)
-
-    def _array(self, level: int) -> np.ndarray:
-        order = bytes(self._take(1))
-        if order not in (b"C", b"F"):
-            raise PayloadError(f"the payload is damaged: an array has the order {order!r}")
-        dtype = _parse_dtype(self._text())
-        shape = self._shape()
-        content = self._elements(shape, dtype.itemsize)
-        array: np.ndarray = np.ndarray(
-            shape, dtype, order="C" if order == b"C" else "F"
-        )  # np.empty changes "S0"
-        _fill(array.T if order == b"F" else array, content)
+    def _fill(self, at: int, array: np.ndarray) -> np.ndarray:
+        """Copy a block to a row-major array."""
+        content = self._take(at, array.nbytes)
+        if content:
+            array.reshape(-1).view(np.uint8)[...] = np.frombuffer(content, np.uint8)
         return array
 
-    def _scalar(self, level: int) -> Any:
-        array: np.ndarray = np.ndarray((), _parse_dtype(self._text()))
-        _fill(array, self._elements((), array.dtype.itemsize))
-        return array[()]
+    def _new(self, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return a row-major array for a block, if the data has as many bytes."""
+        if prod(shape) * dtype.itemsize > len(self.data) - self.at:
+            raise PayloadError(f"the payload is damaged: an array of the shape {shape} is not in its bytes")
+        return np.ndarray(shape, dtype)  # np.empty changes "S0"
 
-    def _tensor(self, level: int) -> TensorCopy:
-        library = self._text()
-        device_type, code, bits, lanes = (self._number() for _ in range(4))
-        if max(code, bits, lanes) > 0xFFFF:
-            raise PayloadError("the payload is damaged: a tensor has an impossible element type")
-        element = DLDataType(code, bits, lanes)
-        shape = self._shape()
-        content = self._elements(shape, element.itemsize)
-        array = np.empty(shape, f"V{element.itemsize}")
-        _fill(array, content)
-        device = DLDevice(device_type, 0)
-        return TensorCopy(array, 0, shape, array.strides, element, device, library)
+    def _array(self, described: Any, level: int) -> np.ndarray:
+        at, dtype, shape, order = described
+        if order not in ("C", "F"):
+            raise PayloadError(f"the payload is damaged: an array has the order {order!r:.100}")
+        array = self._new(shape if order == "C" else shape[::-1], _parse_dtype(dtype))
+        return self._fill(at, array) if order == "C" else self._fill(at, array).T
 
-    def _tensor_map(self, level: int) -> TensorMapCopy:
-        return TensorMapCopy([(self._text(), self._tensor(level)) for _ in range(self._count())])
+    def _scalar(self, described: Any, level: int) -> Any:
+        at, dtype = described
+        return self._fill(at, self._new([], _parse_dtype(dtype)))[()]
 
-    def _pickle(self, level: int) -> Any:
-        name = self._text()
-        content = self._take(self._number())
+    def _tensor(self, described: Any, level: int) -> TensorCopy:
+        at, element, shape, device_type, library = described
+        dtype = _element(element)
+        array = self._fill(at, self._new(shape, np.dtype(f"V{dtype.itemsize}")))
+        return TensorCopy(
+            array, 0, array.shape, array.strides, dtype, DLDevice(int(device_type), 0), str(library)
+        )
+
+    def _tensors(self, tree: Any, level: int) -> TensorMapCopy:
+        tensors = TensorMapCopy(self.value(tree, level))
+        if not all(type(name) is str and type(one) is TensorCopy for name, one in tensors.items()):
+            raise PayloadError("the payload is damaged: a TensorMap has other values than tensors")
+        return tensors
+
+    def _pickle(self, described: Any, level: int) -> Any:
+        at, size, name = described
+        content = self._take(at, size)
         if not self._allow_pickle:
             raise PayloadError(
                 f"it holds a pickled {name!r:.100}, and loading a pickle runs code of the file; pass pickle=True "
@@ -374,55 +379,48 @@ class _Reader:
         return pickle.loads(content)
 
 
-_CONSTANTS: dict[bytes, Any] = {b"N": None, b"T": True, b"F": False}
-_READERS: dict[bytes, Callable[[_Reader, int], Any]] = {
-    b"i": _Reader._int,
-    b"f": _Reader._float,
-    b"c": _Reader._complex,
-    b"s": _Reader._str,
-    b"b": _Reader._bytes,
-    b"t": _Reader._tuple,
-    b"l": _Reader._list,
-    b"d": _Reader._dict,
-    b"a": _Reader._array,
-    b"g": _Reader._scalar,
-    b"x": _Reader._tensor,
-    b"m": _Reader._tensor_map,
-    b"P": _Reader._pickle,
+_READERS: dict[str, Callable[[_Reader, Any, int], Any]] = {
+    "$float": lambda _, text, level: struct.unpack("<d", bytes.fromhex(text))[0],
+    "$complex": lambda reader, parts, level: complex(*[reader.value(part, level) for part in parts]),
+    "$bytes": lambda reader, place, level: bytes(reader._take(*place)),
+    "$tuple": lambda reader, values, level: tuple([reader.value(one, level) for one in values]),
+    "$dict": _Reader._dict,
+    "$array": _Reader._array,
+    "$scalar": _Reader._scalar,
+    "$tensor": _Reader._tensor,
+    "$tensors": _Reader._tensors,
+    "$pickle": _Reader._pickle,
 }
 
 
-def _fill(array: np.ndarray, content: memoryview) -> None:
-    """Copy bytes to a row-major array."""
-    if content.nbytes:
-        array.reshape(-1).view(np.uint8)[...] = np.frombuffer(content, np.uint8)
+def _text_at(content: memoryview, at: int) -> tuple[str, int]:
+    """Return a text of the CDR, and where it ends."""
+    (size,) = struct.unpack_from("<I", content, at)
+    end = at + 4 + size
+    if not size or end > len(content):
+        raise PayloadError(f"the payload is damaged: a text of {size} bytes is not in it")
+    return str(content[at + 4 : end - 1], "utf-8", "surrogatepass"), end
 
 
-_SIMPLE_DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGSUVmMucO][0-9]*(\[[0-9A-Za-z]{1,20}\])?")
-
-
-def _parse_dtype(text: str) -> np.dtype[Any]:
-    """Return the dtype of a text from a file."""
-    if len(text) > _LONGEST_DTYPE:
-        raise PayloadError("the payload is damaged: the text of a dtype is too long")
-    if text.startswith("ml_dtypes."):
-        name = text.removeprefix("ml_dtypes.")
+def _parse_dtype(described: Any) -> np.dtype[Any]:
+    """Return the dtype of a description from a file."""
+    if type(described) is list:
         try:
-            import ml_dtypes
-        except ImportError as error:
-            raise PayloadError(
-                f"an array has the dtype {name}, which the package ml_dtypes defines"
-            ) from error
-        found = getattr(ml_dtypes, name, None) if name.isidentifier() and name[0] != "_" else None
-        if not isinstance(found, type):
-            raise PayloadError(f"the payload is damaged: ml_dtypes has no dtype {name!r:.100}")
-        return np.dtype(found)
-    if text.startswith("["):
-        dtype = np.lib.format.descr_to_dtype(ast.literal_eval(text))
-    elif _SIMPLE_DTYPE.fullmatch(text):
-        dtype = np.dtype(text)
+            return _element(described).numpy()
+        except TensorError as error:  # which names the package that defines the type
+            raise PayloadError(str(error)) from error
+    if len(described) > _LONGEST_DTYPE:
+        raise PayloadError("the payload is damaged: the text of a dtype is too long")
+    if described.startswith("["):
+        dtype = np.lib.format.descr_to_dtype(ast.literal_eval(described))
     else:
-        raise PayloadError(f"the payload is damaged: there is no dtype {text!r:.100}")
+        dtype = np.dtype(described)
     if dtype.hasobject or dtype.kind == "T":
         raise PayloadError(f"the payload is damaged: elements of the dtype {dtype} are not in a file")
     return dtype
+
+
+def _element(described: Any) -> DLDataType:
+    if not all(type(number) is int and 0 <= number <= 0xFFFF for number in described):
+        raise PayloadError("the payload is damaged: a tensor has an impossible element type")
+    return DLDataType(*described)

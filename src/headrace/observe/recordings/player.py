@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
@@ -19,14 +19,14 @@ from headrace.tensor.copies import copy
 from headrace.tensor.libraries import library_named
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.ports import IOSpec
     from headrace.core.resource import Resource
     from headrace.core.spec import OperatorSpec
-    from headrace.observe.recordings.recording import Recording
+    from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
 
-__all__ = ["Playback", "Player", "Step"]
+__all__ = ["Entry", "Playback", "Player"]
 
 _HOST, _DEVICE, _SYSTEM, _MANAGED = range(4)  # the numbers of MemoryStorageType
 _STORAGE = {
@@ -36,12 +36,12 @@ _STORAGE = {
 }
 
 
-@dataclass(slots=True)
-class Step:
-    """The messages of one compute: when it is due, and the output and the number in the recording of each."""
+class Entry(NamedTuple):
+    """A message that is to be played: when, at which output, and its number in the source."""
 
     time: int
-    messages: list[tuple[str, int]]
+    output: str
+    number: int
 
 
 class Playback:
@@ -49,21 +49,26 @@ class Playback:
 
     Parameters
     ----------
-    recording
-        The file.
+    source
+        The messages.
     is_paced
         Whether messages are played at their recorded times of the run's clock.
+    is_grouped
+        Whether messages that one compute emitted are emitted in one compute again.
     closes
-        Whether the file is closed when the last player stops.
+        Whether the source is closed when the last player stops.
     """
 
-    def __init__(self, recording: Recording, is_paced: bool, closes: bool = True) -> None:
-        self.recording = recording
+    def __init__(
+        self, source: MessageSource, is_paced: bool, is_grouped: bool = True, closes: bool = True
+    ) -> None:
+        self.source = source
         self.is_paced = is_paced
+        self.is_grouped = is_grouped
         self._closes = closes
         self.began: int | None = None
-        self.left: list[list[Step]] = []
-        """What each player has not played yet, the next step last."""
+        self.left: list[list[Entry]] = []
+        """What each player has not played yet, the next message last."""
         self._playing = 0
 
     def start(self) -> None:
@@ -71,14 +76,14 @@ class Playback:
         self._playing += 1
 
     def stop(self) -> None:
-        """Close the file with the last player."""
+        """Close the source with the last player."""
         self._playing -= 1
         if self._closes and not self._playing:
-            self.recording.close()
+            self.source.close()
 
     def go_on(self, now: int) -> None:
         """Move all messages that are still to come by the time that the next one is overdue, after a pause."""
-        times = [steps[-1].time for steps in self.left if steps]
+        times = [entries[-1].time for entries in self.left if entries]
         if times and self.began is not None:
             self.began = max(self.began, now - min(times))
 
@@ -90,25 +95,26 @@ class Player(Operator):
     ----------
     outputs
         The outputs to declare, by name.
-    playback, steps
-        The recording, and what each compute emits.
+    playback, entries
+        The source, and the messages of it to emit.
     resources
         The resources of the operator in whose place it plays, so that its tensors are on the same slice.
     """
 
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         outputs: Mapping[str, IOSpec],
         playback: Playback,
-        steps: Sequence[Step],
+        entries: Sequence[Entry],
         resources: Sequence[Resource] = (),
         *,
         name: str,
     ) -> None:
         self._declared = outputs
         self._playback = playback
-        self._left = list(steps)[::-1]
+        self._left = list(entries)[::-1]
+        self._next: RecordedMessage | None = None  # the next message, once it is loaded
         playback.left.append(self._left)
         self._allocators: dict[int, UnboundedAllocator] = {}
         super().__init__(fragment, _Due(fragment, playback, self._left), *resources, name=name)
@@ -131,12 +137,22 @@ class Player(Operator):
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the messages of one recorded compute."""
-        for port, number in self._left.pop().messages:
-            message = self._playback.recording.load(number)
+        message = self._load_next()
+        step = None if message is None else message.step
+        while message is not None and message.step == step:
+            output = self._left.pop().output
+            self._next = None
             self.metadata.clear()
             self.metadata.update(message.metadata or {})
-            place = _Place(self, op_output, context, port)
-            op_output.emit(place.restore(message.data), port, acq_timestamp=message.acq_timestamp)
+            place = _Place(self, op_output, context, output)
+            op_output.emit(place.restore(message.data), output, acq_timestamp=message.acq_timestamp)
+            message = self._load_next() if self._playback.is_grouped else None
+
+    def _load_next(self) -> RecordedMessage | None:
+        """Return the next message; None if none is left."""
+        if self._next is None and self._left:
+            self._next = self._playback.source.load(self._left[-1].number)
+        return self._next
 
     def allocator(self, device_id: int) -> UnboundedAllocator:
         """Return the allocator for a device."""
@@ -154,21 +170,21 @@ class _Due(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment, playback: Playback, left: list[Step]) -> None:
+    def __init__(self, fragment: Composition, playback: Playback, left: list[Entry]) -> None:
         super().__init__(fragment, name="due")
         self._playback = playback
-        self._steps = left
+        self._left = left
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY from the time of the next message on, and NEVER when none is left."""
         playback = self._playback
         if playback.began is None:
             playback.began = timestamp
-        if not self._steps:
+        if not self._left:
             return SchedulingStatusType.NEVER, None
         if not playback.is_paced:
             return SchedulingStatusType.READY, None
-        due = playback.began + self._steps[-1].time
+        due = playback.began + self._left[-1].time
         return (SchedulingStatusType.READY if timestamp >= due else SchedulingStatusType.WAIT_TIME), due
 
     def on_resume(self, timestamp: int) -> None:
@@ -215,24 +231,17 @@ class _Place:
         if storage == _SYSTEM and copied.dl_dtype.typestr is not None:
             return as_tensor(np.asarray(copied))
         content = np.ascontiguousarray(copied.elements()).reshape(-1).view(np.uint8)
-        if storage == _DEVICE:
-            stream = self._device_stream()
-            allocator = self._player.allocator(stream.stream.device.device_id)
-            tensor = self._allocate(allocator, copied, storage, stream)
-            # As bytes, since NumPy does not know every type of elements.
-            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
-            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
-            return tensor
-        tensor = self._allocate(self._player.allocator(0), copied, storage, None)
-        ctypes.memmove(tensor.data, content.ctypes.data, content.size)
-        return tensor
-
-    def _allocate(
-        self, allocator: UnboundedAllocator, copied: TensorCopy, storage: int, stream: Any
-    ) -> Tensor:
-        return allocator.allocate_tensor(
+        stream = self._device_stream() if storage == _DEVICE else None
+        allocator = self._player.allocator(0 if stream is None else stream.stream.device.device_id)
+        tensor = allocator.allocate_tensor(
             copied.shape, copied.dl_dtype, storage, stream=stream, operator=self._player.name
         )
+        if stream is None:
+            ctypes.memmove(tensor.data, content.ctypes.data, content.size)
+        else:  # as bytes, since NumPy does not know every type of elements
+            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
+            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
+        return tensor
 
     def _device_stream(self) -> Any:
         if self._stream is None:

@@ -1,4 +1,10 @@
-"""Recordings: files of the messages of ports, read."""
+"""Recording: a file of the messages of ports, read.
+
+The file is an MCAP file (`recording_format`, docs/record-and-replay.md). Opening it reads the heads of its chunks
+and messages, and skips the rest, so that a file without an end is read like any other. The index at the end is for
+other tools: it does not tell the sequences of messages, which show whether one is missing. A chunk is read as a
+whole and compared with its checksum when one of its messages is asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,79 +12,43 @@ import json
 import logging
 import os
 import stat
+import threading
 import zlib
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from headrace.observe.recordings import recording_format as mcap
+from headrace.observe.recordings.carriers import RecordedMessage, RecordedPort, RecordedRun, RecordingError
 from headrace.observe.recordings.payloads import PayloadError, decode
-from headrace.observe.recordings.recording_format import (
-    HEAD_SIZE,
-    LONGEST_HEADER,
-    MAGIC,
-    TIMES,
-    VERSION,
-    Head,
-    RecordingError,
-)
 
-__all__ = ["RecordedMessage", "RecordedPort", "Recording", "RecordingError"]
+__all__ = ["Recording"]
 
 _log = logging.getLogger("headrace.observe")
+_KEPT_CHUNKS = 4
+_SKIPPED = (mcap.Opcode.MESSAGE_INDEX, mcap.Opcode.DATA_END, mcap.Opcode.SCHEMA, mcap.Opcode.CHANNEL)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedPort:
-    """A port whose messages a recording holds."""
+class _Entry(NamedTuple):
+    """A message in the file."""
 
-    operator: str
-    port: str
-    is_output: bool
-    index: int | None = None
-    """The position of the connection, at an input for any number of connections."""
-
-    @property
-    def name(self) -> str:
-        """The operator and the port, as in ``"camera.out"``, with ``:index`` if there is one."""
-        return f"{self.operator}.{self.port}" + ("" if self.index is None else f":{self.index}")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedMessage:
-    """A message of a recording.
-
-    Attributes
-    ----------
-    port
-        The port that it passed.
-    sequence
-        Its number among the messages of the port.
-    step
-        The number of the compute that emitted or received it, among all computes of the operator.
-    time
-        When that was, in nanoseconds since the first message of the recording.
-    acq_timestamp, metadata
-        Its acquisition timestamp and its metadata, or None.
-    data
-        Its data. A tensor is a :class:`TensorCopy`, which ``np.asarray`` takes.
-    """
-
-    port: RecordedPort
+    chunk: int
+    """Where its chunk begins."""
+    place: int
+    """Where its payload begins in the contents of the chunk."""
+    size: int
+    channel: int
     sequence: int
-    step: int
     time: int
-    acq_timestamp: int | None
-    metadata: dict[str, Any] | None
-    data: Any
 
 
 class Recording:
     """A recording that is read.
 
-    Opening it reads the heads of its records and checks their checksums, lengths and numbers. A message is read and
-    checked when it is asked for. A file whose process was killed is read up to the last complete message, with a
-    warning.
+    Opening it finds its messages. A message is read and checked when it is asked for. A file whose process was
+    killed is read up to the last complete message, with a warning.
 
     Parameters
     ----------
@@ -88,11 +58,13 @@ class Recording:
         Whether pickled objects in it are loaded. That runs code which the file names, so the file must be trusted.
     strict
         Whether a damaged file is an error. Otherwise it is read up to the damage, with a warning that says how much
-        that is. A message whose own bytes are damaged is always an error, when it is asked for; those around it can
-        be read.
+        that is. A message whose own bytes are damaged is always an error, when it is asked for, and so are the
+        messages that share its chunk, which is about a megabyte long. All others can be read.
 
     Attributes
     ----------
+    is_complete
+        Whether that run came to its end.
     problem
         Why not everything that was recorded can be read, and how much can be, in words; None if all can.
 
@@ -111,6 +83,7 @@ class Recording:
         _warns: bool = True,
     ) -> None:
         self.path = Path(path)
+        self.name = f"recording {str(self.path)!r}"
         self._allow_pickle = pickle
         self._file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # which a pipe would wait for
         status = os.fstat(self._file)
@@ -118,14 +91,17 @@ class Recording:
             what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
             raise RecordingError(f"{str(self.path)!r} is {what}, and a recording is one file")
         self._size = status.st_size
-        self.is_complete = False
-        """Whether the run that was recorded came to its end."""
-        self.started = self.epoch = 0
-        """When the run began on its time line, and what to add to that for the time since the epoch."""
-        self._entries: list[tuple[int, Head]] = []  # where each message is in the file, and its head
-        self._counts: list[int] = []
-        self.problem = self._read_index(strict)
-        self._began = min((head.time for _, head in self._entries), default=0)
+        self._run: RecordedRun | None = None
+        self._at = len(mcap.MAGIC)  # how far it was read
+        self._schemas: dict[int, str] = {}
+        self._channels: dict[int, tuple[RecordedPort, bool]] = {}  # the port, and whether messages are images
+        self._entries: list[_Entry] = []
+        self._counts: Counter[RecordedPort] = Counter()
+        self._chunks: OrderedDict[int, bytearray] = OrderedDict()
+        self._lock = threading.Lock()
+        self.problem = self._find_messages(strict)
+        self.is_complete = self.problem is None
+        self._began = min((entry.time for entry in self._entries), default=0)
         if self.problem is not None and _warns:
             _log.warning("%s", self.problem)
 
@@ -155,9 +131,16 @@ class Recording:
         return f"<Recording {str(self.path)!r}: {len(self)} messages of {len(self.ports)} ports>"
 
     @property
-    def application(self) -> str:
-        """The name of the application that was recorded."""
-        return str(self.header["application"])
+    def run(self) -> RecordedRun:
+        """The run that was recorded."""
+        if self._run is None:
+            raise ValueError("the description of the run should be here")
+        return self._run
+
+    @property
+    def ports(self) -> list[RecordedPort]:
+        """The ports that were recorded."""
+        return self.run.ports
 
     def messages(
         self, port: str | None = None, *, is_output: bool | None = None
@@ -166,199 +149,195 @@ class Recording:
 
         `is_output` chooses between an input and an output of the same name.
         """
-        chosen = [port in (None, one.name) and is_output in (None, one.is_output) for one in self.ports]
-        if not any(chosen) and self.ports:
-            names = ", ".join(one.name for one in self.ports)
-            raise RecordingError(f"{self._name} has no messages of {port!r}; it has those of {names}")
-        for number, (_, head) in enumerate(self._entries):
-            if chosen[head.port]:
+        ports = self.ports
+        chosen = {one for one in ports if port in (None, one.name) and is_output in (None, one.is_output)}
+        if not chosen and ports:
+            names = ", ".join(one.name for one in ports)
+            raise RecordingError(f"{self.name} has no messages of {port!r}; it has messages of {names}")
+        for number, entry in enumerate(self._entries):
+            if self._channels[entry.channel][0] in chosen:
                 yield self.load(number)
 
-    def count(self, port: RecordedPort) -> int:
-        """Return the number of messages of a port."""
-        return self._counts[self.ports.index(port)]
-
-    def outline(self) -> list[tuple[RecordedPort, int, int]]:
-        """Return the port, the step and the time of each message, as :class:`RecordedMessage` has them."""
-        return [(self.ports[head.port], head.step, head.time - self._began) for _, head in self._entries]
+    def outline(self) -> list[tuple[RecordedPort, int]]:
+        """Return the port and the time of each message, as :class:`RecordedMessage` has them."""
+        return [(self._channels[entry.channel][0], entry.time - self._began) for entry in self._entries]
 
     def load(self, number: int) -> RecordedMessage:
         """Return a message by its number among all; may be called from any thread."""
-        offset, head = self._entries[number]
-        port = self.ports[head.port]
+        entry = self._entries[number]
+        port, is_image = self._channels[entry.channel]
+        content = memoryview(self._contents_of(entry.chunk))[entry.place : entry.place + entry.size]
         try:
-            acq_timestamp, metadata, data = self._checked(
-                decode(self._read_body(offset, head), self._allow_pickle)
-            )
+            value = decode(content, self._allow_pickle, is_image=is_image)
+            step, acq_timestamp, metadata, data = _parts_of(value)
         except PayloadError as error:
             raise RecordingError(
-                f"{self._name}, message {head.sequence} of {port.name!r}: {error}"
+                f"{self.name}, message {entry.sequence} of {port.name!r}: {error}"
             ) from error
-        return RecordedMessage(
-            port, head.sequence, head.step, head.time - self._began, acq_timestamp, metadata, data
-        )
+        time = entry.time - self._began
+        return RecordedMessage(port, entry.sequence, step, time, acq_timestamp, metadata, data)
 
-    @staticmethod
-    def _checked(value: Any) -> tuple[int | None, dict[str, Any] | None, Any]:
-        if type(value) is tuple and len(value) == 3:
-            acq_timestamp, metadata, data = value
-            has_names = type(metadata) is dict and all(type(name) is str for name in metadata)
-            if type(acq_timestamp) in (int, type(None)) and (metadata is None or has_names):
-                return acq_timestamp, metadata, data
-        raise PayloadError("the payload is damaged: it is no message")
+    def _contents_of(self, chunk: int) -> bytearray:
+        """Return the contents of a chunk, which are compared with its checksum."""
+        with self._lock:
+            contents = self._chunks.get(chunk)
+            if contents is None:
+                *_, size, checksum, _, _ = mcap.CHUNK_HEAD.unpack(self._read(chunk, mcap.CHUNK_HEAD.size))
+                contents = self._read(chunk + mcap.CHUNK_HEAD.size, size)
+                if zlib.crc32(contents) != checksum:
+                    text = f"{self.name} is damaged at byte {chunk}: the checksum of a chunk is wrong"
+                    raise RecordingError(text)
+                self._chunks[chunk] = contents
+                if len(self._chunks) > _KEPT_CHUNKS:
+                    self._chunks.popitem(last=False)
+            return contents
 
-    @property
-    def _name(self) -> str:
-        return f"recording {str(self.path)!r}"
+    # Opening.
 
-    def _damaged(self, offset: int, why: str) -> RecordingError:
-        return RecordingError(f"{self._name} is damaged at byte {offset}: {why}")
-
-    def _read_index(self, strict: bool) -> str | None:
+    def _find_messages(self, strict: bool) -> str | None:
         """Find the messages, and return what is wrong with the file, if anything."""
-        self._check_magic()
-        offset = self._read_start()
+        magic, head = mcap.MAGIC, mcap.RECORD_HEAD
+        if not self._size:
+            raise RecordingError(f"{str(self.path)!r} is empty: it has 0 bytes")
+        if self._read(0, min(len(magic), self._size)) != magic:
+            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace: it is no MCAP file")
+        damage = None
         try:
-            while not self.is_complete:
-                head = self._head_at(offset)
-                if head is None:
-                    return (
-                        f"{self._name} is incomplete: its process was killed, or the file was cut off; "
-                        f"{self._amount(offset)} are read"
-                    )
-                if head.kind == b"M":
-                    self._add_entry(offset, head)
-                elif head.kind == b"E":
-                    self._read_end(offset, head)
-                else:
-                    raise self._damaged(
-                        offset, f"there should be a message, not a record of the kind {head.kind!r}"
-                    )
-                offset += HEAD_SIZE + head.length
-        except RecordingError as error:
-            if strict:
-                raise RecordingError(
-                    f"{error}; {self._amount(offset)} can be read (strict=False, --no-strict)"
-                ) from error
-            return f"{error}; {self._amount(offset)} are read"
-        return None
+            while self._at + head.size <= self._size:
+                opcode, length = head.unpack(self._read(self._at, head.size))
+                end = self._at + head.size + length
+                # A message outside of a chunk was written just before the process was killed.
+                if end > self._size or opcode == mcap.Opcode.MESSAGE:
+                    break
+                if self._read_record(opcode, length):
+                    return None
+                self._at = end
+            if self._size > 2 * len(magic) and self._read(self._size - len(magic), len(magic)) == magic:
+                damage = "the file has an end, and its records do not lead there"
+        except (RecordingError, OSError):
+            raise
+        except Exception as error:  # what mcap, JSON and struct raise for bytes that cannot be
+            damage = str(error) if type(error) is ValueError else f"a record is not valid ({error!r:.200})"
+        if damage is None and self._run is None:
+            raise RecordingError(f"{self.name} has no messages: its process was killed before the run began")
+        why = "is incomplete: its process was killed, or the file was cut off"
+        if damage is not None:
+            why = f"is damaged at byte {self._at}: {damage}"
+        amount = f"the {len(self)} messages in its first {self._at} of {self._size} bytes"
+        if damage is not None and (strict or self._run is None):
+            raise RecordingError(f"{self.name} {why}; {amount} can be read (strict=False, --no-strict)")
+        return f"{self.name} {why}; {amount} are read"
 
-    def _amount(self, offset: int) -> str:
-        count = len(self._entries)
-        return f"the {count} messages in its first {offset} of {self._size} bytes"
+    def _read_record(self, opcode: int, length: int) -> bool:
+        """Read a record, which is there in full; return whether it shows that all messages were found."""
+        place = self._at + mcap.RECORD_HEAD.size
+        if opcode == mcap.Opcode.CHUNK:
+            self._read_chunk(length)
+        elif opcode == mcap.Opcode.HEADER:
+            if mcap.records.Header.read(self._stream(place, length)).profile != mcap.PROFILE:
+                what = "is not a recording of headrace, but another MCAP file"
+                raise RecordingError(f"{str(self.path)!r} {what}")
+        elif opcode == mcap.Opcode.METADATA:
+            self._read_run(mcap.records.Metadata.read(self._stream(place, length)).metadata)
+        elif opcode == mcap.Opcode.STATISTICS:
+            count = int.from_bytes(self._read(place, 8), "little")
+            if count != len(self):
+                raise ValueError(f"{count} messages were recorded, and {len(self)} are here")
+            return True
+        elif opcode not in _SKIPPED:
+            raise ValueError(f"a record of the kind {opcode} is here")
+        return False
 
-    def _check_magic(self) -> None:
-        found = os.pread(self._file, len(MAGIC) + 1, 0)
-        if not found:
-            raise RecordingError(f"{self._name} is empty: the file has 0 bytes")
-        if found[:-1] != MAGIC:
-            raise RecordingError(f"{str(self.path)!r} is not a recording of headrace")
-        version = found[-1]
-        if version > VERSION:
-            raise RecordingError(
-                f"{self._name} has version {version} of the format: a newer headrace wrote it, and this one reads "
-                f"version {VERSION}"
+    def _read_chunk(self, length: int) -> None:
+        """Find the messages of a chunk."""
+        start = self._at + mcap.CHUNK_HEAD.size
+        *_, size, _, name_length, stored = mcap.CHUNK_HEAD.unpack(self._read(self._at, mcap.CHUNK_HEAD.size))
+        if name_length:
+            raise ValueError(
+                "a chunk is compressed, which is not read here; run 'mcap decompress' on the file"
             )
-        if version != VERSION:
-            raise RecordingError(
-                f"{self._name} is damaged at byte {len(MAGIC)}: there is no version {version}"
-            )
-
-    def _read_start(self) -> int:
-        """Read the header and the times; return where messages begin."""
-        offset = len(MAGIC) + 1
-        for wanted, what in ((b"H", "a header"), (b"T", "the times of the run")):
-            head = self._head_at(offset)
-            if head is None:
-                raise RecordingError(
-                    f"{self._name} has no messages: its process was killed before the run began"
-                )
-            if head.kind != wanted or head.length > LONGEST_HEADER:
-                raise self._damaged(offset, f"there should be {what}")
-            if wanted == b"H":
-                self._read_header(offset, head)
-            elif head.length != TIMES.size:
-                raise self._damaged(
-                    offset, f"the times of the run should have {TIMES.size} bytes, not {head.length}"
-                )
+        if not size == stored == self._at + mcap.RECORD_HEAD.size + length - start:
+            raise ValueError(f"the messages of a chunk of {length} bytes have {size} and {stored} bytes")
+        at = 0
+        while at < size:
+            head = self._read(start + at, min(mcap.RECORD_HEAD.size + mcap.MESSAGE_HEAD.size, size - at))
+            opcode, length = mcap.RECORD_HEAD.unpack_from(head)
+            place = at + mcap.RECORD_HEAD.size
+            at = place + length
+            if at > size:
+                raise ValueError(f"a record of {length} bytes is longer than its chunk")
+            if opcode == mcap.Opcode.MESSAGE:
+                channel, sequence, time, _ = mcap.MESSAGE_HEAD.unpack_from(head, mcap.RECORD_HEAD.size)
+                place += mcap.MESSAGE_HEAD.size
+                self._add_entry(_Entry(self._at, place, at - place, channel, sequence, time))
+            elif opcode == mcap.Opcode.SCHEMA:
+                schema = mcap.records.Schema.read(self._stream(start + place, length))
+                self._schemas[schema.id] = schema.name
+            elif opcode == mcap.Opcode.CHANNEL:
+                described = mcap.records.Channel.read(self._stream(start + place, length))
+                port = self.ports[int(described.metadata["port"])]
+                self._channels[described.id] = port, self._schemas[described.schema_id] == mcap.IMAGE
             else:
-                self.started, self.epoch = TIMES.unpack(self._read_body(offset, head))
-            offset += HEAD_SIZE + head.length
-        self._counts = [0] * len(self.ports)
-        return offset
+                raise ValueError(f"a record of the kind {opcode} is in a chunk")
 
-    def _head_at(self, offset: int) -> Head | None:
-        """Return the head of a record; None if the file ends within the record."""
-        content = os.pread(self._file, HEAD_SIZE, offset)
-        if len(content) < HEAD_SIZE:
-            return None
-        head = Head.unpack(content)
-        if head is None:
-            raise self._damaged(offset, "the checksum of a head is wrong")
-        return head if offset + HEAD_SIZE + head.length <= self._size else None
-
-    def _add_entry(self, offset: int, head: Head) -> None:
-        if head.port >= len(self.ports):
-            raise self._damaged(offset, f"a message is of port {head.port}, and there are {len(self.ports)}")
-        expected = self._counts[head.port]
-        if head.sequence != expected:
-            name = self.ports[head.port].name
-            raise self._damaged(
-                offset, f"message {expected} of {name!r} should be here, and message {head.sequence} is"
+    def _add_entry(self, entry: _Entry) -> None:
+        if entry.channel not in self._channels:
+            raise ValueError(f"a message is of channel {entry.channel}, which was not described")
+        port, _ = self._channels[entry.channel]
+        expected = self._counts[port] & 0xFFFFFFFF
+        if entry.sequence != expected:
+            raise ValueError(
+                f"message {expected} of {port.name!r} should be here, and message {entry.sequence} is"
             )
-        self._counts[head.port] += 1
-        self._entries.append((offset, head))
+        self._counts[port] += 1
+        self._entries.append(entry)
 
-    def _read_header(self, offset: int, head: Head) -> None:
-        try:
-            header = json.loads(self._read_body(offset, head))
-            self.header: dict[str, Any] = header
-            self.ports = [
-                RecordedPort(
-                    str(port["operator"]),
-                    str(port["port"]),
-                    bool(port["is_output"]),
-                    None if port["index"] is None else int(port["index"]),
-                )
-                for port in header["ports"]
-            ]
-            self.flows = [
-                (str(source), str(output), str(target), str(input_), None if index is None else int(index))
-                for source, output, target, input_, index in header["flows"]
-            ]
-            str(header["application"])
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            if isinstance(error, RecordingError):
-                raise
-            raise self._damaged(offset, f"the header is not valid ({error!r:.200})") from error
+    def _read_run(self, described: dict[str, str]) -> None:
+        """Read the description of the run."""
+        version, text = int(described["version"]), described["run"]
+        if version > mcap.VERSION:
+            raise RecordingError(
+                f"{self.name} has version {version} of the format: a newer headrace wrote it, and this one reads "
+                f"version {mcap.VERSION}"
+            )
+        if zlib.crc32(text.encode()) != int(described["crc32"], 16):
+            raise ValueError("the checksum of the description of the run is wrong")
+        found = json.loads(text)
+        ports = [
+            RecordedPort(str(one["operator"]), str(one["port"]), bool(one["is_output"]), _index(one["index"]))
+            for one in found["ports"]
+        ]
+        flows = [(str(a), str(b), str(c), str(d), _index(index)) for a, b, c, d, index in found["flows"]]
+        started, epoch = int(found["started"]), int(found["epoch"])
+        self._run = RecordedRun(str(found["application"]), ports, flows, started, epoch)
 
-    def _read_end(self, offset: int, head: Head) -> None:
-        if head.length > LONGEST_HEADER:
-            raise self._damaged(offset, "its end is too long")
-        try:
-            count = json.loads(self._read_body(offset, head))["messages"]
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            if isinstance(error, RecordingError):
-                raise
-            raise self._damaged(offset, "its end is not valid") from error
-        if count != len(self._entries):
-            raise self._damaged(offset, f"{count} messages were recorded, and there are {len(self._entries)}")
-        end = offset + HEAD_SIZE + head.length
-        if end < self._size:
-            raise self._damaged(end, f"{self._size - end} bytes follow its end")
-        self.is_complete = True
-
-    def _read_body(self, offset: int, head: Head) -> bytearray:
-        body = bytearray(head.length)  # no longer than the file
-        view, at = memoryview(body), 0
-        while at < head.length:
-            count = os.preadv(self._file, [view[at:]], offset + HEAD_SIZE + at)
+    def _read(self, offset: int, size: int) -> bytearray:
+        content = bytearray(size)  # no longer than the file
+        view, at = memoryview(content), 0
+        while at < size:
+            count = os.preadv(self._file, [view[at:]], offset + at)
             if not count:
-                raise self._damaged(offset, "the file has become shorter")
+                raise RecordingError(f"{self.name} is damaged at byte {offset}: the file has become shorter")
             at += count
-        if zlib.crc32(body) != head.checksum:
-            what = "a record"
-            if head.kind == b"M":
-                what = f"message {head.sequence} of {self.ports[head.port].name!r}"
-            raise self._damaged(offset, f"the checksum of {what} is wrong")
-        return body
+        return content
+
+    def _stream(self, offset: int, size: int) -> mcap.ReadDataStream:
+        if size > 2 * mcap.LONGEST_RUN:
+            raise ValueError(f"a record of {size} bytes is here")
+        return mcap.ReadDataStream(BytesIO(self._read(offset, size)))
+
+
+def _parts_of(value: Any) -> tuple[int, int | None, dict[str, Any] | None, Any]:
+    """Return the step, acquisition timestamp, metadata and data of a message."""
+    if type(value) is dict and list(value) == ["step", "acq_timestamp", "metadata", "data"]:
+        step, acq_timestamp, metadata, data = value.values()
+        is_named = metadata is None or (
+            type(metadata) is dict and all(type(name) is str for name in metadata)
+        )
+        if type(step) is int and type(acq_timestamp) in (int, type(None)) and is_named:
+            return step, acq_timestamp, metadata, data
+    raise PayloadError("the payload is damaged: it is no message")
+
+
+def _index(found: Any) -> int | None:
+    return None if found is None else int(found)

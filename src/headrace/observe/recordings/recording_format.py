@@ -1,83 +1,61 @@
-"""The format of recordings: files of the messages of ports.
+"""The format of recordings: MCAP, what is in the file, and the parts of the package ``mcap`` that know it.
 
-A file begins with 16 bytes: ``\\x89headrace-rec\\r\\n`` and the version, 1. Records follow, one after the other. A
-record is a head of 45 bytes and a body. All integers are little-endian.
-
-| head | |
-| --- | --- |
-| 4 bytes | CRC-32 of the rest of the head |
-| 4 bytes | CRC-32 of the body |
-| 8 bytes | the length of the body |
-| 1 byte | the kind: ``H`` header, ``T`` times, ``M`` message, ``E`` end |
-| 4 bytes | of a message, as are the next three (0 in other records): the port, by its position in the header |
-| 8 bytes | its number among the messages of the port, from 0 |
-| 8 bytes | the compute that emitted or received it: its number among all computes of the operator, from 0 |
-| 8 bytes | when it was emitted or received, in nanoseconds of the time line |
-
-The first record is the header: JSON with the application, the recorded ports, and the flows that begin at recorded
-outputs. The second has two integers of 8 bytes: the beginning of the run on its time line, and what to add to a
-time for the time since the epoch. Messages follow. The body of a message is a payload (`payloads`): the tuple of
-its acquisition timestamp, metadata and data.
-
-The last record is the end: JSON with the number of messages. Nothing follows it. A file without it is incomplete:
-its process was killed. Every record before that is readable, since each is handed to the operating system as a
-whole, and nothing in the file points forward.
-
-A head has a checksum of its own because opening a file reads heads and skips bodies, which may be gigabytes.
-Otherwise a length with one wrong bit would look like a file whose process was killed, and the messages behind it
-would be lost without a word. The numbers of the messages of each port, and their total in the end record, show that
-no record is missing.
+`MCAP <https://mcap.dev>`_ is the format of the field for recorded messages: a file has an index by time and port, a
+process that is killed leaves it readable, and Foxglove, Rerun and other tools open it. docs/record-and-replay.md
+describes the contents. The package is MIT, in pure Python, and needs lz4 and zstandard, which have wheels for every
+Python and processor that headrace runs on.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
-from typing import NamedTuple
 
-__all__ = [
-    "HEAD_SIZE",
-    "LONGEST_HEADER",
-    "MAGIC",
-    "TIMES",
-    "VERSION",
-    "Head",
-    "RecordingError",
-]
+from headrace.extras import installing
 
-MAGIC = b"\x89headrace-rec\r\n"
+try:
+    from mcap import records as records
+    from mcap.data_stream import ReadDataStream as ReadDataStream
+    from mcap.data_stream import RecordBuilder as RecordBuilder
+    from mcap.exceptions import McapError as McapError
+    from mcap.opcode import Opcode as Opcode
+except ImportError as error:
+    raise ImportError(
+        f"mcap is needed for recordings: {installing('record')} ({error})", name="mcap"
+    ) from error
+
+MAGIC = b"\x89MCAP0\r\n"
+PROFILE = "headrace"
 VERSION = 1
-_HEAD = struct.Struct("<IIQcIQQq")
-HEAD_SIZE = _HEAD.size
-TIMES = struct.Struct("<qq")
-LONGEST_HEADER = 1 << 24
-"""The number of bytes that the header of a recording may have; a longer one is neither written nor read."""
+"""The version of what is in the file, besides MCAP's own."""
+LONGEST_RUN = 1 << 24
+"""The number of bytes that the description of a run may have; a longer one is neither written nor read."""
 
+RECORD_HEAD = struct.Struct("<BQ")
+"""The kind and the length of a record."""
+MESSAGE_HEAD = struct.Struct("<HIQQ")
+"""What follows in a message: its channel, its sequence, and its time twice; the payload comes next."""
+CHUNK_HEAD = struct.Struct("<BQQQQIIQ")
+"""The whole head of an uncompressed chunk: kind, length, first and last time, size, checksum, 0, size again."""
 
-class RecordingError(ValueError):
-    """A file that is no recording, or a damaged one; or a recording that cannot be written."""
-
-
-class Head(NamedTuple):
-    """The head of a record."""
-
-    checksum: int
-    """That of the body."""
-    length: int
-    """The number of bytes of the body."""
-    kind: bytes
-    port: int = 0
-    sequence: int = 0
-    step: int = 0
-    time: int = 0
-
-    def pack(self) -> bytes:
-        """Return its bytes."""
-        rest = _HEAD.pack(0, *self)[4:]
-        return struct.pack("<I", zlib.crc32(rest)) + rest
-
-    @staticmethod
-    def unpack(content: bytes) -> Head | None:
-        """Return the head of these bytes; None if they are damaged."""
-        checksum, *fields = _HEAD.unpack(content)
-        return Head(*fields) if zlib.crc32(content[4:]) == checksum else None
+TREE = "headrace/msg/Message"
+IMAGE = "sensor_msgs/msg/Image"
+SCHEMAS = {
+    TREE: "string tree  # JSON\nuint8[] data  # the arrays that the tree describes",
+    IMAGE: """\
+std_msgs/Header header
+uint32 height
+uint32 width
+string encoding
+uint8 is_bigendian
+uint32 step
+uint8[] data
+================================================================================
+MSG: std_msgs/Header
+builtin_interfaces/Time stamp
+string frame_id
+================================================================================
+MSG: builtin_interfaces/Time
+int32 sec
+uint32 nanosec""",
+}
+"""What payloads are laid out as, in ROS 2's language (`payloads`)."""

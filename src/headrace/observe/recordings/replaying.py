@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph import Flow, Graph
+from headrace.core.graph import Graph
 from headrace.core.segment import check_segments
-from headrace.observe.recordings.player import Playback, Player, Step
-from headrace.observe.recordings.port_patterns import matches
-from headrace.observe.recordings.recording import RecordedPort, Recording
+from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
+from headrace.observe.recordings.player import Entry, Playback, Player
+from headrace.observe.recordings.ports import matches
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.segment import Segment
 
@@ -24,8 +25,8 @@ _PACES = ("recorded", "fast")
 
 
 def replay(
-    fragment: Fragment,
-    path: str | os.PathLike[str],
+    fragment: Composition,
+    source: str | os.PathLike[str] | Sequence[RecordedMessage] | MessageSource,
     pace: str = "recorded",
     *,
     ports: Iterable[str] | None = None,
@@ -44,8 +45,8 @@ def replay(
     ----------
     fragment
         The application or fragment; its graph must have the recorded operators.
-    path
-        The recording, which :class:`PortRecorder` made.
+    source
+        The recording, which :class:`PortRecorder` made; or the messages themselves, in a list or in another source.
     pace
         ``"recorded"``: each message at its time of the run's clock, counted from the first message; ``"fast"``: as
         soon as there is room.
@@ -64,7 +65,7 @@ def replay(
     GraphError
         At the beginning of the run, if the graph does not have the recorded outputs.
     """
-    fragment._replay = Replay(path, pace, ports, pickle, strict)
+    fragment._replay = Replay(source, pace, ports, pickle, strict)
 
 
 class Replay:
@@ -72,7 +73,7 @@ class Replay:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Sequence[RecordedMessage] | MessageSource,
         pace: str = "recorded",
         ports: Iterable[str] | None = None,
         pickle: bool = False,
@@ -80,42 +81,45 @@ class Replay:
     ) -> None:
         if pace not in _PACES:
             raise ValueError(f"the pace of a replay must be one of {choices(_PACES)}, not {pace!r}")
-        self._path = path
+        self._source = source
         self._pace = pace
         self._patterns = None if ports is None else [ports] if isinstance(ports, str) else list(ports)
         self._allow_pickle = pickle
         self._strict = strict
-        # An error here and not in the run; a warning when it runs.
-        self._played(Recording(path, pickle=pickle, strict=strict, _warns=False))
+        self._played(self._open(warns=False))  # an error here and not in the run; a warning when it runs
 
-    def prepare(self, fragment: Fragment) -> set[str]:
+    def prepare(self, fragment: Composition) -> set[str]:
         """Replace the recorded operators in the graph that `compose` has made.
 
         Returns the names of the operators that are left out, because they only feed replaced ones.
         """
-        recording = Recording(self._path, pickle=self._allow_pickle, strict=self._strict)
+        source = self._open()
         graph = fragment.graph
-        played = self._played(recording)
-        active = {port for port, _, _ in recording.outline()}
+        played = self._played(source)
+        entries: dict[str, list[Entry]] = {}
+        active = set()
+        for number, (port, time) in enumerate(source.outline()):
+            if port in played:
+                active.add(port)
+                entries.setdefault(port.operator, []).append(Entry(time, port.port, number))
         replaced: dict[Operator, None] = {}
         for port in played:
-            operator = self._find(graph, port.operator)
+            operator = self._find(graph, source, port.operator)
             # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
             if port in active or any(flow.output == port.port for flow in operator._outgoing):
                 replaced[operator] = None
         for operator in replaced:
-            self._check_outputs(operator, {port.port for port in played if port.operator == operator.name})
-        playback = Playback(recording, self._pace == "recorded")
-        steps = _steps(recording, played)
+            recorded = {port.port for port in played if port.operator == operator.name}
+            self._check_outputs(operator, source, recorded)
+        playback = Playback(source, self._pace == "recorded")
         players: dict[Operator, Operator] = {}
         for operator in replaced:
-            resources = list(operator.resources.values())
             player = Player(
                 fragment,
                 operator.spec.outputs,
                 playback,
-                steps.get(operator.name, ()),
-                resources,
+                entries.get(operator.name, ()),
+                list(operator.resources.values()),
                 name=operator.name,
             )
             player.max_in_flight = operator.max_in_flight
@@ -128,9 +132,17 @@ class Replay:
         _rewire(fragment, players)
         return names - {operator.name for operator in fragment.graph}
 
-    def _played(self, recording: Recording) -> list[RecordedPort]:
+    def _open(self, warns: bool = True) -> MessageSource:
+        source = self._source
+        if isinstance(source, (str, os.PathLike)):
+            from headrace.observe.recordings.recording import Recording  # needs mcap
+
+            return Recording(source, pickle=self._allow_pickle, strict=self._strict, _warns=warns)
+        return source if isinstance(source, MessageSource) else MessageList(source)
+
+    def _played(self, source: MessageSource) -> list[RecordedPort]:
         patterns = self._patterns
-        outputs = [port for port in recording.ports if port.is_output]
+        outputs = [port for port in source.ports if port.is_output]
         played = [
             port
             for port in outputs
@@ -139,18 +151,18 @@ class Replay:
         if not played:
             has = f"the outputs {choices([port.name for port in outputs])}" if outputs else "no outputs"
             wanted = "" if patterns is None else f" named {', '.join(patterns)}"
-            raise GraphError(f"recording {str(recording.path)!r} has nothing{wanted} to play: it has {has}")
+            raise GraphError(f"the {source.name} has nothing{wanted} to play: it has {has}")
         return played
 
-    def _find(self, graph: Graph, name: str) -> Operator:
+    def _find(self, graph: Graph, source: MessageSource, name: str) -> Operator:
         try:
             return graph.find(name)
         except GraphError as error:
-            error.add_note(f"raised for the recording {str(self._path)!r}, which has messages of {name!r}")
+            error.add_note(f"raised for the {source.name}, which has messages of {name!r}")
             raise
 
-    def _check_outputs(self, operator: Operator, recorded: set[str]) -> None:
-        where = f"operator {operator.name!r} cannot be replaced by the recording {str(self._path)!r}"
+    def _check_outputs(self, operator: Operator, source: MessageSource, recorded: set[str]) -> None:
+        where = f"operator {operator.name!r} cannot be replaced by the {source.name}"
         for name in recorded:
             if name not in operator.spec.outputs:
                 raise GraphError(
@@ -163,58 +175,30 @@ class Replay:
                 )
 
 
-def _steps(recording: Recording, played: list[RecordedPort]) -> dict[str, list[Step]]:
-    """Return what each operator emits in each compute."""
-    found: dict[str, list[Step]] = {}
-    last: dict[str, int] = {}
-    for number, (port, step, time) in enumerate(recording.outline()):
-        if port not in played:
-            continue
-        steps = found.setdefault(port.operator, [])
-        if last.get(port.operator) != step:
-            last[port.operator] = step
-            steps.append(Step(time, []))
-        steps[-1].messages.append((port.port, number))
-    return found
-
-
-def _rewire(fragment: Fragment, players: dict[Operator, Operator]) -> None:
+def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
     """Put players in the place of operators, and leave out the operators that only feed those."""
     graph = fragment.graph
     gone = set(players)
-    while True:
+    idle = set(players)
+    while idle:
         idle = {
             operator
-            for operator in graph
-            if operator not in gone
-            and operator._outgoing
-            and all(flow.target in gone for flow in operator._outgoing)
+            for operator in set(graph) - gone
+            if operator._outgoing and all(flow.target in gone for flow in operator._outgoing)
         }
-        if not idle:
-            break
         gone |= idle
     flows = {
-        flow: Flow(
-            players.get(flow.source, flow.source),
-            flow.output,
-            flow.target,
-            flow.input,
-            flow.size,
-            flow.policy,
-        )
+        flow: replace(flow, source=players.get(flow.source, flow.source))
         for flow in graph.flows
         if flow.target not in gone
     }
     rewired = Graph()
     for operator in graph:
-        if operator in players:
-            player = players[operator]
-            player._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
-            rewired.add(player)
-        elif operator not in gone:
-            operator._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
-            operator._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
-            rewired.add(operator)
+        left = players.get(operator) or (None if operator in gone else operator)
+        if left is not None:
+            left._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
+            left._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
+            rewired.add(left)
     rewired.flows = list(flows.values())
     fragment._graph = rewired
     for pool in fragment._thread_pools:

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -47,10 +48,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Snapshot", "Snapshots", "TensorCopy", "TensorMapCopy"]
 
+Check: TypeAlias = Callable[[Any], Any]
 _BYTE = DLDataType(1, 8)
 _NO_BYTES = np.empty(0, np.uint8)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TensorCopy:
     """A copy of a tensor's contents in host memory, with the tensor's description.
 
@@ -66,25 +69,13 @@ class TensorCopy:
         The library of the array: ``"headrace"`` for a Tensor, else the name of its module.
     """
 
-    __slots__ = ("_memory", "_offset", "device", "dl_dtype", "library", "shape", "strides")
-
-    def __init__(
-        self,
-        memory: np.ndarray,
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        element: DLDataType,
-        device: DLDevice,
-        library: str,
-    ) -> None:
-        self._memory = memory
-        self._offset = offset
-        self.shape = shape
-        self.strides = strides
-        self.dl_dtype = element
-        self.device = device
-        self.library = library
+    _memory: np.ndarray
+    _offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dl_dtype: DLDataType
+    device: DLDevice
+    library: str
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -138,6 +129,7 @@ class TensorMapCopy(dict[str, TensorCopy]):
     __slots__ = ()
 
 
+@dataclass(slots=True, eq=False)
 class Snapshot:
     """The contents of a message; they may be read once `is_ready`.
 
@@ -150,37 +142,33 @@ class Snapshot:
         What the message carries; the metadata is copied, too.
     nbytes
         The number of bytes that were copied.
-    is_ready
-        Whether the copies are complete, except for those that `complete` makes.
     error
         The error of the device, if it failed.
     """
 
-    __slots__ = (
-        *("_kept", "_later", "_lock", "_streams", "_tell"),
-        *("acq_timestamp", "data", "error", "is_ready", "metadata", "nbytes"),
-    )
+    data: Any = None
+    acq_timestamp: int | None = None
+    metadata: dict[str, Any] | None = None
+    nbytes: int = 0
+    error: BaseException | None = None
+    _kept: Any = None
+    _later: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    _streams: list[Any] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _tell: Callable[[], None] | None = None
 
-    def __init__(self) -> None:
-        self.data: Any = None
-        self.acq_timestamp: int | None = None
-        self.metadata: dict[str, Any] | None = None
-        self.nbytes = 0
-        self.error: BaseException | None = None
-        self.is_ready = True
-        self._kept: Any = None
-        self._later: list[tuple[np.ndarray, np.ndarray]] = []
-        self._streams: list[Any] = []
-        self._lock = threading.Lock()
-        self._tell: Callable[[], None] | None = None
+    @property
+    def is_ready(self) -> bool:
+        """Whether the copies are complete, except for those that `complete` makes."""
+        return not self._streams
 
     def when_ready(self, tell: Callable[[], None]) -> None:
         """Call a function when the snapshot is ready, at once if it is."""
         with self._lock:
-            if not self.is_ready:
-                self._tell = tell
-                return
-        tell()
+            self._tell = tell
+            is_ready = self.is_ready
+        if is_ready:
+            tell()
 
     def complete(self) -> None:
         """Make the copies that had to wait for the device; the snapshot is ready."""
@@ -191,42 +179,29 @@ class Snapshot:
 
     def wait(self) -> None:
         """Wait until the snapshot is ready."""
-        error: BaseException | None = None
-        for stream in self._streams:
+        for stream in tuple(self._streams):
+            error: BaseException | None = None
             try:
                 stream.sync()
             except Exception as failure:
-                error = error or failure
-        # Not left to the callback: simulated time may stand still from here on.
-        self._finish(error)
+                error = failure
+            # Not left to the callback: simulated time may stand still from here on.
+            self._pass(stream, error)
 
     def _begin(self, kept: Any, streams: list[Any]) -> None:
-        self.is_ready = False
+        """Keep an object until streams have passed what they have to do now."""
         self._kept = kept
-        self._streams = streams
-        left = len(streams)
-        first: BaseException | None = None
-
-        def passed(error: BaseException | None) -> None:
-            nonlocal left, first
-            with self._lock:
-                left -= 1
-                first = first or error
-                if left:
-                    return
-            self._finish(first)
-
+        self._streams = list(streams)
         for stream in streams:
-            gpu.when_done(stream, passed)
+            gpu.when_done(stream, partial(self._pass, stream))
 
-    def _finish(self, error: BaseException | None) -> None:
+    def _pass(self, stream: Any, error: BaseException | None) -> None:
         with self._lock:
-            if self.is_ready:
+            if stream not in self._streams:
                 return
-            self.error = error
-            self.is_ready = True
-            self._streams = []
-            tell = self._tell
+            self._streams.remove(stream)
+            self.error = self.error or error
+            tell = self._tell if self.is_ready else None
         if tell is not None:
             tell()
 
@@ -234,10 +209,16 @@ class Snapshot:
 class Snapshots:
     """Takes snapshots of the messages of one run.
 
-    Messages of one operator are taken by one thread at a time; those of several operators at once.
+    Messages of one operator are taken by one thread at a time, messages of several operators at once.
+
+    Parameters
+    ----------
+    check
+        Called with each object of a message that is no container, or its copy; returns what takes its place.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Check | None = None) -> None:
+        self._check = check
         self._lock = threading.Lock()
         self._memory = HostMemory()
         self._readers: dict[tuple[OperatorInfo, int], _Reader] = {}
@@ -245,9 +226,7 @@ class Snapshots:
     def take(self, operator: OperatorInfo, item: Any, is_emitted: bool) -> Snapshot:
         """Return a snapshot of a message that an operator emits or receives now, on the thread that computes."""
         if type(item) is not Envelope and type(item) in _IMMUTABLE:
-            snapshot = Snapshot()
-            snapshot.data = item
-            return snapshot
+            return Snapshot(item if self._check is None else self._check(item))
         return _Copying(self, operator, item, is_emitted).run()
 
     def close(self) -> None:
@@ -315,12 +294,15 @@ class _Copying:
         return snapshot
 
     def _copy(self, data: Any) -> Any:
-        return tree.map(self._copy_leaf, data, lambda inside: type(inside) not in _CONTAINERS)
+        return tree.map(self._copy_checked, data, lambda inside: type(inside) not in _CONTAINERS)
+
+    def _copy_checked(self, data: Any) -> Any:
+        copied = data if type(data) in _IMMUTABLE else self._copy_leaf(data)
+        check = self._snapshots._check
+        return copied if check is None else check(copied)
 
     def _copy_leaf(self, data: Any) -> Any:
         kind = type(data)
-        if kind in _IMMUTABLE:
-            return data
         if kind is Tensor:
             return self._copy_tensor(data, "headrace")
         if kind is TensorMap:

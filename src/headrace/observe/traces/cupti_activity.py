@@ -33,16 +33,22 @@ _log = logging.getLogger("headrace.observe")
 
 @dataclass(eq=False, slots=True)
 class Activity:
-    """A kernel or a copy on the device."""
+    """A kernel or a copy on the device.
+
+    Attributes
+    ----------
+    stream
+        CUPTI's number of the stream.
+    operator
+        The index of the operator that launched it, if one did.
+    """
 
     name: str
     device: int
     stream: int
-    """CUPTI's number of the stream."""
     started: int
     ended: int
     operator: int | None = None
-    """The index of the operator that launched it, if one did."""
     compute: int = -1
     arguments: dict[str, Any] = field(default_factory=dict)
 
@@ -61,7 +67,7 @@ class CuptiActivity:
         self._cupti: Any = None
         self._kinds: list[Any] = []
         self._lock = threading.Lock()
-        # What CUPTI has delivered, from a thread of its own: work, with the correlation id of the call.
+        # The work that CUPTI has delivered, on a thread of its own, with the correlation id of the call.
         self._delivered: list[tuple[int, Activity]] = []
         # The latest ids that were pushed, by the correlation id of the call.
         self._pushed: OrderedDict[int, int] = OrderedDict()
@@ -123,7 +129,7 @@ class CuptiActivity:
         return correlated
 
     def take(self, is_last: bool = False) -> list[Activity]:
-        """Return what was complete and not returned yet; of the rest, too, if it `is_last`."""
+        """Return the work that is complete and was not returned yet; all of it if it `is_last`."""
         cupti = self._cupti
         try:
             cupti.activity_flush_all(1 if is_last else 0)

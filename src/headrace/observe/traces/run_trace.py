@@ -16,8 +16,7 @@ import numpy as np
 
 from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.recent_rows import RecentRows
-from headrace.observe.traces.level import Level
-from headrace.observe.traces.queue_history import QueueHistory
+from headrace.observe.traces.levels import END, Level, QueueDepth
 from headrace.observe.traces.trace_file import json_text, micros
 from headrace.observe.traces.trace_tracks import HOST, IN_FLIGHT, PATHS, QUEUES, Tracks
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
         Computes,
         Flows,
         GpuWork,
-        OperatorInfo,
         QueueInfo,
         RunInfo,
         Times,
@@ -61,8 +59,8 @@ class RunTrace:
         self._write_header(activity)
         self._tracks = Tracks(file, run)
         self._critical = CriticalPath(run)
-        self._histories = {queue: QueueHistory(queue) for queue in run.queues if queue.outputs}
-        self._in_use: dict[OperatorInfo, Level] = {}
+        self._depths = {queue: QueueDepth(queue) for queue in run.queues if queue.outputs}
+        self._in_use = {operator: Level() for operator in run.operators if operator.inputs}
         # By operator: the frame of each compute, coded as its number times the operators plus the source's index.
         self._frames = {operator: RecentRows(1) for operator in run.operators}
         # The ids of arrows: the number of a message times the ways between operators plus the way's index.
@@ -161,7 +159,7 @@ class RunTrace:
 
     def _add_computed(self) -> None:
         """Write the computes of a round in the order in which they began."""
-        # Of those that began at the same time, the shorter one came first: another one follows it.
+        # If two began at the same time, the shorter one came first, and the other one follows it.
         self._computed.sort(key=itemgetter(0, 1))
         self._file.extend([text for _, _, text in self._computed])
         self._file.extend(self._worked)
@@ -278,33 +276,17 @@ class RunTrace:
     # Counters.
 
     def _note_levels(self, batch: Computes) -> None:
-        ended = int(batch.ended[-1])
-        for emissions in batch.emissions:
-            history = self._histories[emissions.queue]
-            history.emitted(emissions)
-            history.computed(batch.operator, ended)
-        for arrivals in batch.arrivals:
-            if arrivals.queue in self._histories:
-                history = self._histories[arrivals.queue]
-                history.received(arrivals)
-                history.computed(batch.operator, ended)
-        for discards in batch.discards:
-            if discards.queue in self._histories:
-                self._histories[discards.queue].discarded(discards)
-        self._note_in_use(batch, ended)
-
-    def _note_in_use(self, batch: Computes, ended: int) -> None:
-        """Count the received messages that the host or the device still works on."""
-        level = self._in_use.get(batch.operator)
-        if level is None:
-            if not batch.operator.inputs:
-                return
-            level = self._in_use[batch.operator] = Level()
-        done = batch.done
-        for arrivals in batch.arrivals:
-            level.change(arrivals.received.tolist(), 1)
-            level.change(done[arrivals.compute - batch.first].tolist(), -1)
-        self._add_counter(IN_FLIGHT, batch.operator.name, level.tell(ended))
+        """Count the messages in queues, and those that the host or the device still works on."""
+        operator = batch.operator
+        queues = {*operator.inputs, *(queue for output in operator.outputs for queue in output.queues)}
+        for queue in queues & self._depths.keys():
+            self._depths[queue].add(batch)
+        if operator in self._in_use:
+            level = self._in_use[operator]
+            for arrivals in batch.arrivals:
+                level.change(arrivals.received, 1)
+                level.change(batch.done[arrivals.compute - batch.first], -1)
+            self._add_counter(IN_FLIGHT, operator.name, level.tell(int(batch.ended[-1])))
 
     def _add_counter(self, group: int, name: str, values: list[tuple[int, int]]) -> None:
         begin = f'{{"ph":"C","name":{json_text(name)},"pid":{group},"tid":{group},"ts":'
@@ -314,8 +296,8 @@ class RunTrace:
         )
 
     def _add_queues(self, is_last: bool = False) -> None:
-        for queue, history in self._histories.items():
-            depths, drops = history.tell(is_last)
+        for queue, depth in self._depths.items():
+            depths, drops = depth.tell(is_last)
             self._add_counter(QUEUES, queue.name, depths)
             name = json_text(f"dropped: {queue.name}")
             for time in drops:
@@ -417,12 +399,12 @@ class RunTrace:
         try:
             self.write(is_last=True)
             for operator, level in self._in_use.items():
-                self._add_counter(IN_FLIGHT, operator.name, level.tell(1 << 62))
+                self._add_counter(IN_FLIGHT, operator.name, level.tell(END))
             arguments = {
                 "outcome": None if outcome is None else str(outcome.ended_by),
                 "clock_errors_ns": {str(device): error for device, error in self._run.clock_errors.items()},
                 "kernels": "not shown" if self.activity is None else self.activity.state,
-                "dropped": {queue.name: queue.dropped for queue in self._histories if queue.dropped},
+                "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
                 "segments": {
                     segment.name: {
                         "state": segment.state,

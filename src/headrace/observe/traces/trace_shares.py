@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.saturation import (
-    FEW,
-    gpu_load,
-    operator_load,
-    percent,
-    queue_load,
-    saturated,
-    slice_load,
-    workers_load,
-)
+from headrace.observe.figures.saturation import FEW, percent, saturated
 from headrace.observe.traces.trace_tracks import HOST, QUEUES
 
 __all__ = ["Shares", "TraceShares"]
@@ -100,7 +91,7 @@ class TraceShares:
         self._queues: dict[str, _Filling] = {}
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an event; those of no interest are passed over."""
+        """Add an event; others than computes, work and queues are passed over."""
         kind, name, group, track = event["ph"], event["name"], event["pid"], event["tid"]
         if kind == "X" and event.get("cat") in ("compute", "gpu"):
             began, length = event["ts"], event["dur"]
@@ -134,23 +125,22 @@ class TraceShares:
                 for name, filling in self._queues.items()
             },
         )
-        loads = [
-            load(name, share)
-            for load, shares in ((operator_load, found.operators), (gpu_load, found.gpu))
-            for name, share in shares.items()
-            if self._counts[name] >= FEW
-        ]
-        is_long = bool(loads)
-        for track, total in self._threads.items():
-            name = self._names.get(track, "") or f"thread {track}"
-            found.threads[name] = share = _share(total, span)
-            loads.append(workers_load(name, 1, share, self._by_thread[track]))
-        for group, one in self._slices.items():
-            name = groups.get(group, "") or f"slice {group}"
-            found.slices[name] = share = _share(one.total, span)
-            loads.append(slice_load(name, share, one.operators))
-        loads += [queue_load(name, share) for name, share in found.queues.items()]
-        found.saturated = saturated(loads) if is_long else {}
+        threads = {
+            track: (self._names.get(track, "") or f"thread {track}", _share(total, span))
+            for track, total in self._threads.items()
+        }
+        slices = {
+            group: (groups.get(group, "") or f"slice {group}", _share(one.total, span))
+            for group, one in self._slices.items()
+        }
+        found.threads, found.slices = dict(threads.values()), dict(slices.values())
+        found.saturated = saturated(
+            [each for each in found.operators.items() if self._counts[each[0]] >= FEW],
+            [each for each in found.gpu.items() if self._counts[each[0]] >= FEW],
+            [(name, 1, share, self._by_thread[track]) for track, (name, share) in threads.items()],
+            [(name, share, self._slices[group].operators) for group, (name, share) in slices.items()],
+            found.queues.items(),
+        )
         return found
 
 

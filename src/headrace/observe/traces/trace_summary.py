@@ -36,22 +36,32 @@ _HOST = 1
 
 @dataclass(slots=True)
 class Part:
-    """One part of the time of a path, in milliseconds."""
+    """One part of the time of a path, in milliseconds.
+
+    Attributes
+    ----------
+    kind
+        ``"queue"``, ``"host"`` (in `compute`), ``"device"`` (a wait for the device), ``"gpu"`` or
+        ``"before"``.
+    where
+        The operator, or the queue as in ``"display.in"``.
+    median
+        The average of the messages around the median.
+    late
+        The average of the messages around the p99.
+    slice
+        The slice of the operator with its SMs, for work on the device.
+    """
 
     kind: str
-    """``"queue"``, ``"host"`` (in `compute`), ``"device"`` (a wait for the device), ``"gpu"`` or ``"before"``."""
     where: str
-    """The operator, or the queue as in ``"display.in"``."""
     median: float
-    """The average of the messages around the median."""
     late: float
-    """The average of the messages around the p99."""
     slice: str = ""
-    """The slice of the operator with its SMs, for work on the device."""
 
     @property
     def more(self) -> float:
-        """What it adds to a late message."""
+        """The time that it adds to a late message."""
         return self.late - self.median
 
     @property
@@ -69,7 +79,13 @@ class Part:
 
 @dataclass(slots=True)
 class PathSummary:
-    """One path, in milliseconds."""
+    """One path, in milliseconds.
+
+    Attributes
+    ----------
+    conclusion
+        What makes the p99 higher than the median, in a sentence.
+    """
 
     name: str
     count: int
@@ -77,12 +93,19 @@ class PathSummary:
     p99: float
     parts: list[Part]
     conclusion: str
-    """What makes the p99 higher than the median, in a sentence."""
 
 
 @dataclass(slots=True)
 class TraceSummary:
-    """A trace: its paths, the slowest first."""
+    """A trace: its paths, the slowest first.
+
+    Attributes
+    ----------
+    dropped
+        The number of messages that each queue dropped.
+    busy
+        How busy operators, queues, threads and slices were, and what was saturated.
+    """
 
     application: str
     is_virtual: bool
@@ -90,9 +113,7 @@ class TraceSummary:
     seconds: float
     paths: list[PathSummary]
     dropped: dict[str, int] = field(default_factory=dict)
-    """The number of messages that each queue dropped."""
     busy: Shares = field(default_factory=Shares)
-    """How busy operators, queues, threads and slices were, and what was saturated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as values that JSON can hold."""
@@ -298,7 +319,7 @@ class _Sample:
 
 
 class _Question:
-    """What went on during the part of a path that grows most: its times in the late messages."""
+    """The times at which late messages were in the part of their path that grows most."""
 
     def __init__(self, sample: _Sample, parts: list[Part]) -> None:
         self.path = sample.name
@@ -368,7 +389,7 @@ def _conclude(
     total = sum(part.more for part in parts)
     p50 = sample.percentile(50)
     if grown is None or total < 0.05 * p50 or grown.more <= 0:
-        # What is saturated is no less of a problem if all messages wait for it equally.
+        # Saturation is no less of a problem if all messages wait equally.
         saturated = [
             text
             for text, operators in busy.saturated.items()

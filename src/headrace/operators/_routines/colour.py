@@ -8,7 +8,6 @@ formula. A chroma sample serves all the pixels that share it, without interpolat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import unpack_order
 from headrace.operators.arrays import Routine
+from headrace.video.yuv import LUMA_WEIGHTS, planes
 
 __all__ = ["MATRICES", "RGB_TO_YUV420", "TO_RGB", "Matrix"]
 
@@ -49,26 +49,24 @@ def _matrix(red: float, blue: float, is_full: bool) -> Matrix:
 
 MATRICES = {
     (standard, is_full): _matrix(red, blue, is_full)
-    for standard, red, blue in (("601", 0.299, 0.114), ("709", 0.2126, 0.0722))
+    for standard, (red, blue) in LUMA_WEIGHTS.items()
     for is_full in (False, True)
 }
-"""The matrices of BT.601 and BT.709, in limited and in full range."""
-
-_Planes = Callable[[Array, int, int], tuple[Array, Array, Array]]
+"""The matrices of BT.601, BT.709 and BT.2020, in limited and in full range."""
 
 
-def _to_rgb(layout: str, planes: _Planes) -> Routine:
-    """Return the conversion of a layout: its name, and what returns its luma and its chroma."""
+def _to_rgb(layout: str) -> Routine:
+    """Return the conversion of a layout."""
 
     def convert(out: Array, pixels: Array, *numbers: Any) -> None:
         rows, columns, channels, packed, alpha = map(int, numbers[:5])
         order = unpack_order(packed, channels)
-        y, u, v = (plane.astype(np.int32) for plane in planes(pixels.reshape(-1), rows, columns))
+        y, u, v = (plane.astype(np.int32) for plane in planes(pixels, _LAYOUTS[layout], rows, columns))
         _planes_to_rgb(out, y, u - 128, v - 128, order, alpha, Matrix(*numbers[5:]))
 
     def convert_with_opencv(out: Array, pixels: Array, *numbers: Any) -> bool:
         rows, columns, channels, packed, alpha = map(int, numbers[:5])
-        parts = planes(pixels.reshape(-1), rows, columns)
+        parts = planes(pixels, _LAYOUTS[layout], rows, columns)
         order = unpack_order(packed, channels)
         matrix = Matrix(*numbers[5:])
         known = layout if layout in ("yuyv", "uyvy") and matrix == MATRICES["601", False] else ""
@@ -96,35 +94,13 @@ def _planes_to_rgb(
         out[..., channel] = np.clip(level >> 16, 0, 255)
 
 
-def _nv12(data: Array, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    chroma = data[rows * columns :].reshape(rows // 2, columns // 2, 2)
-    return data[: rows * columns].reshape(rows, columns), chroma[..., 0], chroma[..., 1]
-
-
-def _yuv420(data: Array, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    u, v = data[rows * columns :].reshape(2, rows // 2, columns // 2)
-    return data[: rows * columns].reshape(rows, columns), u, v
-
-
-def _yuyv(data: Array, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    pairs = data.reshape(rows, columns // 2, 4)
-    return data.reshape(rows, columns, 2)[..., 0], pairs[..., 1], pairs[..., 3]
-
-
-def _uyvy(data: Array, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    pairs = data.reshape(rows, columns // 2, 4)
-    return data.reshape(rows, columns, 2)[..., 1], pairs[..., 0], pairs[..., 2]
-
-
-TO_RGB = {
-    layout: _to_rgb(layout, planes)
-    for layout, planes in (("nv12", _nv12), ("yuv420", _yuv420), ("yuyv", _yuyv), ("uyvy", _uyvy))
-}
+_LAYOUTS = {"nv12": "2plane_420", "yuv420": "3plane_420", "yuyv": "yuyv", "uyvy": "uyvy"}
+TO_RGB = {name: _to_rgb(name) for name in _LAYOUTS}
 """The conversions to RGB, by layout."""
 
 
 def _rgb_to_yuv420(out: Array, pixels: Array, rows: int, columns: int) -> None:
-    y, u, v = _yuv420(out.reshape(-1), int(rows), int(columns))
+    y, u, v = planes(out, "3plane_420", int(rows), int(columns))
     red, green, blue = np.moveaxis(pixels.reshape(rows, columns, 3).astype(np.int32), 2, 0)
     y[...] = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
     red, green, blue = (
@@ -136,8 +112,8 @@ def _rgb_to_yuv420(out: Array, pixels: Array, rows: int, columns: int) -> None:
 
 
 def _rgb_to_yuv420_with_opencv(out: Array, pixels: Array, rows: int, columns: int) -> bool:
-    planes = _yuv420(out.reshape(-1), int(rows), int(columns))
-    return with_opencv.rgb_to_yuv420(planes, pixels.reshape(rows, columns, 3))
+    parts = planes(out, "3plane_420", int(rows), int(columns))
+    return with_opencv.rgb_to_yuv420(parts, pixels.reshape(rows, columns, 3))
 
 
 RGB_TO_YUV420 = Routine("rgb_to_yuv420", _rgb_to_yuv420, _rgb_to_yuv420_with_opencv)

@@ -24,13 +24,14 @@ import numpy as np
 
 from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
+from headrace.video.bayer_sensor import BAYER_PATTERNS
 
 __all__ = ["DEMOSAIC", "RED_AT"]
 
-RED_AT = {0: (1, 1), 1: (0, 0), 2: (1, 0), 3: (0, 1)}
-"""The row and the column of red in a cell, by `bayer_grid_pos`: BGGR, RGGB, GBRG, GRBG."""
+RED_AT = {number: divmod(name.index("R"), 2) for number, (name, _) in BAYER_PATTERNS.items()}
+"""The row and the column of red in a cell, by `bayer_grid_pos`."""
 
-_PATTERNS = {(1, 1): "BGGR", (0, 0): "RGGB", (1, 0): "GBRG", (0, 1): "GRBG"}
+_PATTERNS = {RED_AT[number]: name for number, (name, _) in BAYER_PATTERNS.items()}
 
 Array = np.ndarray[Any, Any]
 

@@ -16,27 +16,8 @@ from importlib import import_module
 from typing import Any
 
 from headrace.gpu import StreamHandle, array_libraries
-from headrace.tensor.libraries.device_arrays import ArrayAt, DeviceLibrary, Extent, Layout, Unsupported
-from headrace.tensor.libraries.library import Library
+from headrace.tensor.libraries.library import Library as Library
 from headrace.tensor.types import DLDevice
-
-__all__ = [
-    "ArrayAt",
-    "DeviceLibrary",
-    "Extent",
-    "Layout",
-    "Library",
-    "Unsupported",
-    "device_library_of",
-    "hidden_users",
-    "layout_of",
-    "library_named",
-    "library_of",
-    "private_memories",
-    "register_library",
-    "span_of",
-    "when_registered",
-]
 
 # The files of this package, by the types that they are for.
 _FILES = {
@@ -174,30 +155,6 @@ def when_registered(forget: Callable[[], None]) -> None:
 def usual_module(device: DLDevice) -> str:
     """Return the module that programs usually work with on memory of a device, for advice."""
     return "cupy" if device.is_cuda else "numpy"
-
-
-# Arrays that a captured segment can be given.
-
-
-def device_library_of(data: Any) -> DeviceLibrary | None:
-    """Return the library of an array whose layout can be read, or None for anything else."""
-    library = library_of(type(data))
-    return library if isinstance(library, DeviceLibrary) else None
-
-
-def layout_of(array: Any) -> Layout:
-    """Return the layout of an array of a :class:`DeviceLibrary`."""
-    library = device_library_of(array)
-    assert library is not None
-    return library.layout(array)
-
-
-def span_of(array: Any) -> tuple[int, int]:
-    """Return the addresses of the first byte of an array and of the first one behind it."""
-    layout = layout_of(array)
-    before, size = layout.extent
-    begin = layout.library.first_byte(array) - before
-    return begin, begin + size
 
 
 def private_memories(device_id: int) -> list[Callable[[], AbstractContextManager[Any]]]:

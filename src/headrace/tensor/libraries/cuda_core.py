@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import gpu
-from headrace.tensor.libraries.device_arrays import DeviceLibrary, Layout, Unsupported
+from headrace.tensor.device_arrays import DeviceLibrary, Layout, Unsupported
 from headrace.tensor.libraries.library import Library
 from headrace.tensor.types import DLDataType, DLDevice
 
@@ -39,7 +39,7 @@ class Buffers(DeviceLibrary):
         """Return the buffer."""
         return array
 
-    def address(self, array: Any) -> int:
+    def begin(self, array: Any) -> int:
         """Return the address."""
         return int(array.handle)
 
@@ -49,7 +49,7 @@ class Buffers(DeviceLibrary):
             raise Unsupported("a buffer in memory of the host, and a captured segment reads device memory")
         return Layout(self, (array.size,), (1,), _BYTE, array.device_id)
 
-    def first_byte(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         """Return the address."""
         return int(array.handle)
 

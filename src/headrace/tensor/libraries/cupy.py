@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cupy
 
 from headrace.gpu import StreamHandle
-from headrace.tensor.libraries.device_arrays import DeviceLibrary, Layout
+from headrace.tensor.device_arrays import DeviceLibrary, Layout
 from headrace.tensor.types import DLDataType, DLDevice, element_from_name
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class CuPy(DeviceLibrary):
         """Return CuPy's memory object."""
         return array.data.mem
 
-    def address(self, array: Any) -> int:
+    def begin(self, array: Any) -> int:
         """Return the address of CuPy's memory object."""
         return getattr(array.data.mem, "ptr", 0)
 
@@ -80,7 +80,7 @@ class CuPy(DeviceLibrary):
         """Return the layout of an array."""
         return Layout(self, array.shape, array.strides, array.dtype, array.data.device_id)
 
-    def first_byte(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         """Return the address of the first element."""
         return array.data.ptr  # type: ignore[no-any-return]
 
@@ -90,13 +90,13 @@ class CuPy(DeviceLibrary):
 
     def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
         """Return a function that makes arrays on the memory of another."""
-        return self._placing(layout, self.first_byte(array))
+        return self._placing(layout, self.address(array))
 
     def _placing(self, layout: Layout, address: int) -> Callable[[Any], Any]:
         """Return a function that makes arrays at an address, quickly; each keeps the owner that it is given."""
         ndarray, memory, pointer = cupy.ndarray, cupy.cuda.UnownedMemory, cupy.cuda.MemoryPointer
         _, shape, strides, dtype, device_id = layout
-        before, size = layout.extent
+        before, size = self.extent(layout)
 
         def place(owner: Any) -> Any:
             unowned = memory(address - before, size, owner, device_id)
@@ -106,13 +106,13 @@ class CuPy(DeviceLibrary):
 
     def new(self, layout: Layout, stream: StreamHandle) -> Any:
         """Return a new array."""
-        before, size = layout.extent
+        before, size = self.extent(layout)
         pointer = cupy.cuda.alloc(size)
         return cupy.ndarray(
             layout.shape, layout.dtype, pointer + before if before else pointer, layout.strides
         )
 
-    def allocating(self, stream: StreamHandle) -> Any:
+    def current(self, stream: StreamHandle) -> Any:
         """Return the context in which a stream is CuPy's current one."""
         return stream.cupy()
 
@@ -136,7 +136,7 @@ class CuPy(DeviceLibrary):
         """Return a function that makes new arrays of a layout."""
         ndarray, alloc = cupy.ndarray, cupy.cuda.alloc
         _, shape, strides, dtype, _ = layout
-        size = layout.extent.size
+        size = self.extent(layout).size
         if strides != ndarray(shape, dtype, alloc(size)).strides:
             return super().making(layout, stream)
         return lambda: ndarray(shape, dtype, alloc(size))

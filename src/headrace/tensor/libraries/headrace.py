@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headrace.tensor.libraries.device_arrays import DeviceLibrary, Layout, Unsupported
+from headrace.tensor.device_arrays import DeviceLibrary, Layout, Unsupported
 from headrace.tensor.memory_exporter import exporter_of
 from headrace.tensor.types import DLDataType, DLDevice, DLDeviceType
 
@@ -34,7 +34,7 @@ class Tensors(DeviceLibrary):
         dtype = _Dtype(element, array.is_readonly, element.itemsize)
         return Layout(self, array.shape, array.strides, dtype, device.device_id)
 
-    def first_byte(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         """Return the address of the first element."""
         return array.data  # type: ignore[no-any-return]
 

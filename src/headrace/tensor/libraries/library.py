@@ -119,8 +119,8 @@ class Library:
         """Return the object that owns the memory of an array, which views and exports of the array share."""
         return array
 
-    def address(self, array: Any) -> int:
-        """Return the address at which the memory that the owner of an array owns begins; 0 if it is unknown."""
+    def begin(self, array: Any) -> int:
+        """Return the address at which the memory of an array's owner begins; 0 if it is unknown."""
         return 0
 
     # Streams.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.tensor.libraries.device_arrays import ArrayAt, DeviceLibrary, Layout
+from headrace.tensor.device_arrays import ArrayAt, DeviceLibrary, Layout
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -26,7 +26,7 @@ class Numba(DeviceLibrary):
         """Return the layout of an array."""
         return Layout(self, tuple(array.shape), tuple(array.strides), array.dtype, 0)
 
-    def first_byte(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         """Return the address of the first element."""
         return int(array.__cuda_array_interface__["data"][0])
 

@@ -35,7 +35,7 @@ class NumPy(Library):
             base = array.base if isinstance(array, np.ndarray) else None
         return array
 
-    def address(self, array: Any) -> int:
+    def begin(self, array: Any) -> int:
         """Return the address of the outermost array."""
         while isinstance(array.base, np.ndarray):
             array = array.base

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from headrace.tensor.device_arrays import ArrayAt, DeviceLibrary, Layout, Unsupported
 from headrace.tensor.libraries import hidden_users
-from headrace.tensor.libraries.device_arrays import ArrayAt, DeviceLibrary, Layout, Unsupported
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -45,7 +45,7 @@ class PyTorch(DeviceLibrary):
         """Return the storage; sparse tensors and some backends have none, and raise."""
         return array.untyped_storage()
 
-    def address(self, array: Any) -> int:
+    def begin(self, array: Any) -> int:
         """Return the address of the storage."""
         return array.untyped_storage().data_ptr()  # type: ignore[no-any-return]
 
@@ -100,14 +100,14 @@ class PyTorch(DeviceLibrary):
         strides = tuple([stride * itemsize for stride in array.stride()])
         return Layout(self, tuple(array.shape), strides, array.dtype, array.device.index)
 
-    def first_byte(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         """Return the address of the first element."""
         return array.data_ptr()  # type: ignore[no-any-return]
 
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         """Return a tensor at an address."""
         # As bytes first, since the interface has no name for some of PyTorch's types.
-        memory = ArrayAt(address, (layout.extent.size,), "|u1", owner)
+        memory = ArrayAt(address, (self.extent(layout).size,), "|u1", owner)
         data = torch.as_tensor(memory, device=torch.device("cuda", layout.device_id)).view(layout.dtype)
         return data.as_strided(layout.shape, self._steps(layout))
 
@@ -121,7 +121,7 @@ class PyTorch(DeviceLibrary):
         """Return the strides in elements."""
         return [stride // layout.dtype.itemsize for stride in layout.strides]
 
-    def allocating(self, stream: StreamHandle) -> Any:
+    def current(self, stream: StreamHandle) -> Any:
         """Return the context in which a stream is PyTorch's current one."""
         return torch.cuda.stream(stream.torch())
 

@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from headrace.tensor.libraries.library import Library
+from headrace.tensor.libraries import Library, library_of
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
-__all__ = ["ArrayAt", "DeviceLibrary", "Extent", "Layout", "Unsupported"]
+__all__ = ["ArrayAt", "DeviceLibrary", "Extent", "Layout", "Unsupported", "kind_of", "layout_of", "span_of"]
 
 
 class Unsupported(Exception):
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
     Attributes
     ----------
-    library
+    kind
         Its library.
     shape, strides
         As in NumPy; strides are in bytes.
@@ -48,25 +48,16 @@ class Layout(NamedTuple):
         The device that its memory is on.
     """
 
-    library: DeviceLibrary
+    kind: DeviceLibrary
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Any
     device_id: int
 
     @property
-    def extent(self) -> Extent:
-        """Where the bytes of an array are, seen from its address."""
-        if 0 in self.shape:
-            return Extent(0, 0)
-        steps = [(length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True)]
-        before = -sum(step for step in steps if step < 0)
-        return Extent(before, before + sum(step for step in steps if step > 0) + int(self.dtype.itemsize))
-
-    @property
     def has_gaps(self) -> bool:
         """Whether there are bytes between its elements that are not its own."""
-        return self.extent.size > math.prod(self.shape) * int(self.dtype.itemsize)
+        return self.kind.extent(self).size > math.prod(self.shape) * self.kind.itemsize(self)
 
 
 class DeviceLibrary(Library):
@@ -87,7 +78,7 @@ class DeviceLibrary(Library):
         """Return the layout of an array; raise Unsupported if a captured segment cannot work on it."""
         raise NotImplementedError
 
-    def first_byte(self, array: Any) -> int:
+    def address(self, array: Any) -> int:
         """Return the address of the first element."""
         raise NotImplementedError
 
@@ -97,33 +88,64 @@ class DeviceLibrary(Library):
 
     def new(self, layout: Layout, stream: StreamHandle) -> Any:
         """Return a new array, whose memory is for use on a stream; that stream is current."""
-        before, size = layout.extent
+        before, size = self.extent(layout)
         buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
         return self.at(layout, int(buffer.handle) + before, buffer)
 
     def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
         """Return a function that makes arrays on the memory of another, which keep a given owner in its place."""
-        at, address = self.at, self.first_byte(array)
+        at, address = self.at, self.address(array)
         return lambda owner: at(layout, address, owner)
 
-    def allocating(self, stream: StreamHandle) -> Any:
+    def current(self, stream: StreamHandle) -> Any:
         """Return a context manager in which the library allocates for a stream; None if that is not needed."""
         return None
 
     def matching(self, layout: Layout) -> Callable[[Any], bool]:
         """Return a function that tells, quickly, whether an object is an array of a layout."""
-        from headrace.tensor.libraries import library_of
-
         return lambda data: library_of(type(data)) is self and self.layout(data) == layout
 
     def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
-        """Return a function that makes new arrays of a layout, quickly, in the context of `allocating`."""
+        """Return a function that makes new arrays of a layout, quickly, in the context of `current`."""
         new = self.new
         return lambda: new(layout, stream)
+
+    def itemsize(self, layout: Layout) -> int:
+        """Return the size of an element in bytes."""
+        return int(layout.dtype.itemsize)
+
+    def extent(self, layout: Layout) -> Extent:
+        """Return where the bytes of an array are, seen from its address."""
+        if 0 in layout.shape:
+            return Extent(0, 0)
+        steps = [(length - 1) * stride for length, stride in zip(layout.shape, layout.strides, strict=True)]
+        before = -sum(step for step in steps if step < 0)
+        return Extent(before, before + sum(step for step in steps if step > 0) + self.itemsize(layout))
 
     def numpy_dtype(self, layout: Layout) -> Any:
         """Return NumPy's dtype of the elements, or None if it has none; bytes are compared then."""
         return layout.dtype
+
+
+def kind_of(data: Any) -> DeviceLibrary | None:
+    """Return the library of an array whose layout can be read, or None for anything else."""
+    library = library_of(type(data))
+    return library if isinstance(library, DeviceLibrary) else None
+
+
+def layout_of(array: Any) -> Layout:
+    """Return the layout of an array."""
+    kind = kind_of(array)
+    assert kind is not None
+    return kind.layout(array)
+
+
+def span_of(array: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte of an array and of the first one behind it."""
+    layout = layout_of(array)
+    before, size = layout.kind.extent(layout)
+    begin = layout.kind.address(array) - before
+    return begin, begin + size
 
 
 class ArrayAt:

@@ -1,4 +1,4 @@
-"""PingTxOp: counts."""
+"""PingTxOp and PingRxOp: one counts, and the other prints what it receives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["PingTxOp"]
+__all__ = ["PingRxOp", "PingTxOp"]
 
 
 class PingTxOp(Operator):
@@ -36,3 +36,15 @@ class PingTxOp(Operator):
         """Emit the next number."""
         op_output.emit(self.index, "out")
         self.index += 1
+
+
+class PingRxOp(Operator):
+    """Prints what it receives at its input ``in``, of any type: ``Rx message value: 1``."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the input."""
+        spec.input("in")
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Print one message."""
+        print(f"Rx message value: {op_input.receive('in')}")
