@@ -77,6 +77,12 @@ def name_of(file: Path) -> str:
     return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
+def source_of(file: Path) -> str:
+    """Return the source of a module, with the stub that lists the names of a package that imports them lazily."""
+    stub = file.with_suffix(".pyi")
+    return file.read_text() + (stub.read_text() if stub.exists() else "")
+
+
 def imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
     """Return every module of headrace that `module` imports, wherever the statement stands, with its line."""
     for node in ast.walk(ast.parse(source)):
@@ -112,7 +118,7 @@ def imports() -> list[tuple[str, int, str, str]]:
     for file in sorted(PACKAGE.rglob("*.py")):
         module = name_of(file).removesuffix(".__init__") if file.parent == PACKAGE else name_of(file)
         layer = layer_of(module)
-        for line, name in imported_modules(file.read_text(), name_of(file)):
+        for line, name in imported_modules(source_of(file), name_of(file)):
             if layer_of(name) != layer:
                 found.append((str(file.relative_to(PACKAGE.parent)), line, layer, name))
     return found
@@ -179,7 +185,7 @@ def test_the_table_has_every_part_of_the_runtime() -> None:
 @cache
 def modules() -> dict[str, tuple[str, set[str]]]:
     """Return the source of every module, and the modules of headrace that it imports."""
-    sources = {name_of(file): file.read_text() for file in sorted(PACKAGE.rglob("*.py"))}
+    sources = {name_of(file): source_of(file) for file in sorted(PACKAGE.rglob("*.py"))}
     return {
         module: (
             source,

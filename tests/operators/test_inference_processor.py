@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.operators import InferenceProcessorOp
-from headrace.testing import Outcome, run_operator
+from headrace.testing import OperatorResult, run_operator
 from tests.operators.cases import Array, random
 
 
-def process(message: Any, operations: dict[str, Any], **params: Any) -> Outcome:
+def process(message: Any, operations: dict[str, Any], **params: Any) -> OperatorResult:
     """Run the operator on one message."""
     return run_operator(
         InferenceProcessorOp, inputs={"receivers": [[message]]}, process_operations=operations, **params
@@ -285,7 +285,7 @@ def test_a_result_does_not_replace_a_box(config: str) -> None:
 
 
 def test_two_messages_with_one_tensor_are_refused() -> None:
-    def run(first: Any, second: Any) -> Outcome:
+    def run(first: Any, second: Any) -> OperatorResult:
         return run_operator(
             InferenceProcessorOp,
             inputs={"receivers": [[first], [second]]},

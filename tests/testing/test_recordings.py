@@ -169,3 +169,33 @@ def test_each_connection_of_an_input_receives_its_messages(tmp_path: Path) -> No
     watch(app, PortRecorder(tmp_path / "a.mcap", ["one", "two", "join.out"]))
     app.run()
     assert check_recording(join, tmp_path / "a.mcap", name="join") == 3
+
+
+class Total(Operator):
+    """Takes three messages at once."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in", size=3)
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(sum(op_input.receive("in")), "out")
+
+
+def test_several_messages_of_one_compute_reach_the_operator(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 2),
+            outputs=[("out", {"size": 3})],
+            body=lambda self, i, o: [o.emit(10 * self.ticks + n, "out") for n in range(3)],
+            name="burst",
+        )
+        total = Total(app, name="total")
+        app.add_flow(burst, total)
+        app.add_flow(total, sink(app, []))
+
+    app = App(compose)
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["burst", "total.out"]))
+    app.run()
+    assert check_recording(Total, tmp_path / "a.mcap", name="total") == 2

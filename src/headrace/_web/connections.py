@@ -53,7 +53,7 @@ class Connections:
     Parameters
     ----------
     name
-        What is served, for the log.
+        The name of the page, for the log.
     make_protocol
         Returns the protocol of a new connection.
     most

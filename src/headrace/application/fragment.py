@@ -9,7 +9,6 @@ from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
-from headrace.core.port_counts import count_by_port
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
@@ -181,10 +180,14 @@ class Fragment(Composition):
         An input drops messages by the policy of its queue; an unconnected output drops everything that is emitted
         there.
         """
+        from headrace.core.progress import count_by_port
+
         return count_by_port(self._graph, lambda queue: queue.dropped)
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of messages that still waited at each input when the last run ended."""
+        from headrace.core.progress import count_by_port
+
         return count_by_port(self._graph, lambda queue: queue.undelivered)
 
     # Short forms of what other packages do with a fragment.

@@ -16,9 +16,10 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.construction import refuse_keywords
 from headrace.core.durations import finite_number
 from headrace.core.reserved_names import check_parameter_name
+from headrace.core.resource import Component
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Condition"]
 
 
-class Condition:
+class Condition(Component):
     """The base of conditions; subclass it and write `check`.
 
     A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
@@ -50,8 +51,6 @@ class Condition:
     """
 
     # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
-    fragment: Composition | None
-    name: str
     spec: ComponentSpec
     _node: Node | None
     _awaits_event: bool
@@ -77,20 +76,13 @@ class Condition:
         super().__init_subclass__(**kwargs)
         if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
             cls.depends_on_ports = True
-        if "__init__" in vars(cls):
-            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
-    @constructor
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
         from headrace.core.spec import ComponentSpec
 
-        if args:
-            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
-        check_name(type(self), name)
-        self.fragment = fragment
-        self.name = name or type(self).__name__.lower()
+        super().__init__(fragment, *args, name=name)
         self._node = None
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
         # checks it, under the engine's lock; cleared by any thread.
@@ -249,6 +241,3 @@ class Condition:
     def detach(self) -> None:
         """Leave the run."""
         self._node = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"

@@ -63,10 +63,6 @@ class Node(Protocol):
     def output_queues(self) -> Mapping[str, tuple[Queue, ...]]:
         """The queues behind each output."""
 
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled for this operator: itself, or that of its segment."""
-
     def evaluate(self, condition: Condition) -> None:
         """Evaluate `condition` before each compute."""
 

@@ -50,21 +50,6 @@ class RunningModel:
         A stream of its own; None where it shares the operator's.
     """
 
-    __slots__ = (
-        "_described",
-        "_first_shapes",
-        "_known_outputs",
-        "_may_change_shapes",
-        "_model",
-        "_operator",
-        "_profile",
-        "_shapes",
-        "is_active",
-        "results",
-        "setting",
-        "stream",
-    )
-
     def __init__(self, setting: ModelSetting, operator: str, may_change_shapes: bool) -> None:
         self.setting = setting
         self.is_active = setting.is_active

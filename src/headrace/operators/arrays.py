@@ -76,7 +76,7 @@ class Routine:
         The same by a library that may be there, for the host: a function of the same arguments that returns whether
         it did the work. NumPy does it otherwise.
     words
-        What the source leaves open, such as the types of elements: the names and texts of macros.
+        The macros that the source needs, such as the types of elements: their names and texts.
     """
 
     __slots__ = ("kernel", "library", "numpy")

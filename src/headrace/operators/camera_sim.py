@@ -72,7 +72,7 @@ class CameraSimOp(PacedSource[Any]):
     storage_type
         Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
     allocator
-        What serves memory that is not system memory; an UnboundedAllocator unless given.
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
     read_ahead
         The number of frames that are made ahead on the host.
     """

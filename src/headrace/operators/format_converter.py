@@ -51,7 +51,7 @@ _OUTPUTS = ("rgb888", "uint8", "float32", "rgba8888", "yuv420")
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """What a frame is: its format, size and channels."""
+    """The format, the size and the channels of a frame."""
 
     format: str
     rows: int
@@ -212,7 +212,7 @@ class FormatConverterOp(FrameOperator):
         shape = (image.rows, image.columns, image.channels)
         return _packed_plan(COPY[_UINT8], shape, image.channels, _UINT8, pack_order(range(image.channels)))
 
-    # What the input is.
+    # The kind of frame.
 
     def _describe(self, tensor: Tensor) -> _Image:
         """Return what a frame is, or raise if it is nothing that can be converted."""
@@ -275,7 +275,7 @@ class FormatConverterOp(FrameOperator):
             )
         return _Image(name, rows // 3 * 2 if is_planar else rows, columns, channels)
 
-    # What happens to it.
+    # The steps of its conversion.
 
     def _check_resize(self, image: _Image) -> None:
         if image.format not in ("rgb888", "rgba8888", "uint8"):

@@ -99,7 +99,7 @@ class HolovizOp(Operator):
     headless
         Whether nothing is shown, unless `outlets` or ``HEADRACE_VIEW`` says so.
     outlets
-        What shows the pictures, as ``HEADRACE_VIEW`` names it: ``"page"``, ``"out.png,out.mp4"``, ``"none"``.
+        The outlets of the pictures, as ``HEADRACE_VIEW`` names them: ``"page"``, ``"out.png,out.mp4"``, ``"none"``.
         ``HEADRACE_VIEW`` comes first.
     framebuffer_srgb
         Whether the picture is stored with the sRGB curve.
@@ -340,7 +340,7 @@ class HolovizOp(Operator):
         if found is not None:
             raise found
 
-    # What shows the pictures.
+    # Outlets.
 
     def _open_outlets(self) -> None:
         names, are_named = chosen_outlets(self.outlets, os.environ, self.headless, f"operator {self.name!r}")
@@ -407,7 +407,7 @@ class HolovizOp(Operator):
         print(f"{self.window_title}: {page.url}", flush=True)
         return page
 
-    # What the page reports; called on its threads.
+    # Events of the page; called on its threads.
 
     def _on_event(self, event: Event) -> None:
         if self._has_3d and not isinstance(event, CloseEvent):
@@ -421,7 +421,7 @@ class HolovizOp(Operator):
         if self.interrupt_app_on_window_close:
             self.fragment.stop_execution()
 
-    # What is received.
+    # Messages.
 
     def _receive_tensors(self, op_input: Any) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
@@ -460,7 +460,7 @@ class HolovizOp(Operator):
         self._matched = shapes, match(specs, shapes, self._renderer.has_lut)
         return self._matched[1]
 
-    # What is handed over.
+    # Pictures.
 
     def _hand_over_copy(
         self,

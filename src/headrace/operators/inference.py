@@ -162,7 +162,7 @@ class InferenceOp(Operator):
         self._threads: Executor | None = None
         self._frame = 0
         self.runtimes: dict[str, str] = {}
-        """What runs each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
+        """The runtime of each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
         super().__init__(fragment, *args, name=name, **kwargs)
         self.in_tensor_names = self.in_tensor_names or []
         self.out_tensor_names = self.out_tensor_names or []

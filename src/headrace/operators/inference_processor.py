@@ -126,7 +126,7 @@ class InferenceProcessorOp(TensorOperator):
 
     @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
-        # Known before `setup`, which declares the output or does not.
+        # `setup`, which declares the output or does not, needs to know this.
         settings = {arg.name: arg.value for arg in named_values(args)} | params
         self._has_output = not settings.get("disable_transmitter", False)
         super().__init__(fragment, *args, name=name or fragment._unused_name("postprocessor"), **params)
@@ -193,7 +193,7 @@ class InferenceProcessorOp(TensorOperator):
         if self._has_output:
             op_output.emit(self._emitted(results, stream), "transmitter")
 
-    # What is to be done.
+    # The plan of a run.
 
     def _parse(self, key: str, text: str, kernels: dict[str, CustomKernel]) -> _Operation:
         """Return the operation that a text names."""

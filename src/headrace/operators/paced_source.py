@@ -52,7 +52,7 @@ class PacedSource(Operator, Generic[Frame]):
         self._pace = _Pace(fragment, self)
         self.add_arg(self._pace)
 
-    # What a subclass writes.
+    # A subclass writes these.
 
     is_live: bool = False
     """Whether frames come from outside, at no time that a virtual clock could know."""
@@ -76,7 +76,7 @@ class PacedSource(Operator, Generic[Frame]):
         """Return the number of frames of one compute."""
         return 1
 
-    # What a run calls.
+    # A run calls these.
 
     def start(self) -> None:
         """Begin to make frames."""

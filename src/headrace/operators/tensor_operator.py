@@ -1,4 +1,4 @@
-"""What the operators on tensors have in common: their parameters, and the allocator of their results."""
+"""TensorOperator: the base of operators on tensors; parameters as fields of a class, and allocators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def declare_fields(owner: type[Operator], spec: OperatorSpec, **limits: dict[str
     spec
         Where they are declared.
     **limits
-        What :meth:`OperatorSpec.param` takes for single parameters: minimum, maximum, choices or a check.
+        The limits of single parameters, as :meth:`OperatorSpec.param` takes them: minimum, maximum, choices, check.
     """
     for name, annotation in inspect.get_annotations(owner).items():
         if name not in spec.params and not name.startswith("_") and "ClassVar" not in str(annotation):

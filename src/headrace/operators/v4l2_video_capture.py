@@ -71,7 +71,7 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     storage_type
         Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
     allocator
-        What serves memory that is not system memory; an UnboundedAllocator unless given.
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
     """
 
     is_live = True

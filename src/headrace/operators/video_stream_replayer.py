@@ -54,7 +54,7 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     count
         The number of frames to play, over all repeats; 0: no limit.
     allocator
-        What serves memory that is not system memory; an UnboundedAllocator unless given.
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
     storage_type
         Where the tensors are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` (copied on the
         operator's stream), ``"cuda_managed"``, or ``"recorded"``: where they were when they were recorded.

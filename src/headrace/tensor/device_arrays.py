@@ -158,13 +158,14 @@ class ArrayAt:
         typestr: str,
         owner: object,
         strides: tuple[int, ...] | None = None,
-        is_readonly: bool = False,
+        stream: int | None = None,
     ) -> None:
         self.owner = owner
         self.__cuda_array_interface__ = {
             "shape": shape,
             "strides": strides,
             "typestr": typestr,
-            "data": (address, is_readonly),
+            "data": (address, False),
+            "stream": stream,
             "version": 3,
         }

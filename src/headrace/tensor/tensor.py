@@ -13,9 +13,8 @@ from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.export import request_capsule, request_copy
 from headrace.tensor.libraries import usual_module
-from headrace.tensor.memory_exporter import view_as_numpy
+from headrace.tensor.memory_exporter import make_read_only_capsule, view_as_numpy
 from headrace.tensor.pending_work import PendingWork, stream_of
-from headrace.tensor.read_only import make_read_only_capsule
 from headrace.tensor.types import DLDataType, DLDevice
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.durations import nanoseconds
 from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
-from headrace.testing.message import Message
+from headrace.testing.result import Message
 
 __all__ = ["UNBOUNDED", "Collector", "Feeder", "StepCounter"]
 

@@ -108,7 +108,7 @@ class _Single(Application):
             raise TypeError(f"check_recording takes an operator class or a function, not {self._make!r}")
         operator.name = self._name
         self.add_operator(operator)
-        playback = Playback(self._recording, is_paced=True, is_grouped=False, closes=False)
+        playback = Playback(self._recording, is_paced=True, closes=False)
         for name in operator.spec.inputs:
             for index, entries in self._connections(name):
                 outputs = {"out": IOSpec("out", IOSpec.IOType.OUTPUT)}

@@ -21,7 +21,7 @@ from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.harness import UNBOUNDED, Collector, Feeder, StepCounter
-from headrace.testing.outcome import Outcome
+from headrace.testing.result import OperatorResult
 
 __all__ = ["run_operator"]
 
@@ -38,7 +38,7 @@ def run_operator(
     steps: int | None = None,
     scheduler: Callable[[Application], Scheduler] | None = None,
     **parameters: Any,
-) -> Outcome:
+) -> OperatorResult:
     """Run one operator by itself, in virtual time, and return what it emitted.
 
     Parameters
@@ -59,8 +59,8 @@ def run_operator(
 
     Returns
     -------
-    Outcome
-        The values that each output emitted, as in ``outcome["out"]``, and the operator.
+    OperatorResult
+        The values that each output emitted, as in ``result["out"]``, and the operator.
     """
     app = _SingleOperator(operator, inputs, steps, scheduler, parameters)
     with active().in_virtual_time():  # a test should not have to wait for real time
@@ -70,7 +70,7 @@ def run_operator(
             f"operator {app.operator.name!r} was still running after {app.counter.steps} steps; pass steps=... "
             "for an operator that does not end by itself, and check that it receives its messages"
         )
-    return Outcome(
+    return OperatorResult(
         app.operator,
         {name: collector.collected for name, collector in app.collectors.items()},
         app.counter.steps,

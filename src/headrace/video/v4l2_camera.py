@@ -19,7 +19,7 @@ from headrace.video.v4l2_device import VideoDevice
 
 __all__ = ["CameraFormat", "CapturedFrame", "V4L2Camera"]
 
-# What is chosen without a wish: what needs no decoder first.
+# The formats that are chosen unless one is named; those that need no decoder come first.
 _PREFERRED = ("RGB3", "YUYV", "MJPG")
 _ALIASES = {"RGB24": "RGB3", "MJPEG": "MJPG", "YUY2": "YUYV"}
 # The rates that count as equal: those of television are fractions, as 30000/1001, and people write 29.97.
@@ -127,7 +127,7 @@ class V4L2Camera:
             raise self._error(f"{refusal}: {error.strerror}{busy}") from error
         return argument
 
-    # What it offers.
+    # Its formats, sizes and rates.
 
     def _check(self) -> None:
         capability = v4l2.v4l2_capability()

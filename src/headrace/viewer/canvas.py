@@ -110,7 +110,7 @@ class Canvas:
         Parameters
         ----------
         shapes
-            What of the shapes is seen.
+            The visible parts of the shapes.
         colors
             (N, 4) floats: the colour of each shape, or (1, 4) for one colour of all.
         opacity

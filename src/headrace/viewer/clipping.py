@@ -53,7 +53,7 @@ def cut(corners: np.ndarray, number: np.ndarray, distance: np.ndarray) -> tuple[
     corners
         (N, 3, D) floats.
     number
-        What each triangle is called.
+        The number of each triangle.
     distance
         (N, 3): how far each corner is from the plane, negative on the side that is cut off.
     """
@@ -126,7 +126,7 @@ def is_straight(ends: np.ndarray) -> np.ndarray:
 def straight(ends: np.ndarray, width: float, size: tuple[int, int]) -> np.ndarray:
     """Return the pixels of horizontal and vertical lines: left, top, and right and bottom, which are beyond."""
     thickness = min(max(1, round(min(width, 1e9))), 10**9)
-    # What lies on the right or lower edge of the picture is drawn in its last column or row.
+    # A line on the right or lower edge of the picture is drawn in its last column or row.
     low, high = ends.min(axis=1), ends.max(axis=1)
     low, high = (
         np.where((at >= size) & (at <= np.add(size, 1e-3)), np.subtract(size, 1), at) for at in (low, high)

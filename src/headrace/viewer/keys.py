@@ -32,7 +32,7 @@ class Key(enum.IntEnum):
 
 
 class KeyAndButtonAction(enum.Enum):
-    """What happened to a key or a mouse button."""
+    """An event of a key or a mouse button."""
 
     PRESS = 0
     RELEASE = 1
@@ -77,7 +77,7 @@ _CODES = {
 
 def key_of(code: str) -> Key | None:
     """Return the key that a browser names, or None for one that callbacks have no name for."""
-    # What is left: "PageUp" is PAGE_UP, "NumpadAdd" is KP_ADD, "KeyA" is A.
+    # Other names follow a rule: "PageUp" is PAGE_UP, "NumpadAdd" is KP_ADD, "KeyA" is A.
     words = re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", code).upper()
     name = _CODES.get(code) or words.replace("NUMPAD_", "KP_").removeprefix("KEY_")
     return Key.__members__.get(name)

@@ -133,7 +133,7 @@ class Renderer:
 
     def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
         spec = layer.spec
-        # Of a view that is far larger than the window, only the part that is seen is computed.
+        # Only the visible part of a view that is far larger than the window is computed.
         is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
@@ -517,7 +517,7 @@ _large_mask = lru_cache(maxsize=4)(_draw_mask)
 def _part_of(text: str, size: int, font: Any) -> str:
     """Return the first part of each line and the first lines: as much as has not too many pixels.
 
-    What is left out is far from the beginning of the text, and so outside of nearly every picture.
+    The rest is far from the beginning of the text, and so outside of nearly every picture.
     """
     lines, most = text.split("\n"), _MOST_TEXT // size
     lengths = [font.getlength(line) for line in lines]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from headrace import op
 from headrace.conditions import CountCondition
 from headrace.core import IOSpec
-from headrace.observe import Computes, Watcher, watch
+from headrace.observe import Computes, Flows, Watcher, watch
 from headrace.resources import RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness.application import App
@@ -33,6 +34,8 @@ class Origins(Watcher):
         name = computes.operator.name
         assert computes.first == self.shown[name]
         self.shown[name] += len(computes.started)
+        for messages in (*computes.arrivals, *computes.emissions):
+            assert ((messages.compute >= computes.first) & (messages.compute < self.shown[name])).all()
         for arrivals in computes.arrivals:
             outputs = [output.operator.name for output in arrivals.queue.outputs]
             self.received[name] += [
@@ -88,7 +91,57 @@ def test_every_message_is_told_with_the_compute_that_emitted_it(
     origins = Origins()
     watch(app, origins)
     outcome = app.run()
+    assert len(truth) > 3
     assert sorted(origins.received["sink"]) == sorted(truth)
     left = sum(outcome.operators["sink"].undelivered.values())
     assert origins.emitted == len(truth) + origins.dropped + left
     assert origins.dropped + origins.rejected == outcome.operators["sink"].dropped.get("in", 0)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_computes_are_complete_if_rows_are_read_in_portions(most: int) -> None:
+    truth: list[tuple[int, str, int]] = []
+    paths: list[tuple[int, ...]] = []
+
+    class Portions(Origins):
+        period = 60.0
+
+        def flowed(self, flows: list[Flows]) -> None:
+            for each in flows:
+                paths.extend(map(tuple, each.computes.tolist()))
+
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit((self.name, self.ticks - 1), "out")
+
+        def receive(self: Any, op_input: Any, op_output: Any) -> None:
+            truth.extend((self.ticks - 1, *sent) for sent in op_input.receive("in"))
+            if not self.ticks % 5:  # so that more is written than read
+                portions.observation._reader._round(most)
+
+        @op
+        def repeated(value: Any) -> Any:
+            yield from [value] * 4
+
+        # A compute of the sink receives three messages, each from a compute of its own.
+        sink = Step(app, inputs=[("in", {"size": 3})], body=receive, name="sink")
+        for number in range(3):
+            source = Step(app, CountCondition(app, 40), outputs=["out"], body=emit, name=f"source{number}")
+            app.add_flow(source, sink)
+        # One compute of four receives, and the others go on: what they emit follows from it, too.
+        again = repeated(app, name="repeated")
+        app.add_flow(source, again, size=200)
+        app.add_flow(again, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    app = App(compose)
+    portions = Portions()
+    watch(app, portions)
+    app.run()
+    assert portions.received["sink"] == truth
+    assert len(truth) == 120
+    assert sorted(path for path in paths if len(path) == 2) == sorted(
+        (producer, compute) for compute, _, producer in truth
+    )
+    yielded = [path for path in paths if len(path) == 3]
+    assert len(yielded) == 160
+    assert all(producer == base // 4 for producer, base, _ in yielded)

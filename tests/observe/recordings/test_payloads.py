@@ -6,6 +6,7 @@ import json
 import pickle
 import struct
 import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def same(one: Any, other: Any) -> bool:
 @example(np.frombuffer(bytes.fromhex("adde0000 0100c07f".replace(" ", "")), np.float32))
 @example([10**400, -(10**400), -0.0, "\ud800", {}, (), b"", float("nan")])
 @example([np.ndarray((3,), "S0"), np.ndarray((2,), "V0"), np.ndarray((), "U0")])
+@example({"$tuple": [1], "other": {"$dict": 2}})
 @example({True: 1, "x": np.zeros((0, 3)), 2: np.array(5, ">i2")})
 @settings(max_examples=50, deadline=None)
 def test_data_comes_back_bit_for_bit(value: Any) -> None:
@@ -189,9 +191,11 @@ HOSTILE = [
     ({"$bytes": [0, 1 << 62]}, b""),
     ({"$bytes": [0, -1]}, b""),
     ([{"$bytes": [0, 4]}, {"$bytes": [0, 4]}], b"abcd"),  # the same block twice
+    ([{"$bytes": [2, 2]}, {"$bytes": [0, 2]}], b"abcd"),  # blocks in another order
     ({"$bytes": [0, 2]}, b"abcd"),  # and bytes that nothing names
     ({"$array": [0, "<f8", [1 << 62], "C"]}, b""),
     ({"$array": [0, "<f8", [1 << 62, 1 << 62], "C"]}, b""),
+    ({"$array": [0, "<f8", [1 << 24], "C"]}, b""),
     ({"$array": [0, "<f8", [-1], "C"]}, b""),
     ({"$array": [0, "<f8", [1], "A"]}, bytes(8)),
     ({"$array": [0, "|O", [1], "C"]}, b"AAAAAAAA"),
@@ -213,8 +217,20 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("tree", "data"), HOSTILE)
 def test_a_hostile_tree_is_refused(tree: Any, data: bytes) -> None:
-    with pytest.raises(PayloadError):
-        decode(raw(tree, data))
+    content = raw(tree, data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadError):
+            decode(content)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_elements_that_are_objects_are_refused() -> None:
+    for described in ({"$array": [0, "|O", [0], "C"]}, {"$scalar": [0, "O"]}):
+        with pytest.raises(PayloadError, match="elements of the dtype object are not in a file"):
+            decode(raw(described))
 
 
 @given(st.binary(max_size=200), st.booleans())

@@ -279,8 +279,8 @@ GOOD = described(json.dumps(FOUND))
 SCHEMA, CHANNEL = Schema(1, b"", "ros2msg", TREE), Channel(1, "cam.out", "cdr", {"port": "0"}, 1)
 
 
-def chunk(*records: McapRecord, size: int = 0, name: int = 0) -> bytes:
-    content = packed(*records)
+def chunk(*records: McapRecord, size: int = 0, name: int = 0, raw: bytes = b"") -> bytes:
+    content = packed(*records) + raw
     head = struct.pack("<QQQIIQ", 0, 0, len(content) + size, zlib.crc32(content), name, len(content))
     return struct.pack("<BQ", 6, len(head) + len(content)) + head + content
 
@@ -305,6 +305,7 @@ def chunk(*records: McapRecord, size: int = 0, name: int = 0) -> bytes:
         (GOOD + chunk(SCHEMA, Channel(1, "x", "cdr", {}, 1)), "damaged"),
         (GOOD + chunk(SCHEMA, CHANNEL, Message(1, 0, b"", 0, 5)), "message 0 of 'cam.out' should be here"),
         (GOOD + chunk(SCHEMA, size=1), "the messages of a chunk of"),
+        (GOOD + chunk(raw=struct.pack("<BQ", 5, 1 << 40) + bytes(30)), "is longer than its chunk"),
         (GOOD + chunk(SCHEMA, name=4), "a chunk is compressed.*mcap decompress"),
         (GOOD + chunk(Metadata("x", {})), "a record of the kind 12 is in a chunk"),
         (GOOD + struct.pack("<BQQ", 11, 8, 3), "3 messages were recorded, and 0 are here"),

@@ -22,6 +22,7 @@ from headrace.observe import (
     PortRecorder,
     Recording,
     RecordingError,
+    Watcher,
     encode,
     replay,
     watch,
@@ -352,6 +353,30 @@ def test_a_recorded_device_frame_gives_the_same_file_again(tmp_path: Path, machi
     record(compose, tmp_path / "a.mcap", ["producer.out"])
     play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
     assert without_times(tmp_path / "a.mcap") == without_times(tmp_path / "b.mcap")
+
+
+def test_messages_are_recorded_in_the_order_in_which_they_were_emitted(
+    tmp_path: Path, machine: sim.Machine
+) -> None:
+    emitted: list[str] = []
+
+    class Order(Watcher):
+        wants_data = True
+
+        def emitted(self, output: Any, item: Any, time: int) -> None:
+            emitted.append(output.name)
+
+    def compose(app: Any) -> None:
+        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), Consumer(app, name="consumer"))
+        app.add_flow(source(app, range(5)), sink(app, []))
+
+    app = App(compose)
+    watch(app, Order())
+    watch(app, PortRecorder(tmp_path / "a.mcap"))
+    app.run()
+    # A number is ready at once, and a frame when the device has computed and copied it.
+    assert [port.name for port, _ in Recording(tmp_path / "a.mcap").outline()] == emitted
+    assert len(set(emitted)) == 2
 
 
 def test_tensors_come_back_as_tensors(tmp_path: Path) -> None:

@@ -50,9 +50,14 @@ class DeviceProperties(NamedTuple):
 class Device:
     """A device of the current simulated machine."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "arch", "compute_capability", "device_id", "name", "properties")
     __headrace_device__ = "sim"
     _state: DeviceState
+    device_id: int
+    name: str
+    compute_capability: ComputeCapability
+    arch: str  # the compute capability as compilers write it, such as "90"
+    properties: DeviceProperties
 
     def __new__(cls, device_id: int | Device | None = None) -> Device:
         """Return the device with that number; by default the current device, or the first if none is current."""
@@ -73,8 +78,19 @@ class Device:
     @classmethod
     def _from_state(cls, state: DeviceState) -> Device:
         if state.device is None:
+            profile = state.profile
             self = super().__new__(cls)
             self._state = state
+            self.device_id = state.index
+            self.name = profile.device_name
+            self.compute_capability = ComputeCapability(*profile.compute_capability)
+            self.arch = "".join(map(str, profile.compute_capability))
+            self.properties = DeviceProperties(
+                *(profile.sm_count, profile.threads_per_sm, profile.blocks_per_sm, profile.threads_per_block),
+                *profile.max_block,
+                *profile.max_grid,
+                *(profile.shared_memory_per_block, profile.shared_memory_per_block_optin),
+            )
             state.device = self
         return state.device
 
@@ -82,37 +98,6 @@ class Device:
     def get_all_devices(cls) -> tuple[Device, ...]:
         """Return every device of the machine."""
         return tuple(cls._from_state(state) for state in current_machine().devices)
-
-    @property
-    def device_id(self) -> int:
-        """The number of the device."""
-        return self._state.index
-
-    @property
-    def name(self) -> str:
-        """The name of the chip."""
-        return self._state.profile.device_name
-
-    @property
-    def compute_capability(self) -> ComputeCapability:
-        """The compute capability of the chip."""
-        return ComputeCapability(*self._state.profile.compute_capability)
-
-    @property
-    def arch(self) -> str:
-        """The compute capability as compilers write it, such as "90"."""
-        return "".join(map(str, self._state.profile.compute_capability))
-
-    @property
-    def properties(self) -> DeviceProperties:
-        """The properties of the device."""
-        profile = self._state.profile
-        return DeviceProperties(
-            *(profile.sm_count, profile.threads_per_sm, profile.blocks_per_sm, profile.threads_per_block),
-            *profile.max_block,
-            *profile.max_grid,
-            *(profile.shared_memory_per_block, profile.shared_memory_per_block_optin),
-        )
 
     @property
     def resources(self) -> DeviceResources:

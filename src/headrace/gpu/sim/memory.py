@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.gpu.sim.device import Device
     from headrace.gpu.sim.graph import GraphBuilder
     from headrace.gpu.sim.stream import Stream
+
+    AnyStream: TypeAlias = Stream | GraphBuilder
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
 _CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
@@ -49,25 +51,36 @@ class _ResourceOfDevice(MemoryResource):
 class DeviceMemoryResource(_ResourceOfDevice):
     """The memory of a simulated device, named by its number or by its Device."""
 
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+    def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
         """Allocate a buffer for use on that stream."""
         return _allocate(self._device, size, stream._queue, self)
 
 
 class _ResourceOfHost(MemoryResource):
     is_host_accessible = True
+    known: ClassVar[weakref.WeakValueDictionary[int, Bytes]]  # what was allocated, by address
 
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
+    def allocate(self, size: int, *, stream: AnyStream | None = None) -> Buffer:
         """Allocate a buffer that the host can read through DLPack."""
-        return _allocate_on_host(size, self)
+        machine = existing_machine()
+        if machine is not None and machine.captures:
+            with machine.timeline.lock:
+                refuse_unsafe(machine, "allocating memory of the host")
+        memory = np.zeros(_checked(size), np.uint8)
+        self.known[int(memory.ctypes.data)] = memory
+        return Buffer._create(memory, None, None, self)
 
 
 class LegacyPinnedMemoryResource(_ResourceOfHost):
     """Pinned host memory, which simulated devices can access."""
 
+    known: ClassVar[weakref.WeakValueDictionary[int, Bytes]] = weakref.WeakValueDictionary()
+
 
 class ManagedMemoryResource(_ResourceOfHost):
     """Memory that the host and simulated devices can access; its pages are not simulated."""
+
+    known: ClassVar[weakref.WeakValueDictionary[int, Bytes]] = weakref.WeakValueDictionary()
 
 
 class GraphMemoryResource(_ResourceOfDevice):
@@ -76,7 +89,7 @@ class GraphMemoryResource(_ResourceOfDevice):
     The simulated memory exists as long as the graph or the buffer, whichever is longer.
     """
 
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+    def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
         """Allocate a buffer for the graph that a stream records; closing it on such a stream frees it there."""
         queue = stream._queue
         with queue.timeline.lock:
@@ -101,39 +114,22 @@ class _GraphMemory:
         self.pool.free(self.memory, self.queue)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Buffer(metaclass=MadeByDriver):
     """A block of simulated memory."""
 
-    __slots__ = ("_deallocates", "_device", "_memory", "_owner", "_queue", "_resource")
-    _made_by = "Device.allocate, a memory resource or from_handle"
-
-    def __init__(
-        self,
-        memory: Bytes,
-        device: DeviceState | None,
-        queue: StreamQueue | None,
-        resource: MemoryResource,
-        owner: object = None,
-        deallocates: tuple[Any, Stream | GraphBuilder | None] | None = None,
-    ) -> None:
-        self._memory: Bytes | None = memory
-        self._device = device
-        self._queue = (
-            queue  # the stream whose order it is freed in, or None if it frees nothing of the device
-        )
-        self._resource = resource
-        self._owner = owner
-        # The memory resource of a program, and the stream, that free the memory behind a handle.
-        self._deallocates = deallocates
+    _made_by: ClassVar = "Device.allocate, a memory resource or from_handle"
+    _memory: Bytes | None
+    _device: DeviceState | None
+    _queue: StreamQueue | None  # in whose order it is freed, or None if it frees nothing of the device
+    _resource: MemoryResource
+    _owner: object = None
+    # The memory resource of a program, and the stream, that free the memory behind a handle.
+    _deallocates: tuple[Any, AnyStream | None] | None = None
 
     @staticmethod
     def from_handle(
-        ptr: int,
-        size: int,
-        mr: Any = None,
-        owner: object | None = None,
-        *,
-        stream: Stream | GraphBuilder | None = None,
+        ptr: int, size: int, mr: Any = None, owner: object | None = None, *, stream: AnyStream | None = None
     ) -> Buffer:
         """Return a buffer on memory of the simulated machine that belongs to somebody else.
 
@@ -195,11 +191,7 @@ class Buffer(metaclass=MadeByDriver):
         return None if isinstance(self._resource, GraphMemoryResource) else self._owner
 
     def copy_to(
-        self,
-        dst: Buffer | None = None,
-        *,
-        stream: Stream | GraphBuilder,
-        options: CopyOptions | None = None,
+        self, dst: Buffer | None = None, *, stream: AnyStream, options: CopyOptions | None = None
     ) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
@@ -217,13 +209,11 @@ class Buffer(metaclass=MadeByDriver):
         copy_memory(stream, target, source, dst._device is not None, self._device is not None)
         return dst
 
-    def copy_from(
-        self, src: Buffer, *, stream: Stream | GraphBuilder, options: CopyOptions | None = None
-    ) -> None:
+    def copy_from(self, src: Buffer, *, stream: AnyStream, options: CopyOptions | None = None) -> None:
         """Copy from another buffer in stream order."""
         src.copy_to(self, stream=stream, options=options)
 
-    def fill(self, value: int | bytes, *, stream: Stream | GraphBuilder) -> None:
+    def fill(self, value: int | bytes, *, stream: AnyStream) -> None:
         """Fill with a pattern of 1, 2 or 4 bytes in stream order."""
         target = self._open()
         if isinstance(value, int):
@@ -242,7 +232,7 @@ class Buffer(metaclass=MadeByDriver):
         effect = partial(np.copyto, whole, pattern)
         _transfer(stream, engine, effect, MemsetNode, dst=target, pattern=pattern.tobytes())
 
-    def close(self, stream: Stream | GraphBuilder | None = None) -> None:
+    def close(self, stream: AnyStream | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
         memory, own, deallocates = self._memory, self._queue, self._deallocates
         self._memory = self._deallocates = None
@@ -380,29 +370,10 @@ def memory_of(argument: Any) -> Bytes | None:
     return memory
 
 
-# Pinned and managed memory, by the type of its resource and its address.
-_host_memory: dict[type[MemoryResource], weakref.WeakValueDictionary[int, Bytes]] = {
-    LegacyPinnedMemoryResource: weakref.WeakValueDictionary(),
-    ManagedMemoryResource: weakref.WeakValueDictionary(),
-}
-
-
-def _allocate_on_host(size: int, resource: MemoryResource) -> Buffer:
-    machine = existing_machine()
-    if machine is not None and machine.captures:
-        with machine.timeline.lock:
-            refuse_unsafe(machine, "allocating memory of the host")
-    memory = np.zeros(_checked(size), np.uint8)
-    for kind, known in _host_memory.items():
-        if isinstance(resource, kind):
-            known[int(memory.ctypes.data)] = memory
-    return Buffer._create(memory, None, None, resource)
-
-
 def _find(machine: Machine, address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
     """Return the memory at an address: its device if it is on one, its bytes, and a resource of its kind."""
-    for kind, known in _host_memory.items():
-        found = find_in(known, address, size)
+    for kind in (LegacyPinnedMemoryResource, ManagedMemoryResource):
+        found = find_in(kind.known, address, size)
         if found is not None:
             return None, found, kind()
     with machine.timeline.lock:
@@ -427,7 +398,7 @@ def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: Memo
 
 
 def copy_memory(
-    stream: Stream | GraphBuilder,
+    stream: AnyStream,
     target: np.ndarray[Any, Any],
     source: np.ndarray[Any, Any],
     to_device: bool,
@@ -484,7 +455,7 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
 
 
 def _transfer(
-    stream: Stream | GraphBuilder,
+    stream: AnyStream,
     engine: CopyEngine,
     effect: Callable[[], object],
     kind: type[GraphNode],

@@ -289,13 +289,21 @@ class Event(metaclass=MadeByDriver):
     ----------
     handle : int
         The driver's handle, or 0 if closed.
+    is_timing_enabled, is_blocking_sync, is_ipc_enabled : bool
+        The options that it was created with.
     """
 
-    __slots__ = ("_captured", "_context", "_fence", "_options", "handle")
+    __slots__ = (
+        *("_captured", "_context", "_fence", "handle"),
+        *("is_blocking_sync", "is_ipc_enabled", "is_timing_enabled"),
+    )
     _made_by = "Stream.record or Device.create_event"
 
     def __init__(self, context: ContextState, options: EventOptions | dict[str, Any] | None = None) -> None:
-        self._options = options_of(EventOptions, options, "Event")
+        chosen = options_of(EventOptions, options, "Event")
+        self.is_timing_enabled = bool(chosen.timing_enabled)
+        self.is_blocking_sync = bool(chosen.blocking_sync)
+        self.is_ipc_enabled = bool(chosen.ipc_enabled)
         self._context = context
         self.handle = context.device.machine.new_handle()
         self._fence: Fence | None = None  # of the latest record, unless that was made in a capture
@@ -310,21 +318,6 @@ class Event(metaclass=MadeByDriver):
     def is_closed(self) -> bool:
         """Whether it has been closed."""
         return self.handle == 0
-
-    @property
-    def is_timing_enabled(self) -> bool:
-        """Whether it records its time."""
-        return bool(self._options.timing_enabled)
-
-    @property
-    def is_blocking_sync(self) -> bool:
-        """Whether a thread that waits for it sleeps instead of spinning."""
-        return bool(self._options.blocking_sync)
-
-    @property
-    def is_ipc_enabled(self) -> bool:
-        """Whether other processes can use it."""
-        return bool(self._options.ipc_enabled)
 
     @property
     def is_done(self) -> bool:

@@ -199,10 +199,17 @@ class NodeLog:
             is_replayed,
         )
 
-    def forget_received(self) -> bool:
-        """Forget messages that will not be received; return whether it is known which these are."""
-        are_known = [queue.forget_received() for queue in self._queues]
-        return all(are_known) and not any(feed.is_behind for feed in self._feeds.values())
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages were recorded that were not read yet."""
+        return any(queue.receipts.is_behind for queue in self._queues) or any(
+            feed.is_behind for feed in self._feeds.values()
+        )
+
+    def forget_received(self) -> None:
+        """Forget messages that will not be received any more."""
+        for queue in self._queues:
+            queue.forget_received()
 
     def _gpu_before(self, end: int) -> list[GpuWork]:
         if not self._completed:
@@ -368,8 +375,8 @@ class _QueueLog:
         )
         return arrivals.of(~is_discarded), discards
 
-    def forget_received(self) -> bool:
-        """Forget messages that will not be received; return whether it is known which these are."""
+    def forget_received(self) -> None:
+        """Forget messages that will not be received any more."""
         numbers = self._next
         queue: Any = self._queue.queue
         if queue.policy is _POP:
@@ -381,7 +388,6 @@ class _QueueLog:
             numbers = [int(number[output == i].min(initial=n)) for i, n in enumerate(numbers)]
         for feed, first in zip(self._feeds, numbers, strict=True):
             feed.forget(min(first, feed.end))
-        return not self.receipts.is_behind
 
 
 def _joined(first: Rows, second: Rows) -> Rows:

@@ -151,8 +151,9 @@ class Reader:
             found = True
             self._tell("flowed", flows)
         if found:
-            are_known = [log.forget_received() for log in self._logs]
-            if all(are_known):
+            for log in self._logs:
+                log.forget_received()
+            if not any(log.is_behind for log in self._logs):  # else it is not known what follows from what
                 for log, producer in zip(self._logs, oldest, strict=True):
                     self._tables.forget(log.info, producer, log.producers)
             self._tell("resolved")

@@ -53,18 +53,13 @@ class Playback:
         The messages.
     is_paced
         Whether messages are played at their recorded times of the run's clock.
-    is_grouped
-        Whether messages that one compute emitted are emitted in one compute again.
     closes
         Whether the source is closed when the last player stops.
     """
 
-    def __init__(
-        self, source: MessageSource, is_paced: bool, is_grouped: bool = True, closes: bool = True
-    ) -> None:
+    def __init__(self, source: MessageSource, is_paced: bool, closes: bool = True) -> None:
         self.source = source
         self.is_paced = is_paced
-        self.is_grouped = is_grouped
         self._closes = closes
         self.began: int | None = None
         self.left: list[list[Entry]] = []
@@ -138,15 +133,15 @@ class Player(Operator):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the messages of one recorded compute."""
         message = self._load_next()
-        step = None if message is None else message.step
-        while message is not None and message.step == step:
+        compute = None if message is None else (message.port.operator, message.step)
+        while message is not None and (message.port.operator, message.step) == compute:
             output = self._left.pop().output
             self._next = None
             self.metadata.clear()
             self.metadata.update(message.metadata or {})
             place = _Place(self, op_output, context, output)
             op_output.emit(place.restore(message.data), output, acq_timestamp=message.acq_timestamp)
-            message = self._load_next() if self._playback.is_grouped else None
+            message = self._load_next()
 
     def _load_next(self) -> RecordedMessage | None:
         """Return the next message; None if none is left."""

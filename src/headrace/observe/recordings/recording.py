@@ -251,13 +251,13 @@ class Recording:
     def _read_chunk(self, length: int) -> None:
         """Find the messages of a chunk."""
         start = self._at + mcap.CHUNK_HEAD.size
-        *_, size, _, name_length, stored = mcap.CHUNK_HEAD.unpack(self._read(self._at, mcap.CHUNK_HEAD.size))
+        *_, size, _, name_length, _ = mcap.CHUNK_HEAD.unpack(self._read(self._at, mcap.CHUNK_HEAD.size))
         if name_length:
             raise ValueError(
                 "a chunk is compressed, which is not read here; run 'mcap decompress' on the file"
             )
-        if not size == stored == self._at + mcap.RECORD_HEAD.size + length - start:
-            raise ValueError(f"the messages of a chunk of {length} bytes have {size} and {stored} bytes")
+        if size != self._at + mcap.RECORD_HEAD.size + length - start:
+            raise ValueError(f"the messages of a chunk of {length} bytes have {size} bytes")
         at = 0
         while at < size:
             head = self._read(start + at, min(mcap.RECORD_HEAD.size + mcap.MESSAGE_HEAD.size, size - at))

@@ -1,4 +1,4 @@
-"""What InferenceProcessorOp does on the host: text, boxes, files and equalized pictures."""
+"""The operations of InferenceProcessorOp on the host: text, boxes, files and equalized pictures."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def equalized(values: Array, where: str) -> Array:
 
 @dataclass(slots=True)
 class Boxes:
-    """What to draw of the objects that a network found."""
+    """The settings by which boxes or masks of the objects that a network found are drawn."""
 
     tensors: dict[str, str]
     labels: list[str]

@@ -1,4 +1,4 @@
-"""What the outputs of networks say: the class of each pixel, and where each channel of a heat map is largest."""
+"""Outputs of networks: the class of each pixel, and the place where each channel of a heat map is largest."""
 
 from __future__ import annotations
 

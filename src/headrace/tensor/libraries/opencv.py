@@ -19,6 +19,7 @@ from typing import Any
 from headrace import gpu
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor.conversion import as_tensor
+from headrace.tensor.device_arrays import ArrayAt
 from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import DLDataType
@@ -74,17 +75,8 @@ def gpumat_to_tensor(mat: Any, *, stream: int | None = None) -> Tensor:
     if channels != 1:
         shape += (channels,)
         strides += (mat.elemSize1(),)
-    memory = _Memory()
-    memory.mat = mat
-    memory.__cuda_array_interface__ = {
-        "shape": shape,
-        "typestr": element.typestr,
-        "data": (mat.cudaPtr(), False),
-        "strides": strides,
-        "stream": None if stream is None else int(stream) or LEGACY_DEFAULT_HANDLE,
-        "version": 3,
-    }
-    tensor = as_tensor(memory)
+    number = None if stream is None else int(stream) or LEGACY_DEFAULT_HANDLE
+    tensor = as_tensor(ArrayAt(mat.cudaPtr(), shape, element.typestr, mat, strides, number))
     tensor.owner = mat
     return tensor
 
@@ -125,13 +117,6 @@ def tensor_to_gpumat(tensor: Any) -> Any:
     mat = cv2.cuda.createGpuMatFromCudaMemory(rows, columns, kind, tensor.data, step)
     _keep(mat, tensor)
     return mat
-
-
-class _Memory:
-    """The memory of a GpuMat, with the interface that the mat lacks."""
-
-    __cuda_array_interface__: dict[str, Any]
-    mat: Any
 
 
 _mats: list[tuple[Any, Tensor]] = []
