@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime.compiled import is_compiled
     from headrace._runtime.lifecycle.accounts import Tally
-    from headrace._runtime.messages.execution import ExecutionContext
+    from headrace._runtime.messages.details_flow import DetailsFlow
+    from headrace._runtime.messages.direct_compute import (
+        DirectCompute,
+        DirectStreams,
+        NotDirect,
+        RefusingMetadata,
+    )
     from headrace._runtime.messages.message import Details, Message
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.scheduling.engine import Engine
@@ -41,10 +47,14 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
 
 __all__ = [
+    "RefusingMetadata",
+    "NotDirect",
+    "DirectStreams",
+    "DirectCompute",
+    "DetailsFlow",
     "Boundary",
     "Details",
     "Engine",
-    "ExecutionContext",
     "Fences",
     "Group",
     "GroupPlan",
@@ -72,8 +82,10 @@ __all__ = [
 _MODULES = {
     "Boundary": "scheduling.group",
     "Details": "messages.message",
+    "DetailsFlow": "messages.details_flow",
+    "DirectCompute": "messages.direct_compute",
+    "DirectStreams": "messages.direct_compute",
     "Engine": "scheduling.engine",
-    "ExecutionContext": "messages.execution",
     "Fences": "streams.fences",
     "Group": "scheduling.group",
     "GroupPlan": "scheduling.group",
@@ -81,7 +93,9 @@ _MODULES = {
     "ManagedStream": "streams.managed_stream",
     "Message": "messages.message",
     "Node": "scheduling.node",
+    "NotDirect": "messages.direct_compute",
     "Queue": "messages.queue",
+    "RefusingMetadata": "messages.direct_compute",
     "RunStreams": "streams.run_streams",
     "StreamSource": "streams.stream_source",
     "Tally": "lifecycle.accounts",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Segment,
         SegmentOptions,
     )
-    from headrace.capture.lint import Finding, lint
     from headrace.core import protocols
     from headrace.core.fragment import Fragment
 
@@ -31,13 +30,11 @@ __all__ = [
     "MODES",
     "CaptureError",
     "CaptureRefused",
-    "Finding",
     "Segment",
     "SegmentOptions",
-    "lint",
 ]
 
-_MODULES = {name: "lint" if name in ("Finding", "lint") else "declaration" for name in __all__}
+_MODULES = dict.fromkeys(__all__, "declaration")
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
     __getattr__, __dir__ = lazy_names(globals(), _MODULES)

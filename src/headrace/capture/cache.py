@@ -16,9 +16,8 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Message
-from headrace.capture.boundary import shared_memory
 from headrace.capture.messages import HostValue, Leaves, Structure, key_of_value, take_apart
-from headrace.tensor.device_arrays import Unsupported
+from headrace.tensor.device_arrays import Unsupported, shared_memory
 
 if TYPE_CHECKING:
     from headrace._runtime import Boundary

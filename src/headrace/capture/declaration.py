@@ -312,7 +312,6 @@ def plan_groups(fragment: Fragment) -> list[GroupPlan]:
 
 
 def _plan(segment: Segment, mode: str) -> GroupPlan:
-    from headrace.capture.recorded_compute import MemberContext
     from headrace.capture.segment import CapturedSegment
     from headrace.capture.slots import SlotAvailable
 
@@ -321,7 +320,7 @@ def _plan(segment: Segment, mode: str) -> GroupPlan:
         fragment = segment.operators[0].fragment
         slots = SlotAvailable(fragment, segment.options.slots, name=f"slots of {segment.name}")
     make = partial(CapturedSegment, segment, mode, slots)
-    return GroupPlan(segment.name, segment.ordered(), make, slots, MemberContext)
+    return GroupPlan(segment.name, segment.ordered(), make, slots)
 
 
 def _why_not_together(segment: Segment) -> str:

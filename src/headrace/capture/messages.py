@@ -202,7 +202,13 @@ class HostValue:
         raise HostValueUsed
 
     __class__ = property(lambda self: self._kind)
-    __getattr__ = __call__ = __bool__ = __len__ = __iter__ = __next__ = __contains__ = __hash__ = _use
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # a protocol, such as that of arrays, which no value of the host has
+            raise AttributeError(name)
+        self._use()
+
+    __call__ = __bool__ = __len__ = __iter__ = __next__ = __contains__ = __hash__ = _use
     __getitem__ = __setitem__ = __delitem__ = __enter__ = __exit__ = __reversed__ = _use
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _use
     __int__ = __float__ = __complex__ = __index__ = __abs__ = __neg__ = __pos__ = __invert__ = __round__ = (

@@ -21,11 +21,18 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
-from headrace._runtime import ManagedStream, Message, add_owners, create_event, wait_for
+from headrace._runtime import (
+    DirectStreams,
+    ManagedStream,
+    Message,
+    NotDirect,
+    add_owners,
+    create_event,
+    wait_for,
+)
 from headrace.capture.comparison import compare_messages, compare_states
 from headrace.capture.messages import Leaves, rebuild
-from headrace.capture.recorded_compute import SegmentStreams
-from headrace.capture.recording import run_members
+from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState, KeptArray, Saved
 
@@ -63,7 +70,7 @@ class Replay:
         self._clock = group.node.engine.clock.timestamp
         self._compare_at = 0
         self._period = None if check_every is None else round(check_every * 1e9)
-        self._compute_streams: SegmentStreams | None = None
+        self._compute_streams: DirectStreams | None = None
         self._knobs: list[Knobs] = []
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
         self._is_replaying = False
@@ -195,7 +202,7 @@ class Replay:
         handle = own.handle
         if self._compute_streams is None:
             run = self._node.streams.run
-            self._compute_streams = SegmentStreams(run, self._group.operators[0], is_captured=False)
+            self._compute_streams = DirectStreams(run, self._group.operators[0], is_captured=False)
         streams = self._compute_streams
         received = [KeptArray("what it received", leaf) for leaf in leaves]
         kept: list[Any] = []
@@ -219,8 +226,8 @@ class Replay:
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
             try:
-                emitted = run_members(self._group, streams, messages, kept)
-            except Refusal as refusal:
+                emitted = self._group.compute_directly(streams, messages, kept, compute_one)
+            except (Refusal, NotDirect) as refusal:
                 self.difference = f"an ordinary compute of the same frame failed ({refusal})"
                 state.restore()
                 return replayed

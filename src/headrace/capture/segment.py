@@ -20,19 +20,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Tally, UnconnectedQueue
-from headrace.capture.boundary import with_shared
 from headrace.capture.cache import Entry, Frame, GraphCache, Same, data_of
 from headrace.capture.comparison import changed_arrays
 from headrace.capture.declaration import CaptureError, CaptureRefused
-from headrace.capture.lint import lint
 from headrace.capture.messages import HostValueUsed, Leaves, key_of_value
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState, KeptArray, Saved
+from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
-from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
+from headrace.tensor.device_arrays import Layout, Unsupported, layout_of, with_shared
 
 if TYPE_CHECKING:
     from headrace._runtime import Group
