@@ -47,13 +47,11 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
 
 __all__ = [
-    "RefusingMetadata",
-    "NotDirect",
-    "DirectStreams",
-    "DirectCompute",
-    "DetailsFlow",
     "Boundary",
     "Details",
+    "DetailsFlow",
+    "DirectCompute",
+    "DirectStreams",
     "Engine",
     "Fences",
     "Group",
@@ -62,7 +60,9 @@ __all__ = [
     "ManagedStream",
     "Message",
     "Node",
+    "NotDirect",
     "Queue",
+    "RefusingMetadata",
     "RunStreams",
     "StreamSource",
     "Tally",

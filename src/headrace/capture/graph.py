@@ -1,13 +1,14 @@
 """Graph: one frame of a segment as a CUDA graph, its executables, and its launches.
 
-A graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ from frame
-to frame, but memory is used again and again, so after a few frames the same addresses come back. An executable is
-made for each set of addresses, up to a number; from then on one of them is changed for every frame whose addresses
-are not known. A change affects later launches only. The first is made with the graph: if that fails, the segment is
-not captured. If another cannot be made, the existing ones have to do.
+A graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ from
+frame to frame, but memory is used again and again, so after a few frames the same addresses come back. An
+executable is made for each set of addresses, up to a number; from then on one of them is changed for every frame
+whose addresses are not known. A change affects later launches only. The first is made with the graph: if that
+fails, the segment is not captured. If another cannot be made, the existing ones have to do.
 
 What was received, emitted and held while a graph was recorded lives as long as the graph, which keeps nothing alive
-itself. On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6 (`benchmarks/graph_costs.py`).
+itself. On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6
+(`benchmarks/graph_costs.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.capture.boundary import Input, Output, OutputArray, copied_arrays
-from headrace.capture.messages import Leaves, Structure, rebuild
 from headrace.capture.slots import Slot
 from headrace.tensor.device_arrays import NewArrays
+from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

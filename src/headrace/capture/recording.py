@@ -1,8 +1,8 @@
 """Recording: the operators of a segment compute one frame while their streams are captured.
 
 Nothing reaches the device meanwhile, so the frame has to be replayed afterwards, or computed as usual. A graph uses
-the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the graph
-alone (`headrace.tensor.private_memory`), and lives as long as the graph.
+the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the
+graph alone (`headrace.tensor.private_memory`), and lives as long as the graph.
 """
 
 from __future__ import annotations
@@ -15,17 +15,11 @@ from headrace import gpu
 from headrace._runtime import DetailsFlow, DirectCompute, DirectStreams, NotDirect, RefusingMetadata
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.graph import BoundaryCopy, Executables, Graph
-from headrace.capture.messages import (
-    HostValueUsed,
-    Leaves,
-    Structure,
-    layouts_of,
-    rebuild,
-    take_apart,
-)
+from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
+from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -51,9 +45,9 @@ def record(
 ) -> Graph:
     """Record one frame of a group, whose messages have these structures; raise Refusal if that is not possible.
 
-    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays whose
-    numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is one of
-    these. Nothing is launched.
+    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays
+    whose numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is
+    one of these. Nothing is launched.
     """
     for boundary, structure in zip(group.inputs, structures, strict=True):
         for layout in layouts_of(structure):
@@ -176,8 +170,8 @@ def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.Stre
         ) from error
     if is_idle and not _only_passes_on(compute, had):
         raise Refusal(
-            f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on the "
-            "host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
+            f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on "
+            "the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
         )
     if marks is not None:
         marks.end(node, compute.streams.of(node.operator))
@@ -202,7 +196,8 @@ def _check_lent(outputs: list[Any], state: DeviceState) -> None:
         for array in output.arrays:
             if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):
                 raise Refusal(
-                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it assigns, "
+                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it "
+                    "assigns, "
                     'which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
                 )
 

@@ -2,8 +2,9 @@
 
 To streams and messages a replay is one compute of the segment's node, on a stream of its own. It is ordered after
 what it received, which stays alive as long as the device may read it; what it emits carries the metadata and the
-timestamps that the operators would have sent. Replays and ordinary computes may use the same arrays of the operators.
-So the first replay after ordinary computes is ordered after them, and the other way round (`begin`, `end`).
+timestamps that the operators would have sent. Replays and ordinary computes may use the same arrays of the
+operators. So the first replay after ordinary computes is ordered after them, and the other way round (`begin`,
+`end`).
 
 Nobody can know all that a compute depends on. So now and then a frame is computed as well, and both results are
 compared (`_compare`): the first one of every graph, and one in every `check_every` seconds of the run's clock. The
@@ -31,10 +32,11 @@ from headrace._runtime import (
     wait_for,
 )
 from headrace.capture.comparison import compare_messages, compare_states
-from headrace.capture.messages import Leaves, rebuild
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
-from headrace.capture.state import DeviceState, KeptArray, Saved
+from headrace.capture.state import DeviceState
+from headrace.tensor.saved_arrays import KeptArray, Saved
+from headrace.tensor.structures import Leaves, rebuild
 
 if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
@@ -212,8 +214,8 @@ class Replay:
         except Exception as error:
             self._period = None
             _log.warning(
-                "segment %r: its replays are not compared with computes, since there is too little memory for a copy "
-                "of what its operators keep (%s)",
+                "segment %r: its replays are not compared with computes, since there is too little memory for a "
+                "copy of what its operators keep (%s)",
                 self._group.name,
                 error,
             )

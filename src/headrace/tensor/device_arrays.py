@@ -182,9 +182,9 @@ def span_of(array: Any) -> tuple[int, int]:
 class NewArrays:
     """New arrays of one layout, small ones two at a time.
 
-    Making an array for a stream means to make that stream current in its library and to go back, which costs as much
-    as the rest. More than two at a time would make some frames take much longer than others. The first are made at
-    once: if the memory is too little for them, that shows while the segment is recorded.
+    Making an array for a stream means to make that stream current in its library and to go back, which costs as
+    much as the rest. More than two at a time would make some frames take much longer than others. The first are
+    made at once: if the memory is too little for them, that shows while the segment is recorded.
     """
 
     __slots__ = ("_batch", "_current", "_make", "spare")

@@ -1,8 +1,8 @@
 """DetailsFlow: how metadata and timestamps pass operators that do not compute.
 
 A frame that is replayed differs from others in its metadata and its timestamp. So the order is noted in which each
-operator received and emitted in a compute (`direct_compute`). The same steps are gone through again with metadata and
-timestamps alone: each operator merges what it received by its own policy, and emits what it has by then.
+operator received and emitted in a compute (`direct_compute`). The same steps are gone through again with metadata
+and timestamps alone: each operator merges what it received by its own policy, and emits what it has by then.
 """
 
 from __future__ import annotations

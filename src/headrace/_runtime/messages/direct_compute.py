@@ -1,7 +1,8 @@
 """One compute of an operator beside the run's queues: its messages are handed to it, and taken from it.
 
-Whoever lets operators compute this way (`Group.compute_directly`) gives them streams, too: streams that capture, say.
-The operator does not know it. What belongs to one frame of the run, such as its timestamp, is refused (`NotDirect`).
+Whoever lets operators compute this way (`Group.compute_directly`) gives them streams, too: streams that capture,
+say. The operator does not know it. What belongs to one frame of the run, such as its timestamp, is refused
+(`NotDirect`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class NotDirect(Exception):
 class DirectStreams:
     """Streams on which operators compute together, in place of their own.
 
-    Each operator gets a stream of its own slice: a kernel stays on the SMs of the stream that it was recorded on. The
-    streams are ordered by events, which become the edges of a graph.
+    Each operator gets a stream of its own slice: a kernel stays on the SMs of the stream that it was recorded on.
+    The streams are ordered by events, which become the edges of a graph.
 
     Attributes
     ----------

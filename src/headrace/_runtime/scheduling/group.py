@@ -6,8 +6,8 @@ those that it receives from (`compute`). A member that has not received all of i
 it has received stays where it is, and `go_on` goes on with it.
 
 What a group does in place of these computes is up to its `Runner`, which whoever starts the run hands in with a
-`GroupPlan`. The runtime knows nothing of it. A runner may let the members compute beside their queues, on streams of
-its own (`compute_directly`).
+`GroupPlan`. The runtime knows nothing of it. A runner may let the members compute beside their queues, on streams
+of its own (`compute_directly`).
 """
 
 from __future__ import annotations
@@ -318,8 +318,8 @@ class Group:
                 targets = self.inner.get((node, port), [])
                 if len(items) != 1 and (targets or (node, port) in leaving_at):
                     raise NotDirect(
-                        f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a captured "
-                        "operator emits one message at each output for each frame"
+                        f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a "
+                        "captured operator emits one message at each output for each frame"
                     )
                 for target, name in targets:
                     waiting[target][name] = compute.as_received(items[0], port)
