@@ -15,6 +15,7 @@ MODULES = {
     "resources": "headrace.resources",
     "schedulers": "headrace.schedulers",
     "operators": "headrace.operators",
+    "capture": "headrace.capture",
     "inference": "headrace.inference",
     "observe": "headrace.observe",
     "tensor": "headrace.tensor",

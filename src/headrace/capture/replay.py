@@ -224,6 +224,7 @@ class Replay:
             replayed = graph.launch(leaves, values)
             left = Saved(state.arrays(self._knobs), handle)
             before.restore()
+            state.release(handle)
             streams.order(handle, streams.origin)
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
@@ -281,6 +282,7 @@ class Replay:
             return
         self._is_replaying = False
         own = self.own
+        self._state.release(own.handle)
         for node in self._group.members:
             for stream in node.streams.order.streams():
                 if stream is not own:

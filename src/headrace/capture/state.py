@@ -2,15 +2,14 @@
 
 State that is changed in place stays at its address, so a graph finds it there. State that `compute` *assigns*
 (`self.previous = frame`) is somewhere else after every compute. If it is declared (`spec.state`), the segment keeps
-it in a buffer of its own: the attribute refers to the buffer when a graph is recorded, the graph ends with a copy
-of what was assigned to the buffer, and what an ordinary compute assigns is copied there before the next replay.
-
-A frame that is replayed and computed as well, to compare both, would change the state twice. So it is saved before
-the replay and put back after it.
+it in a buffer of its own. The attribute refers to the buffer when a graph is recorded, and the graph ends with a
+copy of what was assigned to the buffer. An ordinary compute gets a copy of the buffer, since it may send what it
+finds, and what it assigns is copied to the buffer before the next replay.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,6 +88,17 @@ class DeviceState:
             self._last[operator, name] = known.array
         _copy_all(copies, partial(copy, stream))
         return is_new
+
+    def release(self, stream: gpu.StreamHandle) -> None:
+        """Let attributes refer to copies of the buffers, on a stream: a compute may send what it finds there."""
+        for (operator, name), buffer in self._buffers.items():
+            if getattr(operator, name) is buffer.array:
+                kind = buffer.layout.kind
+                with kind.current(stream) or nullcontext():
+                    array = kind.new(buffer.layout, stream)
+                copy(stream, span_of(array)[0], buffer.memory.address, buffer.size)
+                setattr(operator, name, array)
+                self._last[operator, name] = array
 
     @property
     def is_known(self) -> bool:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import gpu
 from headrace._runtime.messages.details_flow import Step
-from headrace._runtime.messages.execution import ExecutionContext
 from headrace.core.errors import PortError, StreamError, choices
 from headrace.core.metadata import MetadataDictionary
 from headrace.tensor import Tensor, TensorMap, as_message
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.operator import Operator
 
-__all__ = ["DirectCompute", "DirectStreams", "MemberContext", "NotDirect", "RefusingMetadata"]
+__all__ = ["DirectCompute", "DirectStreams", "NotDirect", "RefusingMetadata"]
 
 _TENSOR_TYPES = (dict, Tensor, TensorMap)
 
@@ -273,61 +272,6 @@ class DirectCompute:
 
     def _refuse(self, what: str) -> NoReturn:
         raise NotDirect(f"operator {self.operator.name!r} {what}")
-
-
-class MemberContext(ExecutionContext):
-    """The context of an operator of a group: that of the run or, in a direct compute, that of the compute."""
-
-    __slots__ = ("direct",)
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.direct: DirectCompute | None = None
-
-    def stand_for(self, compute: DirectCompute | None) -> None:
-        """Stand for the context of a direct compute, or again for that of the run."""
-        self.direct = compute
-        self.input = self._node.input if compute is None else compute
-        self.output = self._node.output if compute is None else compute
-
-    def allocate_cuda_stream(self, stream_name: str = "") -> gpu.StreamHandle | None:
-        """Return the operator's stream of this name."""
-        if self.direct is not None:
-            return self.direct.allocate_cuda_stream(stream_name)
-        return super().allocate_cuda_stream(stream_name)
-
-    def synchronize_streams(self, cuda_streams: Iterable[Any], target_cuda_stream: Any) -> None:
-        """Order a stream after others, on the device."""
-        if self.direct is not None:
-            self.direct.synchronize_streams(cuda_streams, target_cuda_stream)
-        else:
-            super().synchronize_streams(cuda_streams, target_cuda_stream)
-
-    def device_from_stream(self, stream: Any) -> int:
-        """Return the number of the device of a stream that headrace manages."""
-        if self.direct is not None:
-            return int(stream.device.device_id)
-        return super().device_from_stream(stream)
-
-    @property
-    def acq_timestamp(self) -> Any:
-        """The acquisition timestamp of messages that this compute emits."""
-        if self.direct is not None:
-            self.direct.refuse_timestamp()
-        return super().acq_timestamp
-
-    @acq_timestamp.setter
-    def acq_timestamp(self, timestamp: Any) -> None:
-        if self.direct is not None:
-            self.direct.refuse_timestamp()
-        self._choose_timestamp(timestamp)
-
-    @property
-    def timestamp(self) -> int:
-        """The time of the run's clock in nanoseconds."""
-        if self.direct is not None:
-            self.direct.refuse_clock()
-        return super().timestamp
 
 
 class RefusingMetadata(MetadataDictionary):

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace._runtime.lifecycle.notes import note
-from headrace._runtime.messages.direct_compute import DirectCompute, DirectStreams, MemberContext, NotDirect
+from headrace._runtime.messages.direct_compute import DirectCompute, DirectStreams, NotDirect
 from headrace._runtime.messages.execution import ExecutionContext
 from headrace._runtime.messages.input import InputContext
 from headrace._runtime.messages.output import OutputContext
 from headrace._runtime.messages.queue import Queue
+from headrace._runtime.scheduling.member import MemberContext, MemberNode
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace.core.operator import Operator
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.fragment import Fragment
 
-__all__ = ["Boundary", "Group", "GroupPlan", "MemberNode", "Runner"]
+__all__ = ["Boundary", "Group", "GroupPlan", "Runner"]
 
 _FAULT = IOSpec.QueuePolicy.FAULT
 
@@ -358,47 +359,3 @@ class GroupOperator(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Do nothing: the run replaces it."""
-
-
-class MemberNode(Node):
-    """An operator of a group: it computes when the group does, and is not scheduled itself.
-
-    Attributes
-    ----------
-    replayed
-        Returns the number of frames that passed without a compute of its own, which count as computes.
-    """
-
-    __slots__ = ("_scheduled", "replayed")
-
-    def __init__(self, engine: Engine, operator: Operator) -> None:
-        super().__init__(engine, operator)
-        self._scheduled: Node = self
-        self.replayed: Callable[[], int] = int
-
-    @property
-    def computes(self) -> int:
-        """The number of frames that it has computed or that were replayed."""
-        return self.granted - self.remaining + self.replayed()
-
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled in its place."""
-        return self._scheduled
-
-    @scheduled.setter
-    def scheduled(self, node: Node) -> None:
-        self._scheduled = node
-
-    def status(self) -> Any:
-        """Return the state of the group."""
-        return self._scheduled.status()
-
-    def announce(self) -> None:
-        """Announce that something the group waits for may have happened."""
-        self._scheduled.announce()
-
-    def request_stop(self) -> None:
-        """Never run the group again: without this operator it has nothing to do."""
-        self.stop_requested = True
-        self._scheduled.request_stop()
