@@ -2,8 +2,8 @@
 
     python examples/captured_chain.py --count 2000
 
-The operators say `capturable = True`, and `compose` says `self.capture(...)`: that is all that is new. Frames are CuPy arrays on a GPU,
-and tensors of a simulated device where there is none.
+The operators say `capturable = True`, and `compose` says `self.capture(...)`: that is all that is new. Frames are
+CuPy arrays on a GPU, and tensors of a simulated device where there is none.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ MODULES = {
     "resources": "headrace.resources",
     "schedulers": "headrace.schedulers",
     "operators": "headrace.operators",
+    "capture": "headrace.capture",
     "inference": "headrace.inference",
     "drawing": "headrace.drawing",
     "observe": "headrace.observe",

@@ -276,6 +276,28 @@ def test_declared_state_that_compute_assigns_goes_on(body: Any, state: list[str]
         assert isinstance(ran.app.member.result, Tensor)
 
 
+@pytest.mark.parametrize("mode", ["", "verify"])
+def test_state_that_leaves_the_segment_is_not_overwritten(mode: str) -> None:
+    """Receivers read it late, and frames of other shapes, which are computed, send it as well."""
+
+    def compose(app: Any) -> None:
+        counts = [COUNT] * 4 + [32, COUNT, COUNT, 48, 64, 80, 96, COUNT]
+        member = Work(app, body=emit_the_previous, begin=begin, state=["total"], name="member")
+        shorten = Work(app, body=shortened, name="shorten")
+        source = Source(app, frames=30, counts=counts, name="source")
+        chain(app, source, shorten, member, Sink(app, late=5, name="sink"))
+        app.capture(shorten, member)
+
+    assert is_captured(both(compose, mode), 30, unreplayed=20)
+
+
+def shortened(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame, stream = received(self, op_input)
+    result = self.new(stream)
+    launch(stream, affine, result, frame, COUNT, 1, 0)
+    op_output.emit(result, "out")
+
+
 def test_assigned_state_goes_on_between_frames_that_are_replayed_and_frames_that_are_not() -> None:
     """Frames of too many shapes run as without capture in between; the state is as long as the first."""
 

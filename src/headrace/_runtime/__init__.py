@@ -13,7 +13,6 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace._runtime.compiled import is_compiled
-    from headrace._runtime.contexts.execution import ExecutionContext
     from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
@@ -21,7 +20,14 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences, is_complete
     from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
-    from headrace._runtime.observer import Observer
+    from headrace._runtime.observer import Launches, Observer, Replays
+    from headrace._runtime.scheduling.details_flow import DetailsFlow
+    from headrace._runtime.scheduling.direct_compute import (
+        DirectCompute,
+        DirectStreams,
+        NotDirect,
+        RefusingMetadata,
+    )
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
     from headrace._runtime.scheduling.node import Node
@@ -35,18 +41,24 @@ if TYPE_CHECKING:
 __all__ = [
     "Boundary",
     "Details",
+    "DetailsFlow",
+    "DirectCompute",
+    "DirectStreams",
     "Engine",
     "Envelope",
-    "ExecutionContext",
     "Fences",
     "Group",
     "GroupPlan",
     "Knobs",
+    "Launches",
     "ManagedStream",
     "MessageCounter",
     "Node",
+    "NotDirect",
     "Observer",
     "Queue",
+    "RefusingMetadata",
+    "Replays",
     "RunStreams",
     "StreamSource",
     "Supplies",
@@ -67,17 +79,23 @@ __all__ = [
 _MODULES = {
     "Boundary": "scheduling.group",
     "Details": "messages.envelope",
+    "DetailsFlow": "scheduling.details_flow",
+    "DirectCompute": "scheduling.direct_compute",
+    "DirectStreams": "scheduling.direct_compute",
     "Engine": "scheduling.engine",
     "Envelope": "messages.envelope",
-    "ExecutionContext": "contexts.execution",
     "Fences": "messages.fences",
     "Group": "scheduling.group",
     "GroupPlan": "scheduling.group",
     "Knobs": "streams.knobs",
+    "Launches": "observer",
     "ManagedStream": "messages.managed_stream",
     "Node": "scheduling.node",
+    "NotDirect": "scheduling.direct_compute",
     "Observer": "observer",
     "Queue": "messages.queue",
+    "RefusingMetadata": "scheduling.direct_compute",
+    "Replays": "observer",
     "RunStreams": "streams.run_streams",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",

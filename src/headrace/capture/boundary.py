@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.capture.messages import HostValue, Leaves, key_of_value, layouts_of, take_apart
+from headrace.capture.host_values import HostValue
 from headrace.capture.refusal import Refusal
-from headrace.tensor.device_arrays import Layout, Unsupported, span_of
+from headrace.tensor.device_arrays import Layout, Unsupported, groups_of, span_of
 from headrace.tensor.device_memory import DeviceMemory
+from headrace.tensor.structures import Leaves, key_of_value, layouts_of, take_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from headrace import gpu
     from headrace._runtime import Boundary
 
@@ -27,8 +26,6 @@ __all__ = [
     "find_views",
     "outputs_of",
     "place_inputs",
-    "shared_memory",
-    "with_shared",
 ]
 
 _ALIGNED = 256
@@ -75,7 +72,7 @@ class Input:
 def place_inputs(inputs: list[Input], leaves: Leaves, stream: gpu.StreamHandle) -> None:
     """Allocate memory for the arrays that enter a graph, which they share as the arrays of a frame do."""
     spans = [span_of(leaf) for leaf in leaves]
-    for group in _groups_of(spans):
+    for group in groups_of(spans):
         begin = spans[group[0]][0]
         end = max(spans[number][1] for number in group)
         aside = begin % _ALIGNED if len(group) > 1 else 0  # each of them may be aligned in another way
@@ -177,7 +174,7 @@ def copied_arrays(outputs: list[Output]) -> list[OutputArray]:
 def find_views(outputs: list[Output]) -> None:
     """Find arrays that share memory, so that what is copied from them does as well."""
     found = [(array, output.boundary) for output in outputs for array in output.arrays]
-    for numbers in _groups_of([array.span for array, _ in found]):
+    for numbers in groups_of([array.span for array, _ in found]):
         if len(numbers) == 1:
             continue
         group = [found[number][0] for number in numbers]
@@ -205,45 +202,3 @@ def _joined(arrays: list[OutputArray], begin: int, end: int) -> OutputArray | No
             layout = Layout(kind, ((end - begin) // size,), (size,), dtype, device_id)
             return OutputArray(layout, kind.at(layout, begin, arrays))
     return None
-
-
-# Memory that arrays share.
-
-
-def _groups_of(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return the numbers of the arrays that share memory, also by way of others; the first begins first."""
-    groups: list[list[int]] = []
-    group: list[int] = []
-    end = -1
-    for number in sorted(range(len(spans)), key=lambda number: spans[number]):
-        first, last = spans[number]
-        if first == last:
-            groups.append([number])  # it has no bytes to share, wherever it is
-        elif first < end:
-            group.append(number)
-        else:
-            group = [number]
-            groups.append(group)
-        end = max(end, last)
-    return groups
-
-
-def with_shared(numbers: Iterable[int], leaves: Leaves) -> set[int]:
-    """Return the numbers of some arrays of a frame, and of those that share memory with them."""
-    some = set(numbers)
-    groups = _groups_of([span_of(leaf) for leaf in leaves])
-    return {number for group in groups if not some.isdisjoint(group) for number in group}
-
-
-def shared_memory(leaves: Leaves) -> tuple[tuple[int, int], ...]:
-    """Return which arrays of a frame share memory: the group of each, and where in it it begins; empty if none."""
-    spans = [span_of(leaf) for leaf in leaves]
-    groups = _groups_of(spans)
-    if len(groups) == len(spans):
-        return ()
-    found = [(0, 0)] * len(spans)
-    for place, group in enumerate(groups):
-        begin = spans[group[0]][0]
-        for number in group:
-            found[number] = (place if len(group) > 1 else -1, spans[number][0] - begin)
-    return tuple(found)

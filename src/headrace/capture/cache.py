@@ -1,13 +1,13 @@
 """GraphCache: which graph is for which frame.
 
-A graph belongs to frames of one key: the structure of the messages, which of their arrays share memory, the values of
-the host that the operators use (`messages`), and the parameters of the operators. The parameters are looked at only
-when their version has changed.
+A graph belongs to frames of one key: the structure of the messages, which of their arrays share memory, the values
+of the host that the operators use (`host_values`), and the parameters of the operators. The parameters are looked
+at only when their version has changed.
 
 Up to `shapes` graphs are kept. The first frames of a key run as without capture: libraries load kernels and make
 handles in the first one, and a value that is there for a single frame is not worth a graph. If the cache is full, a
-graph for values that have not come for a while makes room for one with new values; a graph of another structure never
-does, so that messages of too many shapes do not drive each other out.
+graph for values that have not come for a while makes room for one with new values; a graph of another structure
+never does, so that messages of too many shapes do not drive each other out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope
-from headrace.capture.boundary import shared_memory
-from headrace.capture.messages import HostValue, Leaves, Structure, key_of_value, take_apart
-from headrace.tensor.device_arrays import Unsupported
+from headrace.capture.host_values import HostValue
+from headrace.tensor.device_arrays import Unsupported, shared_memory
+from headrace.tensor.structures import Leaves, Structure, key_of_value, take_apart
 
 if TYPE_CHECKING:
     from headrace._runtime import Boundary

@@ -1,7 +1,7 @@
 """Segment: operators that a run records once and then replays as one CUDA graph; how a program declares it.
 
-The contract of its operators is one sentence, `CONTRACT`. An operator says that it fulfils it by ``capturable = True``
-in its class; headrace captures no other.
+The contract of its operators is one sentence, `CONTRACT`. An operator says that it fulfils it by ``capturable =
+True`` in its class; headrace captures no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import GroupPlan, source_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import check_member
-from headrace.core.ports import IOSpec
+from headrace.core.groups import check_group, in_order, why_not_a_group, why_not_in_group
 from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ __all__ = [
 ]
 
 CONTRACT = (
-    "a captured operator's result depends on its messages, its declared parameters (spec.param), its knobs, and arrays "
-    "on the device that it declares as state (spec.state) or assigns in start; and its compute has no effect on the host"
+    "a captured operator's result depends on its messages, its declared parameters (spec.param), its knobs, and "
+    "arrays on the device that it declares as state (spec.state) or assigns in start; and its compute has no "
+    "effect on the host"
 )
 MODES = ("auto", "off", "verify", "strict")
 OUTPUTS = ("copy", "ring")
-_FAULT = IOSpec.QueuePolicy.FAULT
 
 
 class CaptureRefused(UserWarning):
@@ -92,8 +92,8 @@ class Segment:
     name, operators, options
         Its name, its operators, and how it is captured.
     state
-        ``"composed"`` before the run. In the run, ``"warming up"`` and then ``"captured"``; ``"eager"`` if it runs as
-        without capture, and ``"off"`` if the environment says so.
+        ``"composed"`` before the run. In the run, ``"warming up"`` and then ``"captured"``; ``"eager"`` if it runs
+        as without capture, and ``"off"`` if the environment says so.
     reason
         Why it is eager; empty otherwise.
     frames, replayed, recordings
@@ -148,63 +148,10 @@ class Segment:
 
     def check(self) -> None:
         """Raise GraphError if its operators are not connected, form a cycle, or are left and entered again."""
-        where = f"segment {self.name!r}"
-        members = set(self.operators)
-        reached = _reachable([self.operators[0]], lambda one: [*_behind(one), *_before(one)], members)
-        apart = [operator.name for operator in self.operators if operator not in reached]
-        if apart:
-            raise GraphError(
-                f"{where}: {choices(apart)} and {self.operators[0].name!r} are not connected; a segment is a "
-                "set of connected operators, so make two"
-            )
-        for operator in self.operators:
-            for flow in operator._outgoing:
-                if flow.target in members:
-                    if operator in _reachable([flow.target], _behind, members):
-                        raise GraphError(
-                            f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one "
-                            "of them out"
-                        )
-                    continue
-                for other in _reachable([flow.target], _behind, None):
-                    back = next((each for each in other._outgoing if each.target in members), None)
-                    if other not in members and back is not None:
-                        raise GraphError(
-                            f"{where}: messages leave it by {flow} and come back by {back}; add the operators in "
-                            "between, or make two segments"
-                        )
-
-    def ordered(self) -> list[Operator]:
-        """Return its operators, each after those that it receives from."""
-        left = list(self.operators)
-        ordered: list[Operator] = []
-        while left:
-            ready = [operator for operator in left if not any(one in left for one in _before(operator))]
-            ordered += ready
-            left = [operator for operator in left if operator not in ready]
-        return ordered
+        check_group(f"segment {self.name!r}", self.operators)
 
     def __repr__(self) -> str:
         return f"<Segment {self.name!r}, {self.state}>"
-
-
-def _before(operator: Operator) -> list[Operator]:
-    return [flow.source for flow in operator._incoming]
-
-
-def _behind(operator: Operator) -> list[Operator]:
-    return [flow.target for flow in operator._outgoing]
-
-
-def _reachable(first: list[Operator], step: Any, within: set[Operator] | None) -> dict[Operator, None]:
-    """Return some operators and those that steps lead to, within a set."""
-    found = dict.fromkeys(first)
-    for operator in (new := list(found)):
-        for other in step(operator):
-            if other not in found and (within is None or other in within):
-                found[other] = None
-                new.append(other)
-    return found
 
 
 def capture_mode() -> str:
@@ -263,7 +210,7 @@ def _find_chains(fragment: Fragment, options: SegmentOptions) -> list[Segment]:
     follows: dict[Operator, Operator | None] = {}
     for operator in fragment.graph:
         if operator not in taken and operator._incoming and not _why_not(operator):
-            targets = set(_behind(operator))
+            targets = {flow.target for flow in operator._outgoing}
             target = targets.pop() if len(targets) == 1 else None
             follows[operator] = target if target is not None and _follows_only(target, operator) else None
     later = set(follows.values())
@@ -284,7 +231,11 @@ def _follows_only(target: Operator, operator: Operator) -> bool:
     inputs = [flow.input for flow in target._incoming]
     waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
     waits = waits or any(port.policy is not None for port in target.spec.inputs.values())
-    return set(_before(target)) == {operator} != {target} and len(set(inputs)) == len(inputs) and not waits
+    return (
+        {flow.source for flow in target._incoming} == {operator} != {target}
+        and len(set(inputs)) == len(inputs)
+        and not waits
+    )
 
 
 # When a run begins.
@@ -312,7 +263,6 @@ def plan_groups(fragment: Fragment) -> list[GroupPlan]:
 
 
 def _plan(segment: Segment, mode: str) -> GroupPlan:
-    from headrace.capture.recorded_compute import MemberContext
     from headrace.capture.segment import CapturedSegment
     from headrace.capture.slots import SlotAvailable
 
@@ -321,31 +271,19 @@ def _plan(segment: Segment, mode: str) -> GroupPlan:
         fragment = segment.operators[0].fragment
         slots = SlotAvailable(fragment, segment.options.slots, name=f"slots of {segment.name}")
     make = partial(CapturedSegment, segment, mode, slots)
-    return GroupPlan(segment.name, segment.ordered(), make, slots, MemberContext)
+    return GroupPlan(segment.name, in_order(segment.operators), make, slots)
 
 
 def _why_not_together(segment: Segment) -> str:
-    members = set(segment.operators)
     for operator in segment.operators:
         why = _why_not(operator)
         if why:
             return f"operator {operator.name!r}: {why}"
-        for name in operator.spec.inputs:
-            flows = [flow for flow in operator._incoming if flow.input == name]
-            inner = [flow for flow in flows if flow.source in members]
-            if inner and len(flows) > 1:
-                return f"operator {operator.name!r}: several flows lead to input {name!r}"
-            for flow in inner:
-                sent = flow.source.spec.outputs[flow.output].policy
-                policy = flow.policy or operator.spec.inputs[name].policy or sent
-                if (flow.size or 1) > 1 or policy not in (None, _FAULT):
-                    return (
-                        f"{flow} has a size or a policy of its own, and messages do not wait inside a segment"
-                    )
-    devices = {source.dev_id for operator in segment.operators if (source := source_of(operator)) is not None}
+    sources = [source_of(operator) for operator in segment.operators]
+    devices = {source.dev_id for source in sources if source is not None}
     if len(devices) > 1:
         return f"its operators are on the devices {', '.join(map(str, sorted(devices)))}"
-    return ""
+    return why_not_a_group(segment.operators)
 
 
 def _why_not_declared(operator: Operator) -> str:
@@ -371,29 +309,13 @@ def _why_not(operator: Operator) -> str:
     why = _why_not_declared(operator)
     if why:
         return why
-    if operator.on_error != "stop":
-        return f"it has on_error={operator.on_error!r}, and a replay does not call its compute"
-    if operator.conditions:
-        return (
-            f"it has the condition {next(iter(operator.conditions))!r}; an operator of a segment runs for "
-            "each frame"
-        )
-    spec = operator.spec
-    if not spec.inputs:
-        return "it has no input, and a segment runs when it receives"
-    for port in (*spec.inputs.values(), *spec.outputs.values()):
-        if port.conditions:
-            return f"port {port.name!r} has a condition of its own"
-        if port.size != 1:
-            return f"port {port.name!r} does not carry one message at a time"
-    if spec.or_combined or spec.multi_port:
-        return "it has a condition over several ports"
+    why = why_not_in_group(operator)
+    if why:
+        return why
     if operator.is_function:
         declared: Any = operator.declared  # type: ignore[attr-defined]
         if inspect.isgeneratorfunction(declared.function):
             return "the function yields, so that it may emit several messages for one, or none"
         if "metadata" in declared.supplied:
             return "the function takes its metadata, which would stay what it was when it was recorded"
-    if any(operator in pool.operators for pool in operator.fragment._thread_pools):
-        return "it is assigned to a thread pool, and a segment runs on one thread"
     return ""

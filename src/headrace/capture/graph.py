@@ -1,38 +1,36 @@
 """Graph: one frame of a segment as a CUDA graph, its executables, and its launches.
 
-A graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ from frame
-to frame, but memory is used again and again, so after a few frames the same addresses come back. An executable is
-made for each set of addresses, up to a number; from then on one of them is changed for every frame whose addresses
-are not known. A change affects later launches only. The first is made with the graph: if that fails, the segment is
-not captured. If another cannot be made, the existing ones have to do.
+A graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ from
+frame to frame, but memory is used again and again, so after a few frames the same addresses come back. An
+executable is made for each set of addresses, up to a number; from then on one of them is changed for every frame
+whose addresses are not known. A change affects later launches only. The first is made with the graph: if that
+fails, the segment is not captured. If another cannot be made, the existing ones have to do.
 
 What was received, emitted and held while a graph was recorded lives as long as the graph, which keeps nothing alive
-itself. On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6 (`benchmarks/graph_costs.py`).
+itself. On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6
+(`benchmarks/graph_costs.py`).
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.capture.boundary import Input, Output, OutputArray, copied_arrays
-from headrace.capture.messages import Leaves, Structure, rebuild
 from headrace.capture.slots import Slot
+from headrace.tensor.device_arrays import NewArrays
+from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace._runtime import ManagedStream
-    from headrace._runtime.observer import Launches, Replays
-    from headrace.capture.details import DetailsFlow
+    from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
     from headrace.capture.slots import Slots
-    from headrace.tensor.device_arrays import Layout
 
 __all__ = ["BoundaryCopy", "Executables", "Graph"]
 
 _MOST_EXECUTABLES = 16
-_MOST_SPARE, _SPARE_BYTES = 2, 1 << 20
 
 
 class Graph:
@@ -229,34 +227,3 @@ class Executables:
         for executable in executables:
             if executable is not None:
                 executable.close()
-
-
-class NewArrays:
-    """New arrays of one layout, small ones two at a time.
-
-    Making an array for a stream means to make that stream current in its library and to go back, which costs as much
-    as the rest. More than two at a time would make some frames take much longer than others. The first are made at
-    once: if the memory is too little for them, that shows while the segment is recorded.
-    """
-
-    __slots__ = ("_batch", "_current", "_make", "spare")
-
-    def __init__(self, layout: Layout, stream: gpu.StreamHandle) -> None:
-        kind = layout.kind
-        self._current = kind.current(stream) or nullcontext()
-        with self._current:
-            self._make = kind.making(layout, stream)
-        self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
-        self.spare: list[Any] = []
-        self._fill()
-
-    def take(self) -> Any:
-        """Return a new array."""
-        if not self.spare:
-            self._fill()
-        return self.spare.pop()
-
-    def _fill(self) -> None:
-        with self._current:
-            for _ in range(self._batch):
-                self.spare.append(self._make())

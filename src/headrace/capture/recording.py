@@ -1,43 +1,34 @@
 """Recording: the operators of a segment compute one frame while their streams are captured.
 
 Nothing reaches the device meanwhile, so the frame has to be replayed afterwards, or computed as usual. A graph uses
-the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the graph
-alone (`headrace.tensor.private_memory`), and lives as long as the graph.
-
-`run_members` is also how a frame is computed to be compared with its replay.
+the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the
+graph alone (`headrace.tensor.private_memory`), and lives as long as the graph.
 """
 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
+from headrace._runtime import DetailsFlow, DirectCompute, DirectStreams, NotDirect, RefusingMetadata
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
-from headrace.capture.details import DetailsFlow
 from headrace.capture.graph import BoundaryCopy, Executables, Graph
-from headrace.capture.messages import (
-    HostValueUsed,
-    Leaves,
-    Structure,
-    layouts_of,
-    rebuild,
-    take_apart,
-)
-from headrace.capture.recorded_compute import RecordedCompute, RefusingMetadata, SegmentStreams
+from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
+from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from headrace._runtime import Boundary, Group, ManagedStream, Node
-    from headrace._runtime.observer import Replays
+    from headrace._runtime import Group, ManagedStream, Node, Replays
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
 
-__all__ = ["record", "run_members"]
+__all__ = ["compute_one", "record"]
 
 
 def record(
@@ -53,9 +44,9 @@ def record(
 ) -> Graph:
     """Record one frame of a group, whose messages have these structures; raise Refusal if that is not possible.
 
-    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays whose
-    numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is one of
-    these. Nothing is launched.
+    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays
+    whose numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is
+    one of these. Nothing is launched.
     """
     for boundary, structure in zip(group.inputs, structures, strict=True):
         for layout in layouts_of(structure):
@@ -73,7 +64,7 @@ def record(
             place_inputs(inputs, leaves, own.handle)
             arrays, others = iter([input_.array() for input_ in inputs]), iter(values)
             received = [rebuild(structure, arrays, others) for structure in structures]
-            streams = SegmentStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
+            streams = DirectStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
             stack.callback(streams.close)
             stack.callback(state.restore)
             graph = _capture(group, own, state, structures, streams, received, inputs, slots, marks)
@@ -93,7 +84,7 @@ def _capture(
     own: ManagedStream,
     state: DeviceState,
     structures: tuple[Structure, ...],
-    streams: SegmentStreams,
+    streams: DirectStreams,
     received: list[Any],
     inputs: list[Input],
     slots: Slots | None,
@@ -111,8 +102,10 @@ def _capture(
             for input_ in inputs
             if input_.copied
         ]
+        if marks is not None:
+            marks.begin(origin)
         with memory:
-            emitted = run_members(group, streams, received, kept, flow, marks)
+            emitted = group.compute_directly(streams, received, kept, partial(_record_one, marks), flow)
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
@@ -143,81 +136,30 @@ def _capture(
     return graph
 
 
-def run_members(
-    group: Group,
-    streams: SegmentStreams,
-    received: list[Any],
-    kept: list[Any],
-    flow: DetailsFlow | None = None,
-    marks: Any = None,
-) -> dict[Boundary, Any]:
-    """Let every operator compute once; return what leaves the group, in the order in which it was emitted.
-
-    `kept` gets what has to live as long as the work. `flow` and `marks` are given if the work is recorded.
-    """
-    waiting: dict[Node, dict[str, Any]] = {node: {} for node in group.members}
-    after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in group.members}
-    for boundary, data in zip(group.inputs, received, strict=True):
-        waiting[boundary.node][boundary.port] = data
-    leaving_at = {(boundary.node, boundary.port): boundary for boundary in group.outputs}
-    emitted: dict[Boundary, Any] = {}
-    if marks is not None:
-        marks.begin(streams.origin)
-    for node in group.members:
-        missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
-        if missing:
-            raise Refusal(f"operator {node.name!r} received nothing at {missing[0]!r} in the recorded frame")
-        compute = RecordedCompute(node, streams, waiting[node])
-        handle = streams.begin(node.operator, after[node] or [streams.origin])
-        _compute(node, compute, handle, None if flow is None else waiting[node])
-        kept.append(compute)
-        ends = streams.of(node.operator)
-        if marks is not None:
-            marks.end(node, ends)
-        for port, items in compute.emitted.items():
-            targets = group.inner.get((node, port), [])
-            if len(items) != 1 and (targets or (node, port) in leaving_at):
-                raise Refusal(
-                    f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a captured "
-                    "operator emits one message at each output for each frame"
-                )
-            for target, name in targets:
-                waiting[target][name] = compute.as_received(items[0], port)
-                after[target] += [stream for stream in ends if stream not in after[target]]
-        for step in compute.steps:
-            leaving = None if step.is_received else leaving_at.get((node, step.port))
-            if leaving is not None:
-                emitted[leaving] = compute.emitted[step.port][0]
-        if flow is not None:
-            flow.steps.append((node, compute.steps))
-    return emitted
-
-
-def _compute(
-    node: Node, compute: RecordedCompute, handle: gpu.StreamHandle, recorded: dict[str, Any] | None
-) -> None:
-    """Let one operator compute; `recorded` is what it receives, if the compute is recorded."""
+def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
+    """Let one operator compute directly; raise Refusal for its errors."""
     operator = node.operator
     metadata = operator.metadata
     context: Any = node.context
-    before = 0 if recorded is None else gpu.captured_nodes(handle.stream)
-    had = [*(recorded or {}).values(), *vars(operator).values()]
-    context.record(compute)
+    context.stand_for(compute)
     operator.metadata = RefusingMetadata(compute)
     try:
         with gpu.use_stream(handle):
             operator.compute(compute, compute, context)
-    except (Refusal, HostValueUsed):
+    except (NotDirect, HostValueUsed):
         raise
     except Exception as error:
         raise refusal_of(error, node.name) from error
     finally:
         operator.metadata = metadata
-        context.record(None)
-    if compute.waiting:
-        raise Refusal(f"operator {node.name!r} did not receive what waits at {next(iter(compute.waiting))!r}")
-    if recorded is None:
-        return
+        context.stand_for(None)
+
+
+def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
+    """Let one operator compute on a stream that captures; raise Refusal if nothing of it was captured."""
+    had = [*compute.waiting.values(), *vars(node.operator).values()]
+    before = gpu.captured_nodes(handle.stream)
+    compute_one(node, compute, handle)
     try:
         is_idle = gpu.captured_nodes(handle.stream) == before
     except Exception as error:
@@ -227,12 +169,14 @@ def _compute(
         ) from error
     if is_idle and not _only_passes_on(compute, had):
         raise Refusal(
-            f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on the "
-            "host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
+            f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on "
+            "the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
         )
+    if marks is not None:
+        marks.end(node, compute.streams.of(node.operator))
 
 
-def _only_passes_on(compute: RecordedCompute, had: list[Any]) -> bool:
+def _only_passes_on(compute: DirectCompute, had: list[Any]) -> bool:
     """Return whether an operator emitted something, and no arrays but those that it received or keeps."""
     inside: Leaves = []
     outside: Leaves = []
@@ -251,7 +195,8 @@ def _check_lent(outputs: list[Any], state: DeviceState) -> None:
         for array in output.arrays:
             if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):
                 raise Refusal(
-                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it assigns, "
+                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it "
+                    "assigns, "
                     'which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
                 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 import sys
 
+from headrace._runtime import NotDirect
+
 __all__ = ["Refusal", "refusal_of"]
 
 
@@ -42,6 +44,8 @@ _REMEDIES = {
 
 def refusal_of(error: BaseException, operator: str) -> Refusal:
     """Return the reason for an error that was raised while an operator was being recorded."""
+    if isinstance(error, NotDirect):
+        return Refusal(str(error))
     text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     why = next((why for marks, why in _REMEDIES.items() if any(mark in text for mark in marks)), "")
     call = _call_in(error)

@@ -2,8 +2,9 @@
 
 To streams and messages a replay is one compute of the segment's node, on a stream of its own. It is ordered after
 what it received, which stays alive as long as the device may read it; what it emits carries the metadata and the
-timestamps that the operators would have sent. Replays and ordinary computes may use the same arrays of the operators.
-So the first replay after ordinary computes is ordered after them, and the other way round (`begin`, `end`).
+timestamps that the operators would have sent. Replays and ordinary computes may use the same arrays of the
+operators. So the first replay after ordinary computes is ordered after them, and the other way round (`begin`,
+`end`).
 
 Nobody can know all that a compute depends on. So now and then a frame is computed as well, and both results are
 compared (`_compare`): the first one of every graph, and one in every `check_every` seconds of the run's clock. The
@@ -21,13 +22,21 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
-from headrace._runtime import Envelope, ManagedStream, add_owners, create_event, wait_for
+from headrace._runtime import (
+    DirectStreams,
+    Envelope,
+    ManagedStream,
+    NotDirect,
+    add_owners,
+    create_event,
+    wait_for,
+)
 from headrace.capture.comparison import compare_messages, compare_states
-from headrace.capture.messages import Leaves, rebuild
-from headrace.capture.recorded_compute import SegmentStreams
-from headrace.capture.recording import run_members
+from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
-from headrace.capture.state import DeviceState, KeptArray, Saved
+from headrace.capture.state import DeviceState
+from headrace.tensor.saved_arrays import KeptArray, Saved
+from headrace.tensor.structures import Leaves, rebuild
 
 if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
@@ -63,7 +72,7 @@ class Replay:
         self._clock = group.node.engine.clock.timestamp
         self._compare_at = 0
         self._period = None if check_every is None else round(check_every * 1e9)
-        self._compute_streams: SegmentStreams | None = None
+        self._compute_streams: DirectStreams | None = None
         self._knobs: list[Knobs] = []
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
         self._is_replaying = False
@@ -195,7 +204,7 @@ class Replay:
         handle = own.handle
         if self._compute_streams is None:
             run = self._node.streams.run
-            self._compute_streams = SegmentStreams(run, self._group.operators[0], is_captured=False)
+            self._compute_streams = DirectStreams(run, self._group.operators[0], is_captured=False)
         streams = self._compute_streams
         received = [KeptArray("what it received", leaf) for leaf in leaves]
         kept: list[Any] = []
@@ -205,8 +214,8 @@ class Replay:
         except Exception as error:
             self._period = None
             _log.warning(
-                "segment %r: its replays are not compared with computes, since there is too little memory for a copy "
-                "of what its operators keep (%s)",
+                "segment %r: its replays are not compared with computes, since there is too little memory for a "
+                "copy of what its operators keep (%s)",
                 self._group.name,
                 error,
             )
@@ -215,12 +224,13 @@ class Replay:
             replayed = graph.launch(leaves, values)
             left = Saved(state.arrays(self._knobs), handle)
             before.restore()
+            state.release(handle)
             streams.order(handle, streams.origin)
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
             try:
-                emitted = run_members(self._group, streams, messages, kept)
-            except Refusal as refusal:
+                emitted = self._group.compute_directly(streams, messages, kept, compute_one)
+            except (Refusal, NotDirect) as refusal:
                 self.difference = f"an ordinary compute of the same frame failed ({refusal})"
                 state.restore()
                 return replayed
@@ -272,6 +282,7 @@ class Replay:
             return
         self._is_replaying = False
         own = self.own
+        self._state.release(own.handle)
         for node in self._group.members:
             for stream in node.streams.order.streams():
                 if stream is not own:

@@ -1,8 +1,8 @@
 """CapturedSegment: a segment in a run, and what becomes of each of its frames.
 
-The first frames of a kind run as without capture (`Group.compute`). Then a frame is recorded (`recording`), and from
-then on `compute` is not called any more: a frame is a copy in, a launch, and a copy out (`replay`). Which graph is
-for which frame is known to the cache (`cache`).
+The first frames of a kind run as without capture (`Group.compute`). Then a frame is recorded (`recording`), and
+from then on `compute` is not called any more: a frame is a copy in, a launch, and a copy out (`replay`). Which
+graph is for which frame is known to the cache (`cache`).
 
 A segment that cannot be recorded, or one of whose replays differs from a compute of the same frame, runs as without
 capture for the rest of the run.
@@ -20,23 +20,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import MessageCounter, UnconnectedQueue
-from headrace.capture.boundary import with_shared
 from headrace.capture.cache import Entry, Frame, GraphCache, Same, data_of
 from headrace.capture.comparison import changed_arrays
 from headrace.capture.declaration import CaptureError, CaptureRefused
-from headrace.capture.lint import lint
-from headrace.capture.messages import HostValueUsed, Leaves, key_of_value
+from headrace.capture.host_values import HostValueUsed
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable, Slots
-from headrace.capture.state import DeviceState, KeptArray, Saved
+from headrace.capture.state import DeviceState
+from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
-from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
+from headrace.tensor.device_arrays import Layout, Unsupported, layout_of, with_shared
+from headrace.tensor.saved_arrays import KeptArray, Saved
+from headrace.tensor.structures import Leaves, key_of_value
 
 if TYPE_CHECKING:
-    from headrace._runtime import Group
-    from headrace._runtime.observer import Replays
+    from headrace._runtime import Group, Replays
     from headrace.capture.declaration import Segment
     from headrace.capture.graph import Graph
 
@@ -88,8 +88,9 @@ class CapturedSegment:
         # For frames that are a single array: tells whether a frame is like the last one, and its graph or slots.
         self._matches: Callable[[Any], bool] | None = None
         self._last: Entry | None = None
-        # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing else
-        # computes in this frame, and in how many frames nothing else is to compute until one of them is recorded.
+        # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing
+        # else computes in this frame, and in how many frames nothing else is to compute until one of them is
+        # recorded.
         engine = group.node.engine
         self._alone = engine.alone if engine.scheduler.workers else None
         self._is_alone = False
@@ -147,8 +148,9 @@ class CapturedSegment:
         if self._replay.difference:
             self._refuse(
                 Refusal(
-                    f"a replay differs from a compute of the same frame: {self._replay.difference}; compute depends on "
-                    "something that is not declared (headrace check finds the usual ones), or its results vary"
+                    f"a replay differs from a compute of the same frame: {self._replay.difference}; compute "
+                    "depends on something that is not declared (headrace check finds the usual ones), or its "
+                    "results vary"
                 )
             )
 
@@ -229,8 +231,8 @@ class CapturedSegment:
             entry.copied_back = with_shared(numbers, leaves)
             if any(layout_of(leaves[number]).has_gaps for number in entry.copied_back):
                 refusal = Refusal(
-                    "its operators change an array in place that they receive and that does not lie in memory without "
-                    "gaps; what is between its elements may be in use elsewhere, so copy it first"
+                    "its operators change an array in place that they receive and that does not lie in memory "
+                    "without gaps; what is between its elements may be in use elsewhere, so copy it first"
                 )
         finally:
             saved.close()
@@ -272,8 +274,8 @@ class CapturedSegment:
         if not self._is_refused:
             self._refuse(
                 Refusal(
-                    f"operator {waiting!r} had messages at one input and none at another; captured operators emit one "
-                    "message at each output for each frame"
+                    f"operator {waiting!r} had messages at one input and none at another; captured operators emit "
+                    "one message at each output for each frame"
                 )
             )
 

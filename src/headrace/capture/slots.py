@@ -1,8 +1,8 @@
 """Slots: graphs whose own memory is sent, and the wait for one that nobody uses.
 
 With ``outputs="ring"`` a segment has several graphs of the same frame, each with memory of its own for what it
-emits. A graph that was launched is in use until the last array on its memory is gone. Work of those that received it
-may still run then. So the memory is an allocation like that of headrace's own pools: it knows the streams of its
+emits. A graph that was launched is in use until the last array on its memory is gone. Work of those that received
+it may still run then. So the memory is an allocation like that of headrace's own pools: it knows the streams of its
 users, and the next launch is ordered after them (`headrace.gpu.allocation`).
 """
 

@@ -1,25 +1,25 @@
 """Device state: the arrays that operators keep from frame to frame.
 
 State that is changed in place stays at its address, so a graph finds it there. State that `compute` *assigns*
-(`self.previous = frame`) is somewhere else after every compute. If it is declared (`spec.state`), the segment keeps it
-in a buffer of its own: the attribute refers to the buffer when a graph is recorded, the graph ends with a copy of
-what was assigned to the buffer, and what an ordinary compute assigns is copied there before the next replay.
-
-A frame that is replayed and computed as well, to compare both, would change the state twice. So it is saved before
-the replay and put back after it.
+(`self.previous = frame`) is somewhere else after every compute. If it is declared (`spec.state`), the segment keeps
+it in a buffer of its own. The attribute refers to the buffer when a graph is recorded, and the graph ends with a
+copy of what was assigned to the buffer. An ordinary compute gets a copy of the buffer, since it may send what it
+finds, and what it assigns is copied to the buffer before the next replay.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import gpu
 from headrace._runtime import add_owners
-from headrace.capture.messages import Leaves, take_apart
 from headrace.capture.refusal import Refusal
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, span_of
 from headrace.tensor.device_memory import DeviceMemory, copy
+from headrace.tensor.saved_arrays import KeptArray
+from headrace.tensor.structures import Leaves, take_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,16 +27,9 @@ if TYPE_CHECKING:
     from headrace._runtime import Node
     from headrace.core.operator import Operator
 
-__all__ = ["DeviceState", "KeptArray", "Saved"]
+__all__ = ["DeviceState"]
 
 _ALIGNED = 256
-
-
-class KeptArray(NamedTuple):
-    """An array, and what a program calls it."""
-
-    label: str
-    array: Any
 
 
 class _Buffer(NamedTuple):
@@ -96,6 +89,17 @@ class DeviceState:
         _copy_all(copies, partial(copy, stream))
         return is_new
 
+    def release(self, stream: gpu.StreamHandle) -> None:
+        """Let attributes refer to copies of the buffers, on a stream: a compute may send what it finds there."""
+        for (operator, name), buffer in self._buffers.items():
+            if getattr(operator, name) is buffer.array:
+                kind = buffer.layout.kind
+                with kind.current(stream) or nullcontext():
+                    array = kind.new(buffer.layout, stream)
+                copy(stream, span_of(array)[0], buffer.memory.address, buffer.size)
+                setattr(operator, name, array)
+                self._last[operator, name] = array
+
     @property
     def is_known(self) -> bool:
         """Whether all declared attributes refer to something: the first computes may make it."""
@@ -109,7 +113,8 @@ class DeviceState:
         except Unsupported:
             pass
         raise Refusal(
-            f"state {name!r} of operator {operator.name!r} is {type(value).__name__!r}, and not an array on the device"
+            f"state {name!r} of operator {operator.name!r} is {type(value).__name__!r}, and not an array on the "
+            "device"
         )
 
     # While a frame is recorded.
@@ -142,7 +147,8 @@ class DeviceState:
     # While a replay is compared.
 
     def arrays(self, leave_out: Iterable[Any]) -> list[KeptArray]:
-        """Return the arrays that attributes of the operators refer to; not the knobs, which are set from outside."""
+        """Return the arrays that attributes of the operators refer to; not the knobs, which are set from
+        outside."""
         found: list[KeptArray] = []
         for node in self._members:
             for name, value in vars(node.operator).items():
@@ -167,40 +173,3 @@ def _copy_all(copies: list[tuple[_Buffer, int]], copy_one: Callable[[int, int, i
             copies[number] = (buffer, buffer.aside)
     for buffer, source in copies:
         copy_one(buffer.memory.address, source, buffer.size)
-
-
-class Saved:
-    """Copies of arrays, made in the order of a stream.
-
-    Attributes
-    ----------
-    kept, memories
-        The arrays, and the memory that holds a copy of each.
-    """
-
-    def __init__(self, arrays: Iterable[KeptArray], stream: gpu.StreamHandle) -> None:
-        self._stream = stream
-        self.kept: list[KeptArray] = []
-        self.memories: list[DeviceMemory] = []
-        seen: set[tuple[int, int]] = set()
-        try:
-            for each in arrays:
-                begin, end = span_of(each.array)
-                if end > begin and (begin, end) not in seen:
-                    seen.add((begin, end))
-                    self.memories.append(DeviceMemory(stream, end - begin))
-                    self.kept.append(each)
-                    copy(stream, self.memories[-1].address, begin, end - begin)
-        except BaseException:
-            self.close()
-            raise
-
-    def restore(self) -> None:
-        """Put back what was in the arrays, in the order of the stream."""
-        for each, memory in zip(self.kept, self.memories, strict=True):
-            copy(self._stream, span_of(each.array)[0], memory.address, memory.size)
-
-    def close(self) -> None:
-        """Free the copies, in the order of the stream."""
-        while self.memories:
-            self.memories.pop().close(self._stream)

@@ -6,11 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from headrace.capture import CONTRACT, lint
+from headrace.capture import CONTRACT
 from headrace.cli.errors import print_error
 from headrace.cli.graph import compose_program
 from headrace.cli.program import Program, ProgramError
 from headrace.cli.run import add_program_arguments, changed_environment, variables_of
+from headrace.core.lint import lint
 
 if TYPE_CHECKING:
     from headrace.application import Fragment

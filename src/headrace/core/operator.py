@@ -98,8 +98,8 @@ class Operator:
     """Whether a segment may replay its `compute` as a CUDA graph (:meth:`Fragment.capture`).
 
     True says: its result depends on its messages, its declared parameters, its knobs, and arrays on the device that
-    it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A subclass
-    that has a `compute` of its own says so itself. A text says why it may not be captured."""
+    it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A
+    subclass that has a `compute` of its own says so itself. A text says why it may not be captured."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

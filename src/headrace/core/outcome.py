@@ -107,8 +107,8 @@ class SegmentOutcome:
     name: str
     operators: tuple[str, ...]
     state: str
-    """``"captured"``; ``"warming up"`` if the run ended too early; ``"eager"`` if its operators ran as without capture,
-    ``"off"`` if that was asked for or there is no device."""
+    """``"captured"``; ``"warming up"`` if the run ended too early; ``"eager"`` if its operators ran as without
+    capture, ``"off"`` if that was asked for or there is no device."""
     reason: str = ""
     """Why it is eager; empty otherwise."""
     frames: int = 0

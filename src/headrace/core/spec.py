@@ -246,7 +246,8 @@ class OperatorSpec(ComponentSpec):
         self.input(name, size=IOSpec.ANY_SIZE)
 
     def state(self, *names: str) -> None:
-        """Declare attributes that are the operator's state: arrays on the device that one compute leaves to the next.
+        """Declare attributes that are the operator's state: arrays on the device that one compute leaves to the
+        next.
 
         A compute may change such an array in place, or assign another of the same shape and type. In a captured
         segment the state goes on from replay to replay as it does from compute to compute.

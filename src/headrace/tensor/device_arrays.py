@@ -11,7 +11,8 @@ kernel is needed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from headrace.tensor.libraries import Library, library_of
@@ -19,7 +20,22 @@ from headrace.tensor.libraries import Library, library_of
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
-__all__ = ["ArrayAt", "DeviceLibrary", "Extent", "Layout", "Unsupported", "kind_of", "layout_of", "span_of"]
+__all__ = [
+    "ArrayAt",
+    "DeviceLibrary",
+    "Extent",
+    "Layout",
+    "NewArrays",
+    "Unsupported",
+    "groups_of",
+    "kind_of",
+    "layout_of",
+    "shared_memory",
+    "span_of",
+    "with_shared",
+]
+
+_MOST_SPARE, _SPARE_BYTES = 2, 1 << 20
 
 
 class Unsupported(Exception):
@@ -169,3 +185,76 @@ class ArrayAt:
             "stream": stream,
             "version": 3,
         }
+
+
+class NewArrays:
+    """New arrays of one layout, small ones two at a time.
+
+    Making an array for a stream means to make that stream current in its library and to go back, which costs as
+    much as the rest. More than two at a time would make some frames take much longer than others. The first are
+    made at once: if the memory is too little for them, that shows while the segment is recorded.
+    """
+
+    __slots__ = ("_batch", "_current", "_make", "spare")
+
+    def __init__(self, layout: Layout, stream: StreamHandle) -> None:
+        kind = layout.kind
+        self._current = kind.current(stream) or nullcontext()
+        with self._current:
+            self._make = kind.making(layout, stream)
+        self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
+        self.spare: list[Any] = []
+        self._fill()
+
+    def take(self) -> Any:
+        """Return a new array."""
+        if not self.spare:
+            self._fill()
+        return self.spare.pop()
+
+    def _fill(self) -> None:
+        with self._current:
+            for _ in range(self._batch):
+                self.spare.append(self._make())
+
+
+# Memory that arrays share.
+
+
+def groups_of(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Return the numbers of the arrays that share memory, also by way of others; the first begins first."""
+    groups: list[list[int]] = []
+    group: list[int] = []
+    end = -1
+    for number in sorted(range(len(spans)), key=lambda number: spans[number]):
+        first, last = spans[number]
+        if first == last:
+            groups.append([number])  # it has no bytes to share, wherever it is
+        elif first < end:
+            group.append(number)
+        else:
+            group = [number]
+            groups.append(group)
+        end = max(end, last)
+    return groups
+
+
+def with_shared(numbers: Iterable[int], leaves: Sequence[Any]) -> set[int]:
+    """Return the numbers of some arrays of a frame, and of those that share memory with them."""
+    some = set(numbers)
+    groups = groups_of([span_of(leaf) for leaf in leaves])
+    return {number for group in groups if not some.isdisjoint(group) for number in group}
+
+
+def shared_memory(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Return which arrays of a frame share memory: the group of each, and where in it it begins; empty if none."""
+    spans = [span_of(leaf) for leaf in leaves]
+    groups = groups_of(spans)
+    if len(groups) == len(spans):
+        return ()
+    found = [(0, 0)] * len(spans)
+    for place, group in enumerate(groups):
+        begin = spans[group[0]][0]
+        for number in group:
+            found[number] = (place if len(group) > 1 else -1, spans[number][0] - begin)
+    return tuple(found)

@@ -2,11 +2,12 @@
 
 To the scheduler a group is one node, which waits for a message at each input from outside. Its members are nodes as
 well, with contexts, streams and queues, but they are not scheduled: when the node runs, each member computes after
-those that it receives from (`compute`). A member that has not received all of its messages does not compute; what it
-has received stays where it is, and `go_on` goes on with it.
+those that it receives from (`compute`). A member that has not received all of its messages does not compute. What
+it has received stays where it is, and `go_on` goes on with it.
 
-What else a group does in place of these computes is up to its `Runner`, which whoever starts the run hands in with a
-`GroupPlan`. The runtime knows nothing of it.
+What a group does in place of these computes is up to its `Runner`, which whoever starts the run hands in with a
+`GroupPlan`. The runtime knows nothing of it. A runner may let the members compute beside their queues, on streams
+of its own (`compute_directly`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from headrace._runtime.contexts.execution import ExecutionContext
 from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
+from headrace._runtime.scheduling.direct_compute import DirectCompute, DirectStreams, NotDirect
+from headrace._runtime.scheduling.member import MemberContext, MemberNode
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.streams.node_streams import NodeStreams
@@ -26,12 +29,14 @@ from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
+    from headrace import gpu
+    from headrace._runtime.scheduling.details_flow import DetailsFlow
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.composition import Composition as Fragment
     from headrace.core.condition import Condition
 
-__all__ = ["Boundary", "Group", "GroupPlan", "MemberNode", "Runner"]
+__all__ = ["Boundary", "Group", "GroupPlan", "Runner"]
 
 _FAULT = IOSpec.QueuePolicy.FAULT
 
@@ -61,15 +66,12 @@ class GroupPlan:
         Creates what runs the group.
     condition
         What its node waits for besides messages.
-    make_context
-        Creates the contexts of its members.
     """
 
     name: str
     operators: Sequence[Operator]
     make_runner: Callable[[Group], Runner]
     condition: Condition | None = None
-    make_context: Callable[[Node], ExecutionContext] = ExecutionContext
 
 
 class Boundary(NamedTuple):
@@ -189,7 +191,7 @@ class Group:
             member.input = InputContext(member)
             member.input_queues = outer
             member.output = OutputContext(member)
-            member.context = self.plan.make_context(member)
+            member.context = MemberContext(member)
             member.streams = NodeStreams(streams, member)
             self._before[member] = [queue for port in member.input.ports for queue in port.queues]
             self._behind[member] = [
@@ -274,6 +276,63 @@ class Group:
         self.has_left = any(map(any, self._before.values()))
         return has_computed
 
+    def compute_directly(
+        self,
+        streams: DirectStreams,
+        received: list[Any],
+        kept: list[Any],
+        compute_one: Callable[[Node, DirectCompute, gpu.StreamHandle], None],
+        flow: DetailsFlow | None = None,
+    ) -> dict[Boundary, Any]:
+        """Let every member compute once beside the queues; return what leaves, in the order of its emission.
+
+        Parameters
+        ----------
+        streams
+            What they compute on.
+        received
+            The messages at the inputs.
+        kept
+            Gets what has to live as long as the work.
+        compute_one
+            Lets one member compute on a stream.
+        flow
+            Gets the steps of the members.
+        """
+        waiting: dict[Node, dict[str, Any]] = {node: {} for node in self.members}
+        after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in self.members}
+        for boundary, data in zip(self.inputs, received, strict=True):
+            waiting[boundary.node][boundary.port] = data
+        leaving_at = {(boundary.node, boundary.port): boundary for boundary in self.outputs}
+        emitted: dict[Boundary, Any] = {}
+        for node in self.members:
+            missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
+            if missing:
+                raise NotDirect(f"operator {node.name!r} received nothing at {missing[0]!r}")
+            compute = DirectCompute(node, streams, waiting[node])
+            compute_one(node, compute, streams.begin(node.operator, after[node] or [streams.origin]))
+            if compute.waiting:
+                left = next(iter(compute.waiting))
+                raise NotDirect(f"operator {node.name!r} did not receive what waits at {left!r}")
+            kept.append(compute)
+            for port, items in compute.emitted.items():
+                targets = self.inner.get((node, port), [])
+                if len(items) != 1 and (targets or (node, port) in leaving_at):
+                    raise NotDirect(
+                        f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a "
+                        "captured operator emits one message at each output for each frame"
+                    )
+                for target, name in targets:
+                    waiting[target][name] = compute.as_received(items[0], port)
+                    after[target] += [one for one in streams.of(node.operator) if one not in after[target]]
+            for step in compute.steps:
+                leaving = None if step.is_received else leaving_at.get((node, step.port))
+                if leaving is not None:
+                    emitted[leaving] = compute.emitted[step.port][0]
+            if flow is not None:
+                flow.steps.append((node, compute.steps))
+        return emitted
+
     def clear(self) -> None:
         """Release messages that were left inside."""
         for queues in self._before.values():
@@ -300,47 +359,3 @@ class GroupOperator(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Do nothing: the run replaces it."""
-
-
-class MemberNode(Node):
-    """An operator of a group: it computes when the group does, and is not scheduled itself.
-
-    Attributes
-    ----------
-    replayed
-        Returns the number of frames that passed without a compute of its own, which count as computes.
-    """
-
-    __slots__ = ("_scheduled", "replayed")
-
-    def __init__(self, engine: Engine, operator: Operator) -> None:
-        super().__init__(engine, operator)
-        self._scheduled: Node = self
-        self.replayed: Callable[[], int] = int
-
-    @property
-    def computes(self) -> int:
-        """The number of frames that it has computed or that were replayed."""
-        return self.granted - self.remaining + self.replayed()
-
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled in its place."""
-        return self._scheduled
-
-    @scheduled.setter
-    def scheduled(self, node: Node) -> None:
-        self._scheduled = node
-
-    def status(self) -> Any:
-        """Return the state of the group."""
-        return self._scheduled.status()
-
-    def announce(self) -> None:
-        """Announce that something the group waits for may have happened."""
-        self._scheduled.announce()
-
-    def request_stop(self) -> None:
-        """Never run the group again: without this operator it has nothing to do."""
-        self.stop_requested = True
-        self._scheduled.request_stop()

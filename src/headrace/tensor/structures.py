@@ -1,12 +1,8 @@
 """Messages as trees: the arrays in them, the values of the host beside these, and the containers around both.
 
-A graph is recorded for messages of one structure: containers, their keys, and the layout of each array. The values
-of the host, such as a frame number, are no part of it. While a frame is recorded, a `HostValue` stands for each of
-them. An operator can pass it on, and then the value of each frame takes the same way past its replay. If an operator
-does anything else with it, the value would be frozen in the graph; so it counts as *used*, and from then on the graph
-belongs to messages with this value.
-
-What a program may test by identity (None, booleans, members of an enumeration) belongs to the structure.
+The structure of a message is hashable: its containers, their keys, the layout of each array, and the types of the
+values of the host. What a program may test by identity (None, booleans, members of an enumeration) belongs to the
+structure. A container without arrays is one value of the host, however long it is.
 """
 
 from __future__ import annotations
@@ -14,21 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
-from headrace.tensor import TensorMap
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of
+from headrace.tensor.tensor_map import TensorMap
 
-__all__ = [
-    "HostValue",
-    "HostValueUsed",
-    "Leaves",
-    "Structure",
-    "key_of_value",
-    "layouts_of",
-    "rebuild",
-    "take_apart",
-]
+__all__ = ["Leaves", "Structure", "key_of_value", "layouts_of", "rebuild", "take_apart"]
 
 Structure: TypeAlias = Hashable
 Leaves: TypeAlias = "list[Any]"
@@ -167,51 +154,3 @@ def _why(data: Any) -> str:
     if library is not None:
         return f"an array of {library.name} that a graph cannot read; send one in memory of the device"
     return f"an object of type {kind.__name__!r}, which cannot be compared from frame to frame"
-
-
-class HostValueUsed(Exception):
-    """A value of the host was used while a frame was recorded."""
-
-
-class HostValue:
-    """Stands for a value of the host while a frame is recorded: it can be passed on, and nothing else.
-
-    Parameters
-    ----------
-    value, number
-        The value, and its place among those of the frame. Its type belongs to the structure, so an operator may ask
-        for it (`isinstance`).
-    uses
-        Gets the number if the value is used; a program may catch the error.
-    """
-
-    __slots__ = ("_kind", "_number", "_uses")
-
-    def __init__(self, value: Any, number: int, uses: set[int]) -> None:
-        self._kind = type(value)
-        self._number = number
-        self._uses = uses
-
-    @staticmethod
-    def number_of(value: HostValue) -> int:
-        """Return the place of the value that one stands for."""
-        return value._number
-
-    def _use(self, *_: Any, **__: Any) -> NoReturn:
-        self._uses.add(self._number)
-        raise HostValueUsed
-
-    __class__ = property(lambda self: self._kind)
-    __getattr__ = __call__ = __bool__ = __len__ = __iter__ = __next__ = __contains__ = __hash__ = _use
-    __getitem__ = __setitem__ = __delitem__ = __enter__ = __exit__ = __reversed__ = _use
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _use
-    __int__ = __float__ = __complex__ = __index__ = __abs__ = __neg__ = __pos__ = __invert__ = __round__ = (
-        _use
-    )
-    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = (
-        _use
-    )
-    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _use
-    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _use
-    __str__ = __repr__ = __format__ = __bytes__ = __fspath__ = __array__ = __copy__ = __deepcopy__ = _use
-    __reduce_ex__ = _use

@@ -1,7 +1,7 @@
 """The lint: what in the code of a compute looks as if it broke the contract of captured operators.
 
-It reads the source of `compute` and of the methods that it calls, and compares what they read and assign with what the
-operator declares. It advises and never decides: what it does not see is found when a replay is compared with a
+It reads the source of `compute` and of the methods that it calls, and compares what they read and assign with what
+the operator declares. It advises and never decides: what it does not see is found when a replay is compared with a
 compute, and what it sees may be right.
 """
 

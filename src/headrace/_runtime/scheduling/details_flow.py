@@ -1,19 +1,19 @@
-"""DetailsFlow: how metadata and timestamps pass a captured segment.
+"""DetailsFlow: how metadata and timestamps pass operators that do not compute.
 
-They do not enter a graph, and they differ from frame to frame. So a recording notes in which order each operator
-received and emitted. For a frame whose messages carry metadata or a timestamp, the same steps are gone through
-again with these alone: each operator merges what it received by its own policy, and emits what it has by then.
+A frame that is replayed differs from others in its metadata and its timestamp. So the order is noted in which each
+operator received and emitted in a compute (`direct_compute`). The same steps are gone through again with metadata
+and timestamps alone: each operator merges what it received by its own policy, and emits what it has by then.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from headrace._runtime import Details
+from headrace._runtime.messages.envelope import Details
 from headrace.core.metadata import MetadataDictionary
 
 if TYPE_CHECKING:
-    from headrace._runtime import Node
+    from headrace._runtime.scheduling.node import Node
 
     Where: TypeAlias = tuple[Node, str]
 
@@ -28,12 +28,12 @@ class Step(NamedTuple):
 
 
 class DetailsFlow:
-    """The steps of the operators of a segment, in their order.
+    """The steps of the operators of a group, in their order.
 
     Parameters
     ----------
     inner
-        The inputs inside the segment that the messages of each output go to.
+        The inputs inside the group that the messages of each output go to.
     """
 
     def __init__(self, inner: dict[Where, list[Where]]) -> None:

@@ -1,8 +1,8 @@
-"""One compute of an operator outside of the run's queues: while it is recorded, or computed to be compared.
+"""One compute of an operator beside the run's queues: its messages are handed to it, and taken from it.
 
-The operator does not know it. It receives what it is given, on streams that capture or that are used for comparisons,
-and what it emits goes to the next operator of the segment at once. What belongs to one frame, such as its timestamp,
-is refused: it is carried past a replay, and a graph could only know that of the recorded frame.
+Whoever lets operators compute this way (`Group.compute_directly`) gives them streams, too: streams that capture,
+say. The operator does not know it. What belongs to one frame of the run, such as its timestamp, is refused
+(`NotDirect`).
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import gpu
-from headrace._runtime import ExecutionContext
-from headrace.capture.details import Step
-from headrace.capture.messages import HostValue
-from headrace.capture.refusal import Refusal
+from headrace._runtime.scheduling.details_flow import Step
 from headrace.core.errors import PortError, StreamError, choices
 from headrace.core.metadata import MetadataDictionary
 from headrace.tensor import Tensor, TensorMap, as_message
 
 if TYPE_CHECKING:
-    from headrace._runtime import Node, RunStreams
+    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.operator import Operator
 
-__all__ = ["MemberContext", "RecordedCompute", "RefusingMetadata", "SegmentStreams"]
+__all__ = ["DirectCompute", "DirectStreams", "NotDirect", "RefusingMetadata"]
 
 _TENSOR_TYPES = (dict, Tensor, TensorMap)
 
 
-class SegmentStreams:
-    """Streams on which the operators of a segment compute together, in place of their own.
+class NotDirect(Exception):
+    """Something that an operator can do only in a compute of the run itself; the text says what."""
 
-    Each operator gets a stream of its own slice: a kernel stays on the SMs of the stream that it was recorded on. The
-    streams are ordered by events, which become the edges of a graph.
+
+class DirectStreams:
+    """Streams on which operators compute together, in place of their own.
+
+    Each operator gets a stream of its own slice: a kernel stays on the SMs of the stream that it was recorded on.
+    The streams are ordered by events, which become the edges of a graph.
 
     Attributes
     ----------
@@ -110,8 +112,8 @@ class SegmentStreams:
         return gpu.StreamHandle(stream)
 
 
-class _RecordedWork:
-    """The work behind tensors inside a segment: the order of its streams is all that is needed."""
+class _DirectWork:
+    """The work behind tensors that are handed on: the order of the streams is all that is needed."""
 
     @property
     def stream_handle(self) -> int:
@@ -128,10 +130,10 @@ class _RecordedWork:
         """Do nothing."""
 
 
-_RECORDED = _RecordedWork()
+_DIRECT = _DirectWork()
 
 
-class RecordedCompute:
+class DirectCompute:
     """One compute of an operator; it is both its inputs and its outputs.
 
     Attributes
@@ -144,12 +146,12 @@ class RecordedCompute:
         What waits at each input and was not received.
     """
 
-    def __init__(self, node: Node, streams: SegmentStreams, received: dict[str, Any]) -> None:
+    def __init__(self, node: Node, streams: DirectStreams, received: dict[str, Any]) -> None:
         self.operator = node.operator
         self.emitted: dict[str, list[Any]] = {name: [] for name in node.operator.spec.outputs}
         self.steps: list[Step] = []
         self.waiting = dict(received)
-        self._streams = streams
+        self.streams = streams
         self._received: set[str] = set()
 
     # The inputs.
@@ -170,12 +172,12 @@ class RecordedCompute:
         self._must_have_received(input_port_name, "receive_cuda_stream")
         if sync_to_default:
             self._refuse("orders the default stream (sync_to_default), which cannot be captured")
-        return self._streams.own(self.operator)
+        return self.streams.own(self.operator)
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[gpu.StreamHandle | None]:
         """Return the streams of the messages at an input, for which the operator's own stands."""
         self._must_have_received(input_port_name, "receive_cuda_streams")
-        return [self._streams.own(self.operator)]
+        return [self.streams.own(self.operator)]
 
     def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
         """Refuse: a timestamp belongs to one frame."""
@@ -202,22 +204,22 @@ class RecordedCompute:
     def set_cuda_stream(self, stream: Any, output_port_name: str = "") -> None:
         """Check the stream: everything that is recorded comes before what is emitted."""
         self._name(output_port_name, self.emitted, "output")
-        self._streams.check(stream, self.operator, "set_cuda_stream")
+        self.streams.check(stream, self.operator, "set_cuda_stream")
 
     # The context of the run.
 
     def allocate_cuda_stream(self, stream_name: str = "") -> gpu.StreamHandle | None:
         """Return the operator's stream of a name."""
-        return self._streams.named(self.operator, stream_name)
+        return self.streams.named(self.operator, stream_name)
 
     def synchronize_streams(self, cuda_streams: Iterable[Any], target_cuda_stream: Any) -> None:
         """Order a stream after others."""
         if target_cuda_stream is None:
             raise StreamError(f"operator {self.operator.name!r}: synchronize_streams needs a target stream")
-        target = self._streams.check(target_cuda_stream, self.operator, "synchronize_streams")
+        target = self.streams.check(target_cuda_stream, self.operator, "synchronize_streams")
         for stream in cuda_streams:
             if stream is not None and stream != target:
-                self._streams.order(self._streams.check(stream, self.operator, "synchronize_streams"), target)
+                self.streams.order(self.streams.check(stream, self.operator, "synchronize_streams"), target)
 
     def refuse_clock(self) -> NoReturn:
         """Refuse: the time of the recorded frame would be used for ever."""
@@ -246,9 +248,7 @@ class RecordedCompute:
         """Return what a receiver of an emitted object gets: dicts of arrays are sent as tensors."""
         if type(data) not in _TENSOR_TYPES:
             return data
-        if type(data) is dict and any(type(item) is HostValue for item in data.values()):
-            return data  # as a dict with any other value that is no array
-        return as_message(data, _RECORDED, (self.operator.name, port))
+        return as_message(data, _DIRECT, (self.operator.name, port))
 
     def _must_have_received(self, name: str, caller: str) -> None:
         name = self._name(name, self.operator.spec.inputs, "input")
@@ -271,74 +271,19 @@ class RecordedCompute:
         )
 
     def _refuse(self, what: str) -> NoReturn:
-        raise Refusal(f"operator {self.operator.name!r} {what}")
-
-
-class MemberContext(ExecutionContext):
-    """The context of an operator of a segment: that of the run or, while it is recorded, that of the recording."""
-
-    __slots__ = ("recorded",)
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.recorded: RecordedCompute | None = None
-
-    def record(self, compute: RecordedCompute | None) -> None:
-        """Stand for the context of a compute that is recorded, or again for that of the run."""
-        self.recorded = compute
-        self.input = self._node.input if compute is None else compute
-        self.output = self._node.output if compute is None else compute
-
-    def allocate_cuda_stream(self, stream_name: str = "") -> gpu.StreamHandle | None:
-        """Return the operator's stream of this name."""
-        if self.recorded is not None:
-            return self.recorded.allocate_cuda_stream(stream_name)
-        return super().allocate_cuda_stream(stream_name)
-
-    def synchronize_streams(self, cuda_streams: Iterable[Any], target_cuda_stream: Any) -> None:
-        """Order a stream after others, on the device."""
-        if self.recorded is not None:
-            self.recorded.synchronize_streams(cuda_streams, target_cuda_stream)
-        else:
-            super().synchronize_streams(cuda_streams, target_cuda_stream)
-
-    def device_from_stream(self, stream: Any) -> int:
-        """Return the number of the device of a stream that headrace manages."""
-        if self.recorded is not None:
-            return int(stream.device.device_id)
-        return super().device_from_stream(stream)
-
-    @property
-    def acq_timestamp(self) -> Any:
-        """The acquisition timestamp of messages that this compute emits."""
-        if self.recorded is not None:
-            self.recorded.refuse_timestamp()
-        return super().acq_timestamp
-
-    @acq_timestamp.setter
-    def acq_timestamp(self, timestamp: Any) -> None:
-        if self.recorded is not None:
-            self.recorded.refuse_timestamp()
-        self._choose_timestamp(timestamp)
-
-    @property
-    def timestamp(self) -> int:
-        """The time of the run's clock in nanoseconds."""
-        if self.recorded is not None:
-            self.recorded.refuse_clock()
-        return super().timestamp
+        raise NotDirect(f"operator {self.operator.name!r} {what}")
 
 
 class RefusingMetadata(MetadataDictionary):
-    """Stands for an operator's metadata while it is recorded."""
+    """Stands for an operator's metadata in a direct compute."""
 
     __slots__ = ("_compute",)
 
-    def __init__(self, compute: RecordedCompute) -> None:
+    def __init__(self, compute: DirectCompute) -> None:
         super().__init__()
         self._compute = compute
         # Code in C looks at the size first, and asks no method of an empty dict.
-        dict.__setitem__(self, "recorded", True)
+        dict.__setitem__(self, "direct", True)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self._compute.refuse_metadata()

@@ -1,0 +1,117 @@
+"""Groups of operators that run as one: whether some can be one, and in which order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import GraphError, choices
+from headrace.core.ports import IOSpec
+
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
+
+__all__ = ["check_group", "in_order", "why_not_a_group", "why_not_in_group"]
+
+
+def check_group(where: str, operators: Sequence[Operator]) -> None:
+    """Raise GraphError if operators are not connected, form a cycle, or messages leave them and come back."""
+    members = set(operators)
+    reached = _reachable(operators[0], lambda one: [*_behind(one), *_before(one)], members)
+    apart = [operator.name for operator in operators if operator not in reached]
+    if apart:
+        raise GraphError(
+            f"{where}: {choices(apart)} and {operators[0].name!r} are not connected; a segment is a set of "
+            "connected operators, so make two"
+        )
+    for operator in operators:
+        for flow in operator._outgoing:
+            if flow.target in members:
+                if operator in _reachable(flow.target, _behind, members):
+                    raise GraphError(
+                        f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one of them "
+                        "out"
+                    )
+                continue
+            for other in _reachable(flow.target, _behind, None):
+                back = next((each for each in other._outgoing if each.target in members), None)
+                if other not in members and back is not None:
+                    raise GraphError(
+                        f"{where}: messages leave it by {flow} and come back by {back}; add the operators in "
+                        "between, or make two segments"
+                    )
+
+
+def in_order(operators: Sequence[Operator]) -> list[Operator]:
+    """Return operators without a cycle, each after those that it receives from."""
+    left = list(operators)
+    ordered: list[Operator] = []
+    while left:
+        ready = [operator for operator in left if not any(one in left for one in _before(operator))]
+        ordered += ready
+        left = [operator for operator in left if operator not in ready]
+    return ordered
+
+
+def why_not_in_group(operator: Operator) -> str:
+    """Return why an operator cannot run as a part of a group, as its declarations say; an empty text if it can."""
+    if operator.on_error != "stop":
+        return f"it has on_error={operator.on_error!r}, and a replay does not call its compute"
+    if operator.conditions:
+        return (
+            f"it has the condition {next(iter(operator.conditions))!r}; an operator of a segment runs for "
+            "each frame"
+        )
+    spec = operator.spec
+    if not spec.inputs:
+        return "it has no input, and a segment runs when it receives"
+    for port in (*spec.inputs.values(), *spec.outputs.values()):
+        if port.conditions:
+            return f"port {port.name!r} has a condition of its own"
+        if port.size != 1:
+            return f"port {port.name!r} does not carry one message at a time"
+    if spec.or_combined or spec.multi_port:
+        return "it has a condition over several ports"
+    if any(operator in pool.operators for pool in operator.fragment._thread_pools):
+        return "it is assigned to a thread pool, and a segment runs on one thread"
+    return ""
+
+
+def why_not_a_group(operators: Sequence[Operator]) -> str:
+    """Return why operators cannot run as one, as the flows between them say; an empty text if they can."""
+    members = set(operators)
+    for operator in operators:
+        for name in operator.spec.inputs:
+            flows = [flow for flow in operator._incoming if flow.input == name]
+            inner = [flow for flow in flows if flow.source in members]
+            if inner and len(flows) > 1:
+                return f"operator {operator.name!r}: several flows lead to input {name!r}"
+            for flow in inner:
+                sent = flow.source.spec.outputs[flow.output].policy
+                policy = flow.policy or operator.spec.inputs[name].policy or sent
+                if (flow.size or 1) > 1 or policy not in (None, IOSpec.QueuePolicy.FAULT):
+                    return (
+                        f"{flow} has a size or a policy of its own, and messages do not wait inside a segment"
+                    )
+    return ""
+
+
+def _before(operator: Operator) -> list[Operator]:
+    return [flow.source for flow in operator._incoming]
+
+
+def _behind(operator: Operator) -> list[Operator]:
+    return [flow.target for flow in operator._outgoing]
+
+
+def _reachable(
+    first: Operator, step: Callable[[Operator], list[Operator]], within: set[Operator] | None
+) -> dict[Operator, None]:
+    """Return an operator and those that steps lead to, within a set."""
+    found = {first: None}
+    for operator in (new := [first]):
+        for other in step(operator):
+            if other not in found and (within is None or other in within):
+                found[other] = None
+                new.append(other)
+    return found
