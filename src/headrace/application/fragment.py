@@ -211,8 +211,9 @@ class Fragment(Composition):
         Each of them says ``capturable = True`` (:attr:`Operator.capturable`). To the scheduler they are one
         operator, which waits for a message at each input from outside. If they cannot be captured they run as
         without capture, with one :class:`headrace.capture.CaptureRefused` warning that says why.
-        ``HEADRACE_CAPTURE`` changes this without changing the program: ``off`` captures nothing, ``verify`` compares
-        every frame, ``strict`` makes a refusal an error, ``auto`` captures every chain, as `capture_chains` does.
+        ``HEADRACE_CAPTURE`` changes this without changing the program: ``off`` captures nothing, ``verify``
+        compares every frame, ``strict`` makes a refusal an error, ``auto`` captures every chain, as
+        `capture_chains` does.
 
         Parameters
         ----------
