@@ -26,6 +26,7 @@ from headrace.capture.messages import (
 )
 from headrace.capture.recorded_compute import RecordedCompute, RefusingMetadata, SegmentStreams
 from headrace.capture.refusal import Refusal, refusal_of
+from headrace.gpu.capture import captured_nodes
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
 
@@ -200,7 +201,7 @@ def _compute(
     operator = node.operator
     metadata = operator.metadata
     context: Any = node.context
-    before = 0 if recorded is None else gpu.captured_nodes(handle.stream)
+    before = 0 if recorded is None else captured_nodes(handle.stream)
     had = [*(recorded or {}).values(), *vars(operator).values()]
     context.record(compute)
     operator.metadata = RefusingMetadata(compute)
@@ -219,7 +220,7 @@ def _compute(
     if recorded is None:
         return
     try:
-        is_idle = gpu.captured_nodes(handle.stream) == before
+        is_idle = captured_nodes(handle.stream) == before
     except Exception as error:
         raise Refusal(
             f"operator {node.name!r} did something that cannot be captured, and ignored the error; move it to an "

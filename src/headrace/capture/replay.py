@@ -28,6 +28,7 @@ from headrace.capture.recorded_compute import SegmentStreams
 from headrace.capture.recording import run_members
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState, KeptArray, Saved
+from headrace.gpu.capture import RecordedCopy
 
 if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
@@ -86,7 +87,7 @@ class Replay:
     def prepare(self) -> None:
         """Do what takes long before a frame is recorded: nothing else may compute while one is."""
         with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
-            gpu.RecordedCopy.prepare(gpu.Device(self.own.device_id))
+            RecordedCopy.prepare(gpu.Device(self.own.device_id))
 
     # Each frame.
 
