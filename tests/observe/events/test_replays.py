@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import gpu
 from headrace.capture.graph import Executables
 from headrace.core import EndedBy
 from headrace.gpu import sim
@@ -232,9 +231,12 @@ def test_times_on_the_host_follow_each_other_and_fill_the_replay() -> None:
 def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("captured_frontier", "instantiate_with_records"):
+    for name in (
+        "observe.events.graph_marks.captured_frontier",
+        "capture.graph.instantiate_with_records",
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(gpu, name, refuse)
+            patch.setattr(f"headrace.{name}", refuse)
             app, collects, _ = observed(chain)
         assert app.segment.state == "captured"  # type: ignore[attr-defined]
         replayed = slice(1, None)
