@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
+from headrace.gpu.capture import captured_frontier, captured_nodes, instantiate_with_records
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import add, mark_sms, slow_write, spin
 
@@ -368,11 +369,11 @@ def test_a_recording_tells_its_nodes_and_their_order(bench: Bench, stream: Any, 
 def test_the_nodes_of_a_capture_in_progress_are_counted(bench: Bench, stream: Any, data: Any) -> None:
     side = bench.device.create_stream()
     with building(stream):
-        assert gpu.captured_nodes(stream) == 0
+        assert captured_nodes(stream) == 0
         write(bench, stream, data[0], 2)
         side.wait(stream)
         data[0].copy_to(data[1], stream=side)
-        assert gpu.captured_nodes(stream) == gpu.captured_nodes(gpu.StreamHandle(side)) == 2
+        assert captured_nodes(stream) == captured_nodes(gpu.StreamHandle(side)) == 2
         stream.wait(side)
 
 
@@ -628,22 +629,22 @@ def test_one_recording_gives_a_graph_that_takes_times_and_one_that_does_not(
 ) -> None:
     other = bench.device.create_stream()
     with building(stream) as builder:
-        assert gpu.captured_frontier(stream) == {}
+        assert captured_frontier(stream) == {}
         bench.launch(stream, spin, np.int64(2 * MS))
-        first = gpu.captured_frontier(gpu.StreamHandle(stream))
+        first = captured_frontier(gpu.StreamHandle(stream))
         other.wait(stream.record())
         bench.launch(other, spin, np.int64(6 * MS))
         bench.launch(stream, spin, np.int64(3 * MS))
-        both = {**gpu.captured_frontier(stream), **gpu.captured_frontier(other)}
+        both = {**captured_frontier(stream), **captured_frontier(other)}
         stream.wait(other.record())
-        joined = gpu.captured_frontier(stream)
+        joined = captured_frontier(stream)
         add_to(bench, stream, data[1], data[0])
     assert len(first) == 1
     assert len(both) == 2
     assert joined.keys() == both.keys()
     definition = builder.graph_definition
     events = [bench.timed_event() for _ in range(3)]
-    timed = gpu.instantiate_with_records(
+    timed = instantiate_with_records(
         definition, zip(({}, first, both), events, strict=True), bench.names.GraphCompleteOptions()
     )
     assert kinds(builder) == ["KernelNode"] * 4
@@ -663,7 +664,7 @@ def test_one_recording_gives_a_graph_that_takes_times_and_one_that_does_not(
 
 def test_the_frontier_of_a_stream_needs_a_capture(bench: Bench, stream: Any) -> None:
     with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
-        gpu.captured_frontier(stream)
+        captured_frontier(stream)
 
 
 # -- memory of the graph -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 from headrace import gpu
 from headrace.capture import CaptureRefused
+from headrace.gpu.capture import RecordedCopy, captured_frontier, instantiate_with_records
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
 from tests.gpu.test_graphs import building
@@ -43,10 +44,10 @@ def filled(bench: Bench, stream: Any, size: int, value: int) -> Any:
     return upload(bench, stream, np.full(size, value, np.uint8))
 
 
-def record(stream: Any, address: int, size: int) -> tuple[gpu.RecordedCopy, Any]:
+def record(stream: Any, address: int, size: int) -> tuple[RecordedCopy, Any]:
     """Return a copy of memory to itself, and the definition of the graph that it is recorded in."""
     with building(stream) as builder:
-        copy = gpu.RecordedCopy(stream, address, address, size)
+        copy = RecordedCopy(stream, address, address, size)
     return copy, builder.graph_definition
 
 
@@ -71,7 +72,7 @@ def test_every_byte_is_copied_and_no_other(
 def test_a_copy_that_was_not_changed_is_as_recorded(bench: Bench, stream: Any) -> None:
     source, target = (filled(bench, stream, 100, value) for value in (1, 2))
     with building(stream) as builder:
-        gpu.RecordedCopy(gpu.StreamHandle(stream), int(target.handle), int(source.handle), 60)
+        RecordedCopy(gpu.StreamHandle(stream), int(target.handle), int(source.handle), 60)
     builder.complete().launch(stream)
     assert contents(bench, stream, target).tolist() == [1] * 60 + [2] * 40
 
@@ -105,8 +106,8 @@ def test_copies_of_one_graph_are_changed_one_by_one(bench: Bench, stream: Any) -
     source, inside, target, other = (filled(bench, stream, 64, value) for value in (1, 2, 3, 4))
     address = int(inside.handle)
     with building(stream) as builder:
-        enters = gpu.RecordedCopy(stream, address, address, 64)
-        leaves = gpu.RecordedCopy(stream, address, address, 64)
+        enters = RecordedCopy(stream, address, address, 64)
+        leaves = RecordedCopy(stream, address, address, 64)
     graph = builder.complete()
     enters.change(graph, address, int(source.handle))
     leaves.change(graph, int(target.handle), address)
@@ -139,10 +140,10 @@ def test_memory_that_was_freed_and_allocated_again_at_the_same_address(bench: Be
 def test_graphs_that_also_record_events_are_changed_alike(bench: Bench, stream: Any) -> None:
     source, target, other = (filled(bench, stream, 256, value) for value in (1, 2, 3))
     with building(stream) as builder:
-        copy = gpu.RecordedCopy(stream, int(target.handle), int(source.handle), 256)
-        after = gpu.captured_frontier(stream)
+        copy = RecordedCopy(stream, int(target.handle), int(source.handle), 256)
+        after = captured_frontier(stream)
     event = bench.timed_event()
-    timed = gpu.instantiate_with_records(builder.graph_definition, [(after, event)])
+    timed = instantiate_with_records(builder.graph_definition, [(after, event)])
     copy.change(timed, int(target.handle), int(other.handle))
     timed.launch(stream)
     assert set(contents(bench, stream, target)) == {3}
@@ -165,14 +166,14 @@ def test_a_copy_on_a_slice_of_the_sms(bench: Bench) -> None:
 def test_a_stream_that_does_not_capture_is_refused(bench: Bench, stream: Any) -> None:
     source, target = (filled(bench, stream, 16, value) for value in (1, 2))
     with pytest.raises(RuntimeError, match="does not capture"):
-        gpu.RecordedCopy(stream, int(target.handle), int(source.handle), 16)
+        RecordedCopy(stream, int(target.handle), int(source.handle), 16)
     assert set(contents(bench, stream, target)) == {2}
 
 
 def test_a_copy_of_nothing_is_refused(bench: Bench, stream: Any) -> None:
     target = filled(bench, stream, 16, 2)
     with pytest.raises(ValueError, match="at least one byte"):
-        gpu.RecordedCopy(stream, int(target.handle), int(target.handle), 0)
+        RecordedCopy(stream, int(target.handle), int(target.handle), 0)
 
 
 def _other_graph(bench: Bench, stream: Any, address: int) -> Any:
@@ -206,14 +207,14 @@ def test_preparing_makes_the_kernel_of_copies_available_on_the_device(
             compiled.append(device)
 
     monkeypatch.setattr("headrace.gpu.cuda.recorded_copy.copy_kernel", Kernel())
-    gpu.RecordedCopy.prepare(bench.device)
+    RecordedCopy.prepare(bench.device)
     assert compiled == ([] if bench.is_simulated else [bench.device]), "a simulated device has copy engines"
 
 
 def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is recorded nothing else computes, so nothing that takes long belongs there."""
     order: list[str] = []
-    prepare, init = gpu.RecordedCopy.prepare, gpu.RecordedCopy.__init__
+    prepare, init = RecordedCopy.prepare, RecordedCopy.__init__
 
     def prepared(device: Any) -> None:
         order.append("prepare")
@@ -223,8 +224,8 @@ def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: py
         order.append("record")
         init(self, *args)
 
-    monkeypatch.setattr(gpu.RecordedCopy, "prepare", staticmethod(prepared))
-    monkeypatch.setattr(gpu.RecordedCopy, "__init__", made)
+    monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(prepared))
+    monkeypatch.setattr(RecordedCopy, "__init__", made)
 
     def compose(app: Any) -> None:
         stage = Stage(app, name="stage")
@@ -239,8 +240,8 @@ def test_a_copy_that_cannot_be_compiled_is_a_refusal(monkeypatch: pytest.MonkeyP
     def fails(*args: Any) -> None:
         raise RuntimeError("there is no compiler")
 
-    monkeypatch.setattr(gpu.RecordedCopy, "prepare", staticmethod(fails))
-    monkeypatch.setattr(gpu.RecordedCopy, "__init__", fails)
+    monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(fails))
+    monkeypatch.setattr(RecordedCopy, "__init__", fails)
 
     def compose(app: Any) -> None:
         stage = Stage(app, name="stage")

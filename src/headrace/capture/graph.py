@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace.capture.boundary import Input, Output, OutputArray, copied_arrays
 from headrace.capture.slots import Slot
+from headrace.gpu.capture import RecordedCopy, instantiate_with_records
 from headrace.tensor.device_arrays import NewArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
 
@@ -158,7 +159,7 @@ class BoundaryCopy:
         self._fixed = fixed
         self._enters = enters
         # Each executable is changed before its first launch; until then the address outside is not known.
-        self._recorded = gpu.RecordedCopy(stream, fixed, fixed, size)
+        self._recorded = RecordedCopy(stream, fixed, fixed, size)
 
     def change(self, executable: Any, outside: int) -> None:
         """Copy from or to an address outside in later launches of an executable."""
@@ -216,7 +217,7 @@ class Executables:
         """Return another executable, which also records events, each after some of the nodes."""
         made = Executables.__new__(Executables)
         made._copies, made._known, made._spare = self._copies, {}, None
-        made._changing = gpu.instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
+        made._changing = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
         return made
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_
 from headrace.capture.graph import BoundaryCopy, Executables, Graph
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
+from headrace.gpu.capture import captured_nodes
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
 from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, take_apart
@@ -158,10 +159,10 @@ def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) ->
 def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
     """Let one operator compute on a stream that captures; raise Refusal if nothing of it was captured."""
     had = [*compute.waiting.values(), *vars(node.operator).values()]
-    before = gpu.captured_nodes(handle.stream)
+    before = captured_nodes(handle.stream)
     compute_one(node, compute, handle)
     try:
-        is_idle = gpu.captured_nodes(handle.stream) == before
+        is_idle = captured_nodes(handle.stream) == before
     except Exception as error:
         raise Refusal(
             f"operator {node.name!r} did something that cannot be captured, and ignored the error; move it to an "

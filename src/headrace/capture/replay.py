@@ -35,6 +35,7 @@ from headrace.capture.comparison import compare_messages, compare_states
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
+from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, rebuild
 
@@ -95,7 +96,7 @@ class Replay:
     def prepare(self) -> None:
         """Do what takes long before a frame is recorded: nothing else may compute while one is."""
         with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
-            gpu.RecordedCopy.prepare(gpu.Device(self.own.device_id))
+            RecordedCopy.prepare(gpu.Device(self.own.device_id))
 
     # Each frame.
 

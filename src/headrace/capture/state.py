@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace import gpu
 from headrace._runtime import add_owners
 from headrace.capture.refusal import Refusal
+from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, span_of
 from headrace.tensor.device_memory import DeviceMemory, copy
 from headrace.tensor.saved_arrays import KeptArray
@@ -132,7 +133,7 @@ class DeviceState:
                 )
             kept.append(value)
             copies.append((buffer, span_of(value)[0]))
-        _copy_all(copies, partial(gpu.RecordedCopy, stream))
+        _copy_all(copies, partial(RecordedCopy, stream))
 
     def restore(self) -> None:
         """Let the declared attributes refer to what they referred to before a frame was recorded."""

@@ -23,10 +23,6 @@ from headrace.gpu.backend import backend as backend
 from headrace.gpu.backend import register_device as register_device
 from headrace.gpu.callbacks import launch_host as launch_host
 from headrace.gpu.callbacks import when_done as when_done
-from headrace.gpu.capture import RecordedCopy as RecordedCopy
-from headrace.gpu.capture import captured_frontier as captured_frontier
-from headrace.gpu.capture import captured_nodes as captured_nodes
-from headrace.gpu.capture import instantiate_with_records as instantiate_with_records
 from headrace.gpu.capture import is_capturing as is_capturing
 from headrace.gpu.capture import record_external as record_external
 from headrace.gpu.capture import wait_external as wait_external

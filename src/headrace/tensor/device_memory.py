@@ -92,14 +92,13 @@ def are_equal(stream: gpu.StreamHandle, one: int, two: int, size: int) -> bool:
         return True
     if not stream.backend.runs_cuda:
         return bool((read_bytes(stream, one, size) == read_bytes(stream, two, size)).all())
-    from headrace.gpu.cuda import LaunchConfig, launch
-
+    names = stream.backend.names
     flag = DeviceMemory(stream, 4)
     try:
         flag.buffer.fill(0, stream=stream.stream)
         blocks = min(-(-size // _THREADS), _MOST_BLOCKS)
-        config = LaunchConfig(grid=blocks, block=_THREADS)
-        launch(stream.stream, config, _differs.on(stream.device), flag.address, one, two, size)
+        config = names.LaunchConfig(grid=blocks, block=_THREADS)
+        names.launch(stream.stream, config, _differs.on(stream.device), flag.address, one, two, size)
         return not read_bytes(stream, flag.address, 4).any()
     finally:
         flag.close(stream)

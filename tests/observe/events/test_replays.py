@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import gpu
 from headrace.capture.graph import Executables
 from headrace.core import EndedBy
 from headrace.gpu import sim
@@ -232,9 +231,12 @@ def test_times_on_the_host_follow_each_other_and_fill_the_replay() -> None:
 def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("captured_frontier", "instantiate_with_records"):
+    for name in (
+        "observe.events.graph_marks.captured_frontier",
+        "capture.graph.instantiate_with_records",
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(gpu, name, refuse)
+            patch.setattr(f"headrace.{name}", refuse)
             app, collects, _ = observed(chain)
         assert app.segment.state == "captured"  # type: ignore[attr-defined]
         replayed = slice(1, None)
@@ -311,7 +313,7 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
 def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace.gpu.captured_frontier", refuse)
+    monkeypatch.setattr("headrace.observe.events.graph_marks.captured_frontier", refuse)
     trace = traced(lambda app: chain(app, slices={"three": 32}), tmp_path / "trace.json")
     tracks = [trace.track_of(event) for event in trace.of("X", cat="gpu", name="three")[-20:]]
     assert (

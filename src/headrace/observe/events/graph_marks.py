@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
+from headrace.gpu.capture import captured_frontier
 
 if TYPE_CHECKING:
     from headrace._runtime import Node
@@ -68,7 +69,7 @@ class GraphMarks:
         if self.is_complete:
             try:
                 self.points.append(
-                    {handle: each for one in streams for handle, each in gpu.captured_frontier(one).items()}
+                    {handle: each for one in streams for handle, each in captured_frontier(one).items()}
                 )
             except Exception:
                 _log.debug("the operators of a segment cannot be timed", exc_info=True)
