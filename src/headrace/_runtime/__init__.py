@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences, is_complete
     from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
-    from headrace._runtime.observer import Observer
+    from headrace._runtime.observer import Launches, Observer, Replays
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
     from headrace._runtime.scheduling.node import Node
@@ -42,11 +42,13 @@ __all__ = [
     "Group",
     "GroupPlan",
     "Knobs",
+    "Launches",
     "ManagedStream",
     "MessageCounter",
     "Node",
     "Observer",
     "Queue",
+    "Replays",
     "RunStreams",
     "StreamSource",
     "Supplies",
@@ -74,10 +76,12 @@ _MODULES = {
     "Group": "scheduling.group",
     "GroupPlan": "scheduling.group",
     "Knobs": "streams.knobs",
+    "Launches": "observer",
     "ManagedStream": "messages.managed_stream",
     "Node": "scheduling.node",
     "Observer": "observer",
     "Queue": "messages.queue",
+    "Replays": "observer",
     "RunStreams": "streams.run_streams",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",

@@ -23,8 +23,7 @@ from headrace.capture.slots import Slot
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace._runtime import ManagedStream
-    from headrace._runtime.observer import Launches, Replays
+    from headrace._runtime import Launches, ManagedStream, Replays
     from headrace.capture.details import DetailsFlow
     from headrace.capture.slots import Slots
     from headrace.tensor.device_arrays import Layout

@@ -32,8 +32,7 @@ from headrace.tensor.private_memory import PrivateMemory
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from headrace._runtime import Boundary, Group, ManagedStream, Node
-    from headrace._runtime.observer import Replays
+    from headrace._runtime import Boundary, Group, ManagedStream, Node, Replays
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
 

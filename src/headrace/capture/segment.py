@@ -35,8 +35,7 @@ from headrace.core.parameter import ParameterVersion
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
 
 if TYPE_CHECKING:
-    from headrace._runtime import Group
-    from headrace._runtime.observer import Replays
+    from headrace._runtime import Group, Replays
     from headrace.capture.declaration import Segment
     from headrace.capture.graph import Graph
 
