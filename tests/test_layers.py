@@ -70,8 +70,6 @@ PARTS_OF_RUNTIME = {
 
 # The most files in a cycle of imports, imports for types included.
 LARGEST_CYCLE = 10
-# Layers with a larger one, which may only shrink.
-LARGER_CYCLES = {"gpu": 29}
 
 
 def layer_of(module: str) -> str:
@@ -244,7 +242,7 @@ def test_no_cycle_of_files_is_large() -> None:
     wrong = [
         f"{len(cycle)} files import each other: {', '.join(sorted(cycle))}"
         for cycle in cycles(graph)
-        if len(cycle) > LARGER_CYCLES.get(layer_of(min(cycle)), LARGEST_CYCLE)
+        if len(cycle) > LARGEST_CYCLE
     ]
     assert not wrong, "\n" + "\n".join(wrong)
 
