@@ -10,7 +10,6 @@ import pytest
 from headrace import Condition, CountCondition, SchedulingStatusType
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from tests.harness import App, MakeScheduler, Step, run
-from tests.harness.internals import node_of
 
 READY, WAIT = SchedulingStatusType.READY, SchedulingStatusType.WAIT
 WAIT_TIME, WAIT_EVENT = SchedulingStatusType.WAIT_TIME, SchedulingStatusType.WAIT_EVENT
@@ -24,7 +23,7 @@ def combined(*answers: tuple[SchedulingStatusType, int | None]) -> Any:
     found: list[Any] = []
 
     def combine(step: Step, op_input: Any, op_output: Any) -> None:
-        conditions = EvaluatedConditions(node_of(step))
+        conditions = EvaluatedConditions(step.name)
         for answer in answers:
             condition = Condition()
             condition.check = lambda timestamp, answer=answer: answer  # type: ignore[method-assign,misc]
