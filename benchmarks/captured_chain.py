@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.gpu_chain import SIZE, Stage
 from benchmarks.report import circumstances, publish, table
 from headrace import Application, CountCondition, Operator, gpu
-from headrace._runtime.capture.replaying import Replaying
+from headrace.capture.replay import Replay
 from headrace.resources import CudaStreamPool
 
 FRAMES, ROUNDS, WARM_UP, BUFFERS = 5_000, 5, 300, 4
@@ -158,18 +158,18 @@ def with_headrace(length: int, capture: dict[str, Any] | None) -> float:
 @contextmanager
 def noted_replays() -> Iterator[None]:
     """Keep the host's time of every replayed frame."""
-    replay = Replaying.replay
+    replay = Replay.replay
 
-    def noting(self: Replaying, *args: Any, **kwargs: Any) -> None:
+    def noting(self: Replay, *args: Any, **kwargs: Any) -> None:
         began = time.perf_counter_ns()
         replay(self, *args, **kwargs)
         replays.append(time.perf_counter_ns() - began)
 
-    Replaying.replay = noting  # type: ignore[method-assign]
+    Replay.replay = noting  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Replaying.replay = replay  # type: ignore[method-assign]
+        Replay.replay = replay  # type: ignore[method-assign]
 
 
 def spread(nanoseconds: list[int]) -> tuple[float, float]:

@@ -67,6 +67,8 @@ class Source(Operator):
 
 
 class AddOne(Operator):
+    capturable = True
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")

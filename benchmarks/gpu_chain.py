@@ -66,6 +66,8 @@ class Source(Operator):
 
 
 class Stage(Operator):
+    capturable = True
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")

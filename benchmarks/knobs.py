@@ -25,6 +25,8 @@ LENGTH = 5
 
 
 class Scale(Operator):
+    capturable = True
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")

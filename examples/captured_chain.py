@@ -2,7 +2,7 @@
 
     python examples/captured_chain.py --count 2000
 
-The operators are ordinary ones; `self.capture` in `compose` is all that is new. Frames are CuPy arrays on a GPU,
+The operators say `capturable = True`, and `compose` says `self.capture(...)`: that is all that is new. Frames are CuPy arrays on a GPU,
 and tensors of a simulated device where there is none.
 """
 
@@ -38,7 +38,9 @@ class Camera(Operator):
 
 
 class Stage(Operator):
-    """Emits ``times * frame + plus``."""
+    """Emits ``times * frame + plus``; that depends on its messages and parameters alone, so it may be captured."""
+
+    capturable = True
 
     frames: SmallFrames
     times: float

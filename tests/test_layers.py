@@ -24,6 +24,7 @@ LAYERS = {
     "tensor": {"gpu"},
     "core": {"lazy", "waits", "gpu"},
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
+    "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "conditions": {"gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
@@ -37,16 +38,28 @@ LAYERS = {
     },
     "drawing": {"core", "_runtime"},
     "observe": {"extras", "lazy", "waits", "gpu", "tensor", "core", "_runtime", "resources", "_web"},
-    "application": {"core", "_runtime", "conditions", "schedulers", "resources", "drawing", "observe"},
+    "application": {
+        "core",
+        "_runtime",
+        "capture",
+        "conditions",
+        "schedulers",
+        "resources",
+        "drawing",
+        "observe",
+    },
     "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe", "application"},
     "cli": {
-        *("version", "extras", "gpu", "core", "_runtime", "conditions", "schedulers"),
+        *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application"),
     },
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
-# The same for the parts of the runtime. Capture is on its way out of it.
+# `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
+EXCEPT = {("headrace/core/__init__.py", "headrace.application")}
+
+# The same for the parts of the runtime.
 PARTS_OF_RUNTIME = {
     "messages": set(),
     "streams": {"messages"},
@@ -58,7 +71,7 @@ PARTS_OF_RUNTIME = {
 # The most files in a cycle of imports, imports for types included.
 LARGEST_CYCLE = 10
 # Layers with a larger one, which may only shrink.
-LARGER_CYCLES = {"gpu": 42, "_runtime": 12, "core": 12}
+LARGER_CYCLES = {"gpu": 29}
 
 
 def layer_of(module: str) -> str:
@@ -119,8 +132,9 @@ def imports() -> list[tuple[str, int, str, str]]:
         module = name_of(file).removesuffix(".__init__") if file.parent == PACKAGE else name_of(file)
         layer = layer_of(module)
         for line, name in imported_modules(source_of(file), name_of(file)):
-            if layer_of(name) != layer:
-                found.append((str(file.relative_to(PACKAGE.parent)), line, layer, name))
+            path = str(file.relative_to(PACKAGE.parent))
+            if layer_of(name) != layer and (path, name) not in EXCEPT:
+                found.append((path, line, layer, name))
     return found
 
 

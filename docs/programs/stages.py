@@ -49,6 +49,8 @@ class Camera(Operator):
 class Stage(Operator):
     """Emits ``times * frame + plus``."""
 
+    capturable = True
+
     def setup(self, spec):
         spec.input("in")
         spec.output("out")

@@ -96,6 +96,12 @@ def test_mermaid_and_dot_have_groups() -> None:
 # Random graphs: every box of a segment is inside its frame, and no other box is.
 
 
+class Captured(Step):
+    """A step that says that it may be captured."""
+
+    capturable = True
+
+
 def random_app(seed: int) -> App:
     """Return an application with two segments at random."""
     random_ = random.Random(seed)
@@ -105,7 +111,9 @@ def random_app(seed: int) -> App:
         for number in range(1, random_.randint(4, 12)):
             before = random_.sample(made, min(len(made), random_.choice((1, 1, 2))))
             inputs = [f"i{position}" for position in range(len(before))]
-            step = Step(app, inputs=inputs, outputs=["out"], body=lambda self, i, o: None, name=f"o{number}")
+            step = Captured(
+                app, inputs=inputs, outputs=["out"], body=lambda self, i, o: None, name=f"o{number}"
+            )
             for one, name in zip(before, inputs, strict=True):
                 app.add_flow(one, step, {("out", name)})
             made.append(step)

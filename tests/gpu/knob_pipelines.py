@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace import Application, CountCondition, Operator, gpu
-from headrace.core.segment import Segment
+from headrace.capture import Segment
 from headrace.resources import UnboundedAllocator
 from headrace.tensor.copies import read_on_host
 from tests.harness import MakeScheduler, greedy
@@ -121,6 +121,8 @@ class Source(Operator):
 
 class Scale(Operator):
     """Multiplies by its knob ``gain`` and adds its knob ``offset``, both read late."""
+
+    capturable = True
 
     def setup(self, spec: Any) -> None:
         spec.input("in")

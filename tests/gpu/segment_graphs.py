@@ -74,9 +74,8 @@ class Graph:
 @st.composite
 def graphs(draw: st.DrawFn, frames: int = 14) -> Graph:
     """Draw a graph and its segments."""
-    verify = draw(st.integers(0, 2))
     # One that launches nothing is recorded only if it is compared.
-    kinds = [kind for kind in ONE_INPUT if verify or kind != "pass on"]
+    kinds = ONE_INPUT
     nodes = [Node("source", (), 0) for _ in range(draw(st.integers(1, 2)))]
     first = len(nodes)
     for number in range(draw(st.integers(2, 8))):
@@ -110,7 +109,7 @@ def graphs(draw: st.DrawFn, frames: int = 14) -> Graph:
                 st.fixed_dictionaries(
                     {
                         "warmup": st.integers(1, 3),
-                        "verify": st.just(verify),
+                        "check_every": st.sampled_from([None, 0, 0.002, 1.0]),
                         "shapes": st.integers(1, 3),
                         "outputs": st.sampled_from(["copy", "copy", "ring"]),
                         "slots": st.just(12),

@@ -11,7 +11,6 @@ import pytest
 
 from headrace import gpu
 from headrace.core import Operator, ParameterError
-from headrace.core.segment import CaptureRefused
 from headrace.observe import Dashboard
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
@@ -34,7 +33,9 @@ pytestmark = pytest.mark.usefixtures("of_this_process")
 FRAMES = 20
 unseen = threading.local()
 """What computes read and a recording does not notice, as a test needs it."""
-captured_or_not = pytest.mark.parametrize("capture", [None, {"verify": 1}], ids=["ordinary", "captured"])
+captured_or_not = pytest.mark.parametrize(
+    "capture", [None, {"check_every": 0.002}], ids=["ordinary", "captured"]
+)
 
 
 def stage(context: Any, number: int = 0) -> Any:
@@ -58,6 +59,8 @@ def check(app: Knobs, gains: list[Any], offsets: list[Any], recordings: int = 1)
 class Gained(Scale):
     """Has its gain as a live parameter."""
 
+    capturable = True
+
     gain: float
 
     def setup(self, spec: Any) -> None:
@@ -72,6 +75,8 @@ class Gained(Scale):
 
 class Fixed(Scale):
     """Has its gain as a parameter that is not live, and its offset as an attribute."""
+
+    capturable = True
 
     def setup(self, spec: Any) -> None:
         super().setup(spec)
@@ -202,7 +207,7 @@ def test_frames_in_flight_keep_their_values(of_this_process: Bench) -> None:
         stage(context).set_knob("offset", n << 8)
 
     frames = 300
-    app = Knobs(before, frames=frames, capture={"verify": 1})
+    app = Knobs(before, frames=frames, capture={"check_every": 0.002})
     check(app, list(range(frames)), [n << 8 for n in range(frames)])
 
 
@@ -219,7 +224,7 @@ def test_replays_and_ordinary_runs_alternate_while_values_change(scheduler: Make
         frames=frames,
         scheduler=scheduler,
         sizes=[COUNT, COUNT // 2, COUNT // 4],
-        capture={"warmup": 1, "verify": 0, "shapes": 2},
+        capture={"warmup": 1, "check_every": None, "shapes": 2},
     )
     check(app, list(range(frames)), [-n for n in range(frames)], recordings=2)
     assert 50 < app.segment.replayed < 60
@@ -248,7 +253,7 @@ def test_values_change_at_any_time_and_no_frame_sees_two(
                 threads[-1].start()
 
     frames = 60
-    app = Knobs(before, Gained, frames=frames, scheduler=scheduler, capture={"verify": 4})
+    app = Knobs(before, Gained, frames=frames, scheduler=scheduler, capture={"check_every": 0.002})
     with switching_often():
         try:
             app.run()
@@ -264,6 +269,8 @@ def test_values_change_at_any_time_and_no_frame_sees_two(
 
 def test_a_change_in_compute_takes_effect_with_the_next_frame() -> None:
     class Counting(Scale):
+        capturable = True
+
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             context.find_operator().set_knob("gain", self.fragment.sink.seen_so_far)
             super().compute(op_input, op_output, context)
@@ -272,51 +279,12 @@ def test_a_change_in_compute_takes_effect_with_the_next_frame() -> None:
     check(app, [1, *range(FRAMES - 1)], [0] * FRAMES)
 
 
-class Nudging(Scale):
-    """Calls a function in its compute, which nobody can see from its code."""
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        super().compute(op_input, op_output, context)
-        unseen.nudge()
-
-
-class Nudged(Knobs):
-    """Lets the first operator do something to the second in its compute of a frame.
-
-    Frames 0 to 2 run as usual, frame 3 is recorded, and later ones are compared with ordinary runs.
-    """
-
-    def __init__(self, at: int, nudge: Any, kind: type[Operator]) -> None:
-        def before(context: Any, n: int) -> None:
-            unseen.nudge = lambda: nudge(stage(context, 1)) if n == at else None
-
-        super().__init__(before, Nudging, kind, frames=FRAMES, capture={"verify": 6})
-
-
-def test_a_frame_is_compared_with_the_value_that_its_replay_saw() -> None:
-    app = Nudged(5, lambda operator: operator.set_knob("gain", 3), Scale)
-    check(app, [1 if n < 6 else 3 for n in range(FRAMES)], [0] * FRAMES)
-
-
-def test_a_live_parameter_does_not_change_between_a_replay_and_the_run_that_it_is_compared_with() -> None:
-    class Noted(Gained):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            frame = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            out = self.allocator.allocate_tensor(frame.shape, np.int32, stream=stream)
-            memory_of(out).fill(np.int32(self.note).tobytes(), stream=stream.stream)
-            op_output.emit(out, "out")
-
-    app = Nudged(5, lambda operator: operator.set_live("note", 3), Noted)
-    app.run()
-    assert app.sink.seen == [0 if n < 6 else 3 for n in range(FRAMES)]
-    assert (app.segment.state, app.segment.reason, app.segment.recordings) == ("captured", "", 2)
-
-
 def test_an_array_that_was_made_of_a_knob_is_not_state_of_the_operator() -> None:
     """Arrays that an operator keeps are put back after a replay that is compared; knobs are set from outside."""
 
     class Keeping(Scale):
+        capturable = True
+
         def start(self) -> None:
             self.kept = None
 
@@ -332,7 +300,7 @@ def test_an_array_that_was_made_of_a_knob_is_not_state_of_the_operator() -> None
     def before(context: Any, n: int) -> None:
         stage(context).set_knob("it", n)
 
-    app = Knobs(before, Keeping, frames=FRAMES, capture={"verify": 6})
+    app = Knobs(before, Keeping, frames=FRAMES, capture={"check_every": 0.002})
     app.run()
     assert app.sink.seen == list(range(FRAMES))
     assert (app.segment.state, app.segment.reason, app.segment.recordings) == ("captured", "", 1)
@@ -340,6 +308,8 @@ def test_an_array_that_was_made_of_a_knob_is_not_state_of_the_operator() -> None
 
 def test_a_knob_that_an_operator_keeps_is_set_while_frames_are_compared() -> None:
     class Keeping(Scale):
+        capturable = True
+
         def start(self) -> None:
             self.gain_on_device = self.offset_on_device = None
 
@@ -359,12 +329,14 @@ def test_a_knob_that_an_operator_keeps_is_set_while_frames_are_compared() -> Non
             stage(context).set_knob("gain", n)
             stage(context).set_knob("offset", 2 * n)
 
-    app = Knobs(before, Keeping, frames=FRAMES, capture={"verify": 5})
+    app = Knobs(before, Keeping, frames=FRAMES, capture={"check_every": 0.002})
     check(app, [1, *range(1, FRAMES)], [2 * n for n in range(FRAMES)])
 
 
 class OnCurrentStream(Operator):
     """Sends its knob, and asks headrace for no stream: it works on that of its library, as plain array code."""
+
+    capturable = True
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
@@ -390,7 +362,7 @@ def test_an_operator_that_works_on_the_default_stream_is_ordered_with_its_replay
         OnCurrentStream,
         frames=frames,
         sizes=[COUNT, COUNT // 2, COUNT // 4],
-        capture={"warmup": 1, "verify": 0, "shapes": 1},
+        capture={"warmup": 1, "check_every": None, "shapes": 1},
     )
     app.waits_for_device = app.has_slices = True
     app.run()
@@ -408,92 +380,16 @@ def test_another_live_parameter_is_part_of_the_recording() -> None:
             stage(context).set_live("note", 1)
 
     frames = 40
-    app = Knobs(before, Gained, frames=frames, capture={"verify": 1})
+    app = Knobs(before, Gained, frames=frames, capture={"check_every": 0.002})
     check(app, list(range(frames)), [0] * frames, recordings=2)
-
-
-class Both(Gained):
-    """Reads the attribute on the host, too: it is the knob's and part of the recording."""
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        context.knob("gain", np.float32, 1)
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        out = self.allocator.allocate_tensor(frame.shape, np.int32, stream=stream)
-        memory_of(out).fill(np.int32(self.twice()).tobytes(), stream=stream.stream)
-        op_output.emit(out, "out")
-
-    def twice(self) -> float:
-        return 2 * self.gain
-
-
-def test_an_attribute_that_compute_reads_on_the_host_leads_to_another_recording() -> None:
-    def before(context: Any, n: int) -> None:
-        if n % 15 == 14:
-            stage(context).set_live("gain", n)
-
-    frames = 58
-    app = Knobs(before, Both, frames=frames, capture={"verify": 1})
-    app.run()
-    assert app.sink.seen == [2 * (n - (n + 1) % 15) if n > 13 else 2 for n in range(frames)]
-    assert (app.segment.state, app.segment.recordings) == ("captured", 4)
-
-
-def test_such_an_attribute_that_keeps_changing_is_named() -> None:
-    def before(context: Any, n: int) -> None:
-        stage(context).set_live("gain", n % 2)
-
-    app = Knobs(before, Both, frames=60, capture={"verify": 0, "warmup": 1})
-    with pytest.warns(CaptureRefused, match="use the knob alone: compute reads self.gain on the host, too"):
-        app.run()
-    assert app.sink.seen == [2 * (n % 2) for n in range(60)]
-
-
-def test_an_operator_that_changes_the_attribute_of_its_knob_is_not_recorded() -> None:
-    class Fading(Scale):
-        def start(self) -> None:
-            self.gain = 0
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            super().compute(op_input, op_output, context)
-            self.gain += 1
-
-    app = Knobs(lambda context, n: None, Fading, frames=FRAMES, capture={"verify": 1})
-    with pytest.warns(CaptureRefused, match="changes self.gain in compute"):
-        app.run()
-    assert app.sink.seen == [sent(n) * n for n in range(FRAMES)]
-
-
-@pytest.mark.parametrize(
-    ("method", "steer"),
-    [
-        ("set_knob", lambda other: other.set_knob("gain", 3)),
-        ("set_live", lambda other: other.set_live("gain", 3)),
-    ],
-)
-def test_an_operator_that_sets_values_in_compute_is_not_recorded(method: str, steer: Any) -> None:
-    """Not even if it does so only now and then, and not in the frame that is recorded."""
-
-    class Setting(Scale):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            super().compute(op_input, op_output, context)
-            if unseen.number % 10 == 9:
-                steer(context.find_operator("stage1"))
-
-    def before(context: Any, n: int) -> None:
-        unseen.number = n
-
-    app = Knobs(before, Setting, Gained, frames=FRAMES, capture={"verify": 1})
-    text = f"operator 'stage0' calls {method} in compute, .* outside of the segment"
-    with pytest.warns(CaptureRefused, match=text):
-        app.run()
-    assert app.sink.seen == [sent(n) * (1 if n < 9 else 3) for n in range(FRAMES)]
 
 
 def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -> None:
     """Ordinary computes of small frames have no knob, as a branch; that of the recording has."""
 
     class Later(Scale):
+        capturable = True
+
         has_knobs = False
 
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -509,7 +405,7 @@ def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -
     def before(context: Any, n: int) -> None:
         stage(context).has_knobs = n >= 12
 
-    app = Knobs(before, Later, frames=30, sizes=[COUNT], capture={"warmup": 12, "verify": 0})
+    app = Knobs(before, Later, frames=30, sizes=[COUNT], capture={"warmup": 12, "check_every": None})
     app.compose_graph()
     app.stages[0].set_knob("gain", 3)
     app.run()
@@ -521,6 +417,8 @@ def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_repl
     """Frames of another size are replayed meanwhile, and the stream of ordinary runs is far behind."""
 
     class Later(Scale):
+        capturable = True
+
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             frame = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
@@ -546,42 +444,11 @@ def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_repl
         Later,
         frames=frames,
         sizes=[COUNT] * 2 + [COUNT // 2],
-        capture={"warmup": 3, "verify": 0},
+        capture={"warmup": 3, "check_every": None},
     )
     app.run()
     assert app.sink.seen == [3 if n == 11 else 0 for n in range(frames)]
     assert (app.segment.recordings, app.segment.replayed) == (2, 8)
-
-
-def test_an_attribute_that_others_change_during_a_recording_is_not_the_operators_doing() -> None:
-    app = Nudged(3, lambda operator: setattr(operator, "gain", 5), Fixed)
-    check(app, [1 if n < 3 else 5 for n in range(FRAMES)], [5] * FRAMES)
-
-
-@pytest.mark.parametrize("assigns", [False, True])
-def test_a_recording_that_fails_leaves_what_others_changed_meanwhile(assigns: bool) -> None:
-    """Also if the code of compute may assign to any attribute, so to that of the knob."""
-    done: list[int] = []
-
-    def once(operator: Any) -> None:
-        if not done:
-            operator.gain = 5
-        done.append(1)
-
-    class Synchronizing(Fixed):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            super().compute(op_input, op_output, context)
-            op_input.receive_cuda_stream("in").stream.sync()
-
-    class Assigning(Synchronizing):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            setattr(self, "no" + "ted", 1)
-            super().compute(op_input, op_output, context)
-
-    app = Nudged(3, once, Assigning if assigns else Synchronizing)
-    with pytest.warns(CaptureRefused, match="operator 'stage1' .*it waits for the device"):
-        app.run()
-    assert app.sink.seen == [sent(n) * (1 if n < 3 else 5) + 5 for n in range(FRAMES)]
 
 
 # Types.
@@ -608,6 +475,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", VALUES)
 def test_a_kernel_reads_the_bytes_of_a_value(name: str, capture: Any) -> None:
     class Copy(Operator):
+        capturable = True
+
         def setup(self, spec: Any) -> None:
             spec.input("in")
             spec.output("out")
@@ -702,7 +571,7 @@ def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(capture: 
 
 
 def test_a_name_that_is_no_knob_is_found_although_no_ordinary_compute_follows() -> None:
-    app = Knobs(lambda context, n: None, frames=FRAMES, capture={"warmup": 1, "verify": 0})
+    app = Knobs(lambda context, n: None, frames=FRAMES, capture={"warmup": 1, "check_every": None})
     app.compose_graph()
     app.stages[0].set_knob("gian", 1)
     with pytest.raises(
@@ -713,6 +582,8 @@ def test_a_name_that_is_no_knob_is_found_although_no_ordinary_compute_follows() 
 
 def test_a_live_value_that_the_knob_cannot_hold_is_an_error_where_it_is_set() -> None:
     class Narrow(Gained):
+        capturable = True
+
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             context.knob("note", np.int8)
             super().compute(op_input, op_output, context)
@@ -722,6 +593,6 @@ def test_a_live_value_that_the_knob_cannot_hold_is_an_error_where_it_is_set() ->
             with pytest.raises(ParameterError, match="128 does not fit into int8: it holds -128 to 127"):
                 stage(context).set_live("note", 128)
 
-    app = Knobs(before, Narrow, frames=FRAMES, capture={"verify": 1})
+    app = Knobs(before, Narrow, frames=FRAMES, capture={"check_every": 0.002})
     check(app, [1] * FRAMES, [0] * FRAMES)
     assert app.stages[0].note == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.core.segment import CaptureRefused
+from headrace.capture import CaptureRefused
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
 from tests.gpu.test_graphs import building

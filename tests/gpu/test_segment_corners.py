@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace.capture import CaptureRefused
 from headrace.core import EndedBy, MetadataPolicy
-from headrace.core.segment import CaptureRefused
 from tests.gpu.segment_programs import (
     COUNT,
     Blend,
@@ -19,7 +18,6 @@ from tests.gpu.segment_programs import (
     affine,
     both,
     chain,
-    count_up,
     is_captured,
     launch,
     run_with,
@@ -32,40 +30,6 @@ pytestmark = pytest.mark.usefixtures("of_this_process")
 def begin(self: Any) -> None:
     self.number = 0
     self.kept: list[Any] = []
-
-
-def test_few_buffers_are_read_where_they_are_after_a_change_as_well() -> None:
-    """One recording copies, and then there is one for each buffer; a change means all of them anew."""
-
-    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("mine")
-        op_output.set_cuda_stream(stream, "out")
-        if len(self.kept) < 2:
-            self.kept.append(gpu.Device().allocate(4 * COUNT, stream=stream.stream))
-        frame = self.kept[self.number % 2]
-        stream.device.sync()  # nobody reads it any more
-        launch(stream, count_up, frame, COUNT, 100 * self.number)
-        if self.number == 40:
-            context.find_operator("member").plus = 7
-        op_output.emit(frame, "out")
-        self.number += 1
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 2, self.plus)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        source = Work(app, CountCondition(app, 80), body=emit, begin=begin, inputs=(), name="source")
-        member = Work(app, body=body, name="member")
-        member.plus = 1
-        chain(app, source, member, Sink(app, name="sink"))
-        app.capture(member)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.recordings) == ("captured", 2 * (1 + 2))
 
 
 def test_a_ring_that_is_refused_does_not_wait_for_a_slot() -> None:
@@ -104,7 +68,8 @@ def test_rare_values_do_not_end_the_replays_of_the_others() -> None:
         app.capture(member, shapes=2)
 
     ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason, ran.segment.replayed) == ("captured", "", 30 - 5)
+    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
+    assert ran.segment.replayed >= 20
 
 
 @pytest.mark.parametrize("every", [2, 3])
@@ -160,27 +125,6 @@ def test_an_operator_that_emits_from_another_of_its_streams() -> None:
         app.capture(member, last)
 
     assert is_captured(both(compose))
-
-
-def test_a_member_that_stops_a_later_one() -> None:
-    """The later one does not compute in the same frame either."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 2, 1)
-        self.number += 1
-        if self.number == 2:
-            context.find_operator("last").stop_execution()
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        member, last = Work(app, body=body, begin=begin, name="member"), Stage(app, name="last")
-        chain(app, Source(app, name="source"), member, last, Sink(app, name="sink"))
-        app.capture(member, last)
-
-    assert len(both(compose).seen["sink"]) == 1
 
 
 def test_a_part_waits_for_room_in_the_part_behind_it() -> None:

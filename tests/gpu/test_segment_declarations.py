@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, op
+from headrace import CountCondition, Operator, op
+from headrace.capture import CONTRACT, CaptureError, CaptureRefused
 from headrace.conditions import BooleanCondition
-from headrace.core import IOSpec
-from headrace.core.segment import CaptureError, CaptureRefused
+from headrace.core import GraphError, IOSpec
 from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata, work
 from tests.gpu.segment_programs import (
     Sink,
@@ -28,17 +28,17 @@ from tests.gpu.segment_programs import (
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
 
-@op
+@op(capturable=True)
 def yielding(frame: Any) -> Any:
     yield frame
 
 
-@op
+@op(capturable=True)
 def with_metadata(frame: Any, *, metadata: Any) -> Any:
     return frame
 
 
-@op(on_error="skip")
+@op(on_error="skip", capturable=True)
 def skipping(frame: Any) -> Any:
     return frame
 
@@ -65,8 +65,6 @@ def stage_with(app: Any, *parts: Any, **attributes: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda app: stage_with(app, capturable=False), "'middle': Stage says that it cannot be recorded"),
-        (lambda app: stage_with(app, capturable="it has a camera"), "'middle': it has a camera"),
         (lambda app: stage_with(app, on_error="skip"), "'middle': it has on_error='skip'"),
         (lambda app: stage_with(app, on_error={"restart": 1}), "'middle': it has on_error="),
         (lambda app: stage_with(app, CountCondition(app, 90)), "'middle': it has the condition 'count"),
@@ -112,6 +110,54 @@ def test_a_flow_inside_with_a_queue_of_its_own() -> None:
         both(declared(lambda app: stage_with(app), size=3))
 
 
+# Operators that do not say that they may be captured.
+
+
+class Inherits(Stage):
+    """Has a compute of its own, and does not say anything about it."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        super().compute(op_input, op_output, context)
+
+
+class Camera(Stage):
+    capturable = "it has a camera"
+
+
+@op
+def plain_function(frame: Any) -> Any:
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda app: Inherits(app, name="middle"), "(Inherits) does not say that it may be captured"),
+        (lambda app: plain_function(app, name="middle"), "(the function plain_function) does not say"),
+        (lambda app: Camera(app, name="middle"), "'middle' is not captured: it has a camera"),
+    ],
+)
+def test_an_operator_that_does_not_say_that_it_may_be_captured_is_an_error(
+    make: Callable[[Any], Any], reason: str
+) -> None:
+    with pytest.raises(GraphError, match=re.escape(reason)) as raised:
+        run_with(declared(make))
+    if "does not say" in reason:
+        assert CONTRACT in str(raised.value)
+        assert "capturable" in str(raised.value)
+
+
+def test_a_class_that_says_it_only_later_is_an_error() -> None:
+    class Late(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.input("in")
+            spec.output("out")
+
+    Late.capturable = True
+    with pytest.raises(GraphError, match="must say capturable = True in its class statement"):
+        run_with(declared(lambda app: Late(app, name="middle")))
+
+
 # Strict.
 
 
@@ -119,14 +165,14 @@ def test_a_flow_inside_with_a_queue_of_its_own() -> None:
 @pytest.mark.parametrize("body", [sync_stream, use_metadata, emit_twice])
 def test_a_refusal_is_an_error_where_it_has_to_be_recorded(how: str, body: Callable[..., None]) -> None:
     compose = program(body, strict=how == "option")
-    with pytest.raises(CaptureError, match="segment 'three' is not recorded.*'middle'") as raised:
+    with pytest.raises(CaptureError, match="segment 'three' is not captured.*'middle'") as raised:
         run_with(compose, "strict" if how == "environment" else "")
     assert "segment 'three'" in str(raised.value)
 
 
 def test_a_declaration_is_an_error_where_it_has_to_be_recorded() -> None:
-    with pytest.raises(CaptureError, match="'middle': it has a camera"):
-        run_with(declared(lambda app: stage_with(app, capturable="it has a camera")), "strict")
+    with pytest.raises(CaptureError, match="'middle': it has on_error"):
+        run_with(declared(lambda app: stage_with(app, on_error="skip")), "strict")
 
 
 def test_a_strict_segment_that_is_recorded_is_no_error() -> None:

@@ -107,6 +107,8 @@ def test_an_operator_that_stops_itself(frame: int) -> None:
 @pytest.mark.parametrize("scheduler", [greedy, event_based])
 def test_an_error_of_a_member_names_it(where: str, scheduler: MakeScheduler) -> None:
     class Faulty(Stage):
+        capturable = True
+
         def start(self) -> None:
             if where == "start":
                 raise ValueError("faulty")
@@ -151,7 +153,7 @@ def test_an_error_that_comes_late_in_compute_names_the_operator() -> None:
     with pytest.raises(ValueError, match="too large") as raised:
         app.run()
     assert raised.value.__notes__[0] == "raised in compute of operator 'member' (Work)"
-    assert app.segments[0].replayed == 3
+    assert app.segments[0].replayed == 8
     assert app.outcome.ended_by is EndedBy.FAILED
 
 

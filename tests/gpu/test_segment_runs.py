@@ -7,28 +7,24 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.capture import part
-from headrace._runtime.capture.record import record
 from headrace._runtime.compiled import is_compiled
+from headrace.capture import CaptureRefused
+from headrace.capture import segment as captured
+from headrace.capture.recording import record
 from headrace.core import MetadataPolicy
-from headrace.core.segment import CaptureRefused
 from headrace.resources import (
     RealtimeClock,
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.gpu.segment_programs import (
-    COUNT,
     FRAMES,
     Blend,
     Sink,
     Source,
     Stage,
     Work,
-    affine,
     both,
     chain,
-    is_captured,
-    launch,
     run_with,
     seen_by,
     three,
@@ -64,7 +60,7 @@ def two_segments(app: Any) -> None:
 @pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
 def test_any_number_of_workers(kind: type, count: int) -> None:
     ran = both(two_segments, scheduler=workers(kind, count))
-    assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 25)] * 2
+    assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 29)] * 2
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -95,7 +91,7 @@ def test_operators_on_other_workers_may_wait_for_the_device(
         beside.append(set(computing))
         return record(*args)
 
-    monkeypatch.setattr(part, "record", noting)
+    monkeypatch.setattr(captured, "record", noting)
     ran = both(compose, scheduler=workers(kind, count))
     assert ran.segment.state == "captured"
     if not is_compiled():  # compiled code calls it directly
@@ -108,7 +104,7 @@ def test_real_time(make: type) -> None:
         return make(app, clock=RealtimeClock(app))
 
     ran = both(two_segments, scheduler=scheduler)
-    assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 25)] * 2
+    assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 29)] * 2
 
 
 # The environment.
@@ -118,10 +114,10 @@ def test_real_time(make: type) -> None:
     ("mode", "expected"),
     [
         ("off", ("off", 0, 0)),
-        ("verify", ("verifying", 0, 1)),
-        ("strict", ("captured", FRAMES - 5, 1)),
-        ("auto", ("captured", FRAMES - 5, 1)),
-        ("", ("captured", FRAMES - 5, 1)),
+        ("verify", ("captured", FRAMES - 1, 1)),
+        ("strict", ("captured", FRAMES - 1, 1)),
+        ("auto", ("captured", FRAMES - 1, 1)),
+        ("", ("captured", FRAMES - 1, 1)),
     ],
 )
 def test_what_the_environment_asks_for(mode: str, expected: tuple[str, int, int]) -> None:
@@ -129,34 +125,17 @@ def test_what_the_environment_asks_for(mode: str, expected: tuple[str, int, int]
     assert (segment.state, segment.replayed, segment.recordings) == expected
 
 
+@pytest.mark.parametrize("warmup", [1, 2, 5])
+def test_how_many_frames_come_first(warmup: int) -> None:
+    ran = both(lambda app: three(app, warmup=warmup) and None)
+    assert ran.segment.replayed == FRAMES - warmup
+
+
 def test_an_unknown_mode_is_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"HEADRACE_CAPTURE='sometimes': must be one of auto, off, verify, strict"
     ):
         run_with(three, "sometimes")
-
-
-@pytest.mark.parametrize(("warmup", "verify"), [(1, 0), (1, 1), (5, 0), (2, 4)])
-def test_how_many_frames_come_first(warmup: int, verify: int) -> None:
-    ran = both(lambda app: three(app, warmup=warmup, verify=verify) and None)
-    assert is_captured(ran, unreplayed=warmup + verify)
-
-
-def test_frames_that_look_alike_say_little() -> None:
-    """A mistake that depends on the contents is not found by comparing the same frame again."""
-
-    def blank(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 0, 0)
-        op_output.emit(frame, "out")
-
-    def compose(app: Any) -> None:
-        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3, 4)]
-        blanked = Work(app, body=blank, name="blank")
-        chain(app, Source(app, frames=30, name="source"), blanked, *members, Sink(app, name="sink"))
-        app.capture(*members)
-
-    assert is_captured(both(compose), 30, unreplayed=3 + 1 + 8)
 
 
 def test_a_program_runs_again() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.core.segment import CaptureRefused
+from headrace.capture import CaptureRefused
+from headrace.tensor import Tensor
 from tests.gpu.segment_programs import (
     COUNT,
     FRAMES,
@@ -27,11 +26,10 @@ from tests.gpu.segment_programs import (
     gather,
     is_captured,
     launch,
+    run_with,
 )
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
-
-COUNTER = [0]
 
 
 def refused(compose: Callable[[Any], None], *parts: str) -> Any:
@@ -48,19 +46,26 @@ def refused(compose: Callable[[Any], None], *parts: str) -> Any:
     return ran
 
 
-def single(body: Callable[..., None], keeps_state: bool = False, **settings: Any) -> Callable[[Any], None]:
+def single(body: Callable[..., None], state: Sequence[str] = (), **settings: Any) -> Callable[[Any], None]:
     """Return a program whose segment has one operator of this compute and one behind it."""
 
     def compose(app: Any) -> None:
-        member = Work(app, body=body, begin=begin, name="member")
-        member.keeps_state = keeps_state
-        member.gain = 2
+        member = Gain(app, body=body, begin=begin, state=state, name="member")
         stage = Stage(app, name="stage")
         chain(app, Source(app, name="source", **settings), member, stage, Sink(app, late=2, name="sink"))
         app.member = member
         app.capture(member, stage)
 
     return compose
+
+
+class Gain(Work):
+    """Work with parameters."""
+
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+        spec.param("gain", 2)
+        spec.param("settings", {"plus": 1})
 
 
 def begin(self: Any) -> None:
@@ -70,9 +75,7 @@ def begin(self: Any) -> None:
     launch(stream, affine, self.total, self.total, COUNT, 0, 0)
     stream.stream.sync()
     self.number = 0
-    self.history: list[int] = []
-    self.weights = np.ones(3, np.int32)
-    COUNTER[0] = 0
+    self.history: list[Any] = []
 
 
 def received(self: Any, op_input: Any) -> tuple[Any, Any]:
@@ -99,23 +102,23 @@ def add_up(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     op_output.emit(result, "out")
 
 
-@pytest.mark.parametrize("keeps_state", [False, True])
-def test_each_frame_is_added_once_to_a_sum_on_the_device(keeps_state: bool) -> None:
-    ran = both(single(add_up, keeps_state))
-    assert is_captured(ran, unreplayed=3 if keeps_state else 5)
+@pytest.mark.parametrize("mode", ["", "verify"])
+def test_each_frame_is_added_once_to_a_sum_on_the_device(mode: str) -> None:
+    ran = both(single(add_up), mode)
+    assert is_captured(ran)
     last = ran.seen["sink"][-1].numbers[1]
     assert last[0] == 2 * sum(100 * number for number in range(FRAMES)) + 1
 
 
-@pytest.mark.parametrize("keeps_state", [False, True])
-def test_a_sum_goes_on_between_frames_of_different_shapes(keeps_state: bool) -> None:
+@pytest.mark.parametrize("mode", ["", "verify"])
+def test_a_sum_goes_on_between_frames_of_different_shapes(mode: str) -> None:
     """Ordinary and replayed frames alternate, and both add to the same array."""
     counts = [16, 16, 16, 16, 16, 16, 16, 32, 16, 32, 16, 48, 64, 16, 80, 96, 16, 32, 32, 16, 32, 16, 96, 16]
-    ran = both(single(add_up, keeps_state, frames=40, counts=counts))
+    ran = both(single(add_up, frames=40, counts=counts), mode)
     segment = ran.segment
     assert (segment.state, segment.frames) == ("captured", 40)
-    assert segment.recordings == 2
-    assert 15 <= segment.replayed <= 35
+    assert 2 <= segment.recordings <= 4
+    assert 15 <= segment.replayed <= 38
 
 
 def test_an_array_in_a_container_of_an_object_is_state_too() -> None:
@@ -198,17 +201,7 @@ def test_frames_of_a_few_buffers_that_are_changed_in_place(buffers: int) -> None
     assert ran.segment.replayed > 10
 
 
-# On the host.
-
-
-def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    self.number += 1
-    work(self, op_input, op_output, self.number)
-
-
-def remember(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    self.history.append(len(self.history))
-    work(self, op_input, op_output, len(self.history))
+# What compute assigns.
 
 
 def keep_previous(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -219,93 +212,141 @@ def keep_previous(self: Any, op_input: Any, op_output: Any, context: Any) -> Non
     op_output.emit(result, "out")
 
 
+def keep_the_first_one_too(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame, stream = received(self, op_input)
+    if self.number == 0:
+        self.other = None
+        self.number = 1
+    previous = frame if self.other is None else self.other
+    result = self.new(stream)
+    launch(stream, blend, result, frame, previous, COUNT)
+    self.other = frame
+    op_output.emit(result, "out")
+
+
+def keep_the_result(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame, stream = received(self, op_input)
+    self.result = self.new(stream)
+    launch(stream, affine, self.result, frame, COUNT, 2, 1)
+    op_output.emit(self.result, "out")
+
+
+def emit_the_previous(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame, _ = received(self, op_input)
+    op_output.emit(self.total, "out")
+    self.total = frame
+
+
 def swap(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     frame, stream = received(self, op_input)
-    launch(stream, affine, self.total, frame, COUNT, 1, 0)
-    op_output.emit(self.total, "out")
-    self.total = self.new(stream)
+    launch(stream, gather, self.total, frame, COUNT)
+    result = self.new(stream)
+    launch(stream, blend, result, self.total, self.other, COUNT)
+    op_output.emit(result, "out")
+    self.total, self.other = self.other, self.total
 
 
-def weigh(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    self.weights[0] += 1
-    work(self, op_input, op_output, int(self.weights[0]))
+def begin_with_two(self: Any) -> None:
+    begin(self)
+    stream = self._node.streams.run.default_stream().handle
+    self.other = self.new(stream)
+    launch(stream, affine, self.other, self.other, COUNT, 0, 5)
+    stream.stream.sync()
 
 
-def count_globally(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    COUNTER[0] += 1
-    work(self, op_input, op_output, COUNTER[0])
+STATES = {
+    "the previous frame": (keep_previous, ["total"]),
+    "the previous frame, none at first": (keep_the_first_one_too, ["other"]),
+    "the result": (keep_the_result, ["result"]),
+    "the state itself is emitted": (emit_the_previous, ["total", "other"]),
+    "two buffers that are swapped": (swap, ["total", "other"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("body", "what"),
-    [
-        (count, "self.number"),
-        (remember, "self.history"),
-        (keep_previous, "self.total"),
-        (swap, "self.total"),
-        (weigh, "self.weights"),
-        (count_globally, "COUNTER"),
-    ],
-)
-def test_state_of_the_host_that_compute_changes_is_refused(body: Callable[..., None], what: str) -> None:
-    ran = refused(
-        single(body), "segment 'segment'", "operator 'member'", f"changes {what} in compute", "leave"
+@pytest.mark.parametrize("mode", ["", "verify"])
+@pytest.mark.parametrize(("body", "state"), STATES.values(), ids=STATES)
+def test_declared_state_that_compute_assigns_goes_on(body: Any, state: list[str], mode: str) -> None:
+    def compose(app: Any) -> None:
+        single(body, state)(app)
+        app.member._begin = begin_with_two
+
+    ran = both(compose, mode)
+    assert is_captured(ran)
+    if body is keep_the_result:
+        assert isinstance(ran.app.member.result, Tensor)
+
+
+def test_assigned_state_goes_on_between_frames_that_are_replayed_and_frames_that_are_not() -> None:
+    """Frames of too many shapes run as without capture in between; the state is as long as the first."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, stream = received(self, op_input)
+        new = self.new(stream)
+        launch(stream, blend, new, frame, self.total, COUNT)
+        self.total = new
+        result = self.new(stream)
+        launch(stream, affine, result, new, COUNT, 1, 1)
+        op_output.emit(result, "out")
+
+    counts = [16] * 5 + [32, 16, 48, 64, 16, 80, 96, 16, 112, 16, 16, 128, 16, 16]
+    ran = both(single(body, ["total"], frames=40, counts=counts))
+    assert ran.segment.state == "captured"
+    assert 15 <= ran.segment.replayed < 40
+
+
+def test_state_that_is_no_array_on_the_device_is_refused() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.number += 1
+        work(self, op_input, op_output)
+
+    refused(single(body, ["number"]), "state 'number' of operator 'member' is 'int', and not an array")
+
+
+def test_state_of_another_shape_is_refused() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, stream = received(self, op_input)
+        launch(stream, affine, frame, frame, COUNT, 2, 1)
+        op_output.emit(frame, "out")
+        self.total = self.pool.allocate_tensor((2 * self.total.shape[0],), np.int32, "device", stream=stream)
+
+    refused(
+        single(body, ["total"]), "'member' assigns an array of another shape or type to its state 'total'"
     )
-    assert ran.segment.recordings == 0
 
 
-def test_a_variable_of_a_function_around_that_compute_changes_is_refused() -> None:
+def test_a_ring_does_not_send_state_that_is_assigned() -> None:
     def compose(app: Any) -> None:
-        calls = 0
+        member = Work(app, body=emit_the_previous, begin=begin, state=["total"], name="member")
+        chain(app, Source(app, name="source"), member, Sink(app, name="sink"))
+        app.capture(member, outputs="ring")
 
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            nonlocal calls
-            calls += 1
-            work(self, op_input, op_output, calls)
-
-        single(body)(app)
-
-    refused(compose, "operator 'member' changes calls in compute")
+    refused(compose, "'member' emits at 'out' the state that it assigns", 'use outputs="copy"')
 
 
-def test_what_moves_on_with_every_compute_is_refused_before_it_is_used() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        work(self, op_input, op_output, next(self.numbers))
-
-    def compose(app: Any) -> None:
-        single(body)(app)
-        app.member.numbers = iter(range(100))
-
-    refused(compose, "operator 'member' uses self.numbers of type 'range_iterator'", "leave the operator out")
+# What nobody declared is found by comparison.
 
 
-def test_random_numbers_of_the_host_are_refused_and_none_is_lost() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        work(self, op_input, op_output, self.rng.randrange(1_000))
-
-    def compose(app: Any) -> None:
-        single(body)(app)
-        app.member.rng = random.Random(5)
-
-    refused(compose, "operator 'member' changes self.rng in compute")
+def test_an_array_that_is_assigned_and_not_declared_is_found_by_comparison() -> None:
+    refused(
+        single(keep_previous),
+        "a replay differs from a compute of the same frame",
+        "'total' of operator 'member'",
+    )
 
 
 def test_a_value_that_changes_where_nobody_can_see_it_is_found_by_comparison() -> None:
     def compose(app: Any) -> None:
-        of_app = weakref.ref(app)  # the collector does not look into arrays of NumPy
-
-        class Number:
-            def __int__(self) -> int:
-                return int(of_app().numbers.number)
-
         def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            work(self, op_input, op_output, int(self.hidden[0]))
+            work(self, op_input, op_output, app.numbers.number)
 
         single(body)(app)
-        app.member.hidden = np.array([Number()], object)
         app.numbers = next(operator for operator in app.graph if operator.name == "source")
 
-    refused(compose, "stage.out: 16 of 16 elements, the worst at [", "in the ordinary run", "in the replay")
+    # The first replay is compared, and the value is another one in the next; that is seen a second later.
+    with pytest.warns(CaptureRefused, match="stage.out: 16 of 16 elements, the worst at .* in the compute"):
+        ran = run_with(compose, "verify")
+    assert ran.seen == run_with(compose, "off").seen
+    assert (ran.segment.state, ran.segment.replayed) == ("eager", 2)
 
 
 def test_a_value_in_a_message_that_differs_from_frame_to_frame_is_found_by_comparison() -> None:
@@ -325,10 +366,10 @@ def test_a_value_in_a_message_that_differs_from_frame_to_frame_is_found_by_compa
         )
         app.capture(member)
 
-    refused(compose, "member.out[1]", "in the ordinary run", "in the replay")
+    refused(compose, "member.out: ", " in the compute, ", " in the replay")
 
 
-# From outside.
+# Parameters.
 
 
 def changing(at: dict[int, Callable[[Any], None]]) -> Callable[[Any], None]:
@@ -341,60 +382,58 @@ def changing(at: dict[int, Callable[[Any], None]]) -> Callable[[Any], None]:
             op_output.emit(op_input.receive("in"), "out")
 
         def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            settings = self.settings
-            work(self, op_input, op_output, settings["plus"] + self.fragment.plus, self.gain)
+            work(self, op_input, op_output, self.settings["plus"], self.gain)
 
         control = Work(app, body=change, begin=begin, name="control")
-        member = Work(app, body=body, begin=begin, name="member")
+        member = Gain(app, body=body, begin=begin, name="member")
         stage = Stage(app, name="stage")
-        member.gain, member.settings, app.plus = 2, {"plus": 1}, 0
         app.member, app.stage = member, stage
-        chain(app, Source(app, frames=40, name="source"), control, member, stage, Sink(app, name="sink"))
+        chain(app, Source(app, frames=80, name="source"), control, member, stage, Sink(app, name="sink"))
         app.capture(member, stage)
 
     return compose
 
 
-def test_an_attribute_that_is_changed_between_two_frames_is_recorded_again() -> None:
+def test_frames_with_other_parameters_have_a_graph_of_their_own() -> None:
     def set_gain(app: Any) -> None:
         app.member.gain = 5
 
     def set_times(app: Any) -> None:
         app.stage.times = 7
 
-    ran = both(changing({10: set_gain, 20: set_times, 21: set_gain}))
-    assert (ran.segment.state, ran.segment.recordings) == ("captured", 3)
-    assert ran.segment.replayed == 40 - 5 - 2 * 3
+    def set_settings(app: Any) -> None:
+        app.member.settings = {"plus": 9}
+
+    ran = both(changing({10: set_gain, 30: set_times, 31: set_gain, 50: set_settings}))
+    assert (ran.segment.state, ran.segment.recordings) == ("captured", 4)
+    assert ran.segment.replayed == 80 - 1 - 3 * 8
 
 
-def test_contents_and_attributes_of_others_that_are_changed_between_two_frames() -> None:
-    def set_item(app: Any) -> None:
-        app.member.settings["plus"] = 9
+def test_a_parameter_that_goes_back_and_forth_has_a_graph_for_each_value() -> None:
+    def flip(app: Any) -> None:
+        app.member.gain = 3 - app.member.gain
 
-    def set_attribute(app: Any) -> None:
-        app.plus = 4
-
-    ran = both(changing({10: set_item, 20: set_attribute}))
-    assert (ran.segment.state, ran.segment.recordings) == ("captured", 3)
+    ran = both(changing(dict.fromkeys(range(80), flip)))
+    assert (ran.segment.state, ran.segment.recordings) == ("captured", 2)
+    assert ran.segment.replayed >= 60
 
 
-def test_an_attribute_that_keeps_changing_is_refused_with_a_word_about_knobs() -> None:
+def test_a_parameter_that_keeps_changing_makes_it_eager_with_a_word_about_knobs_until_it_stays() -> None:
     def set_gain(app: Any) -> None:
         app.member.gain += 1
 
-    ran = refused(
-        changing(dict.fromkeys(range(10, 40), set_gain)),
-        "'gain' of operator 'member' keeps changing",
-        "context.knob('gain', dtype)",
-    )
-    assert ran.segment.recordings == 9
+    with pytest.warns(
+        CaptureRefused, match="parameter 'gain' of operator 'member' keeps changing.*context.knob"
+    ):
+        ran = both(changing(dict.fromkeys(range(10, 60), set_gain)))
+    assert (ran.segment.state, ran.segment.reason, ran.segment.recordings) == ("captured", "", 2)
+    assert 20 <= ran.segment.replayed <= 25
 
 
-def test_an_attribute_that_is_set_to_the_same_value_is_not_recorded_again() -> None:
+def test_a_parameter_that_is_set_to_the_same_value_is_not_recorded_again() -> None:
     def set_gain(app: Any) -> None:
         app.member.gain = int("2")
-        app.member.settings = app.member.settings
-        app.plus = 0
+        app.member.settings = {"plus": 1}
 
-    ran = both(changing(dict.fromkeys(range(40), set_gain)))
-    assert (ran.segment.recordings, ran.segment.replayed) == (1, 35)
+    ran = both(changing(dict.fromkeys(range(80), set_gain)))
+    assert (ran.segment.recordings, ran.segment.replayed) == (1, 79)

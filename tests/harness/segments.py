@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,63 +18,66 @@ COUNT = 16
 MS = 1_000_000
 
 
-def _add(out: Any, plus: int, *sources: Any) -> None:
+def _add(out: Any, *sources: Any, plus: int) -> None:
     out.view(np.int32)[:COUNT] = sum(source.view(np.int32)[:COUNT] for source in sources) + plus
 
 
 class Work(Operator):
-    """Adds a number to the sum of what it receives, in a kernel of a known length.
+    """Adds a number to the sum of what it receives, in a kernel of a known length."""
 
-    Without inputs it emits 0, 1, 2 and so on, and every `large`-th time more elements than otherwise. The number is
-    also in the metadata if they have a key for it.
-    """
+    capturable = True
+    after, emits = "in", "out"
 
     def __init__(
-        self,
-        fragment: Any,
-        *args: Any,
-        milliseconds: float = 1.0,
-        plus: int = 0,
-        after: str = "in",
-        emits: str = "out",
-        large: int = 0,
-        metadata: str = "",
-        **kwargs: Any,
+        self, fragment: Any, *args: Any, after: str = "in", emits: str = "out", **kwargs: Any
     ) -> None:
-        self.seconds = milliseconds / 1e3
-        self.plus, self.large, self.key = plus, large, metadata
-        self.inputs, self.outputs = after.split(), emits.split()
+        self.after, self.emits = after, emits
         super().__init__(fragment, *args, **kwargs)
 
     def setup(self, spec: Any) -> None:
         spec.param("alloc")
-        for name in self.inputs:
+        spec.param("milliseconds", 1.0)
+        spec.param("plus", 0)
+        for name in self.after.split():
             spec.input(name)
-        for name in self.outputs:
+        for name in self.emits.split():
             spec.output(name)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        received = [op_input.receive(name) for name in self.spec.inputs]
+        stream = [op_input.receive_cuda_stream(name) for name in self.spec.inputs][-1]
+        self.emit(stream, op_output, COUNT, self.plus, *[_memory(each) for each in received])
+
+    def emit(self, stream: Any, op_output: Any, count: int, plus: int, *sources: Any) -> None:
+        for name in self.spec.outputs:
+            made = self.alloc.allocate_tensor((count,), np.int32, stream=stream)
+            add = partial(_add, plus=plus)
+            launch(stream, self.milliseconds / 1e3, add, _memory(made), *sources)
+            op_output.emit(made, name)
+
+
+class Numbers(Work):
+    """Emits 0, 1, 2 and so on, and every `large`-th time more elements than otherwise.
+
+    The number is also in the metadata if they have a key for it.
+    """
+
+    def __init__(self, fragment: Any, *args: Any, large: int = 0, metadata: str = "", **kwargs: Any) -> None:
+        self.large, self.key = large, metadata
+        super().__init__(fragment, *args, after="", **kwargs)
 
     def start(self) -> None:
         self.calls = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        received = [op_input.receive(name) for name in self.inputs]
-        if self.inputs:
-            stream = [op_input.receive_cuda_stream(name) for name in self.inputs][-1]
-        else:
-            stream = context.allocate_cuda_stream("own")
-            for name in self.outputs:
-                op_output.set_cuda_stream(stream, name)
-        sources = [_memory(each) for each in received]
-        plus = self.plus if self.inputs else self.calls
-        if not self.inputs:
-            if self.key:
-                self.metadata[self.key] = self.calls
-            self.calls += 1
-        for name in self.outputs:
-            count = COUNT if not self.large or self.calls % self.large else 2 * COUNT
-            made = self.alloc.allocate_tensor((count,), np.int32, stream=stream)
-            launch(stream, self.seconds, lambda out, *of: _add(out, plus, *of), _memory(made), *sources)
-            op_output.emit(made, name)
+        stream = context.allocate_cuda_stream("own")
+        for name in self.spec.outputs:
+            op_output.set_cuda_stream(stream, name)
+        if self.key:
+            self.metadata[self.key] = self.calls
+        self.calls += 1
+        count = COUNT if not self.large or self.calls % self.large else 2 * COUNT
+        self.emit(stream, op_output, count, self.calls - 1)
 
 
 class Ends(Operator):
@@ -116,11 +120,11 @@ def chain(
     `extra` is an output of the second that leads nowhere, `metadata` the key of the number of each frame.
     """
     make = _Maker(app, slices)
-    source = make("source", frames, period, after="", large=large, metadata=metadata)
+    source = make("source", frames, period, large=large, metadata=metadata)
     stages = [
         make("one"),
-        make("two", milliseconds=2, plus=1, emits=f"out {extra}"),
-        make("three", milliseconds=3, plus=2),
+        make("two", milliseconds=2.0, plus=1, emits=f"out {extra}"),
+        make("three", milliseconds=3.0, plus=2),
     ]
     app.sink = Ends(app, name="sink")
     for before, after in zip((source, *stages), (*stages, app.sink), strict=True):
@@ -135,10 +139,10 @@ def branches(app: Any, frames: int = 20, **options: Any) -> None:
     ``camera -> a``, ``a -> b``, ``a -> c``, ``b, c, aside -> d -> sink``, and ``b -> monitor``.
     """
     make = _Maker(app)
-    camera, aside = make("camera", frames, after=""), make("aside", frames, after="")
-    a = make("a", milliseconds=1)
-    b, c = make("b", milliseconds=2, plus=10), make("c", milliseconds=4, plus=100)
-    d = make("d", milliseconds=3, after="left right extra")
+    camera, aside = make("camera", frames), make("aside", frames)
+    a = make("a", milliseconds=1.0)
+    b, c = make("b", milliseconds=2.0, plus=10), make("c", milliseconds=4.0, plus=100)
+    d = make("d", milliseconds=3.0, after="left right extra")
     app.sink, app.monitor = Ends(app, name="sink"), Ends(app, name="monitor")
     app.add_flow(camera, a)
     app.add_flow(a, b)
@@ -154,7 +158,7 @@ def branches(app: Any, frames: int = 20, **options: Any) -> None:
 def fork(app: Any, frames: int = 20, **options: Any) -> None:
     """Compose ``source -> a``, and from there ``b`` and ``c`` with a sink each; the three are a segment."""
     make = _Maker(app)
-    source, a = make("source", frames, after=""), make("a")
+    source, a = make("source", frames), make("a")
     ends = [make("b", plus=10), make("c", plus=100)]
     app.sinks = [Ends(app, name="left"), Ends(app, name="right")]
     app.add_flow(source, a)
@@ -177,7 +181,8 @@ class _Maker:
             conditions.append(PeriodicCondition(self._app, period))
         if name in self._slices:
             conditions.append(CudaGreenContext(self._app, self._pool, name))
-        return Work(self._app, *conditions, alloc=self._alloc, name=name, **options)
+        kind = Numbers if frames else Work
+        return kind(self._app, *conditions, alloc=self._alloc, name=name, **options)
 
 
 class Collects(Watcher):

@@ -13,32 +13,45 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace._runtime.compiled import is_compiled
+    from headrace._runtime.contexts.execution import ExecutionContext
     from headrace._runtime.lifecycle.accounts import MessageCounter
     from headrace._runtime.lifecycle.run import run, run_async
     from headrace._runtime.lifecycle.supplies import Supplies
-    from headrace._runtime.messages.envelope import Envelope
+    from headrace._runtime.messages.envelope import Details, Envelope
     from headrace._runtime.messages.fences import Fences, is_complete
     from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
     from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.default_stream import default_stream_of
-    from headrace._runtime.streams.run_streams import slice_of, source_of
+    from headrace._runtime.streams.knobs import Knobs
+    from headrace._runtime.streams.order import wait_for
+    from headrace._runtime.streams.owners import add_owners
+    from headrace._runtime.streams.run_streams import RunStreams, slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
 
 __all__ = [
+    "Boundary",
+    "Details",
     "Engine",
     "Envelope",
+    "ExecutionContext",
     "Fences",
+    "Group",
+    "GroupPlan",
+    "Knobs",
     "ManagedStream",
     "MessageCounter",
     "Node",
     "Observer",
     "Queue",
+    "RunStreams",
     "StreamSource",
     "Supplies",
     "UnconnectedQueue",
+    "add_owners",
     "create_event",
     "default_stream_of",
     "is_compiled",
@@ -48,20 +61,29 @@ __all__ = [
     "run_async",
     "slice_of",
     "source_of",
+    "wait_for",
 ]
 
 _MODULES = {
+    "Boundary": "scheduling.group",
+    "Details": "messages.envelope",
     "Engine": "scheduling.engine",
-    "Fences": "messages.fences",
-    "ManagedStream": "messages.managed_stream",
     "Envelope": "messages.envelope",
+    "ExecutionContext": "contexts.execution",
+    "Fences": "messages.fences",
+    "Group": "scheduling.group",
+    "GroupPlan": "scheduling.group",
+    "Knobs": "streams.knobs",
+    "ManagedStream": "messages.managed_stream",
     "Node": "scheduling.node",
     "Observer": "observer",
     "Queue": "messages.queue",
+    "RunStreams": "streams.run_streams",
     "StreamSource": "streams.stream_source",
     "Supplies": "lifecycle.supplies",
     "MessageCounter": "lifecycle.accounts",
     "UnconnectedQueue": "messages.queue",
+    "add_owners": "streams.owners",
     "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
@@ -71,6 +93,7 @@ _MODULES = {
     "is_default": "messages.managed_stream",
     "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",
+    "wait_for": "streams.order",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name

@@ -29,9 +29,11 @@ class Launches(Protocol):
 class Replays(Protocol):
     """What watches the replays of operators that are recorded together."""
 
-    @property
-    def wants_gpu_times(self) -> bool:
-        """Whether the operators' work on the device is timed."""
+    def new_marks(self, inner: Any) -> Any:
+        """Return what notes where the work of each operator begins and ends in a graph; None if nobody wants it.
+
+        `inner` has the inputs inside the segment that the messages of each output go to.
+        """
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return what to call in place of `replay`, with the same arguments."""
@@ -58,7 +60,7 @@ class Observer(Protocol):
     def uses_stream(self, node: Any, managed: Any) -> None:
         """Note that a node will submit work to a stream; called once for each, in its compute."""
 
-    def watch_replays(self, part: Any) -> Replays:
+    def watch_replays(self, captured: Any) -> Replays:
         """Return what watches the replays of operators that are recorded together, which do not compute then."""
 
     def finish(self) -> None:

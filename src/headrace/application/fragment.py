@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.runner import Runner
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from headrace.capture import Segment
     from headrace.core.durations import Duration
     from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
@@ -191,6 +194,73 @@ class Fragment(Composition):
         return count_by_port(self._graph, lambda queue: queue.undelivered)
 
     # Short forms of what other packages do with a fragment.
+
+    def capture(
+        self,
+        *operators: Operator,
+        name: str = "",
+        warmup: int = 1,
+        check_every: float | None = 1.0,
+        shapes: int = 4,
+        outputs: str = "copy",
+        slots: int = 4,
+        strict: bool = False,
+    ) -> Segment:
+        """Replay connected operators as one CUDA graph, which is recorded once.
+
+        Each of them says ``capturable = True`` (:attr:`Operator.capturable`). To the scheduler they are one operator,
+        which waits for a message at each input from outside. If they cannot be captured they run as without capture,
+        with one :class:`headrace.capture.CaptureRefused` warning that says why. ``HEADRACE_CAPTURE`` changes this
+        without changing the program: ``off`` captures nothing, ``verify`` compares every frame, ``strict`` makes a
+        refusal an error, ``auto`` captures every chain, as `capture_chains` does.
+
+        Parameters
+        ----------
+        *operators
+            The operators.
+        name
+            The name of the segment.
+        warmup
+            The number of frames of each kind that run as without capture before one is recorded: libraries load
+            kernels and make handles then.
+        check_every
+            After how many seconds of the run's clock a replay is compared with a compute of the same frame; 0
+            compares all, None none.
+        shapes
+            The number of graphs that are kept, one for each shape and type of what enters.
+        outputs
+            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the graph
+            itself: there are several, and the segment waits while all are in use.
+        slots
+            The number of graphs in the ring.
+        strict
+            Whether a refusal is an error.
+        """
+        from headrace.capture.declaration import capture
+
+        return capture(
+            self,
+            operators,
+            name,
+            warmup=warmup,
+            check_every=check_every,
+            shapes=shapes,
+            outputs=outputs,
+            slots=slots,
+            strict=strict,
+        )
+
+    def capture_chains(self, **options: Any) -> None:
+        """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
+        self._check_composing("capture_chains()")
+        self._chain_options = options
+
+    def _find_segments(self) -> None:
+        # Most programs have no segments, and need not import what makes them.
+        if self._segments or self._chain_options is not None or os.environ.get("HEADRACE_CAPTURE"):
+            from headrace.capture.declaration import find_segments
+
+            find_segments(self)
 
     def draw(self, style: str = "text") -> str:
         """Return the graph drawn in a style, composed first if necessary.

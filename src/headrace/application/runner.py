@@ -16,7 +16,7 @@ from headrace.core.control import RunControl
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from headrace._runtime import Supplies
+    from headrace._runtime import GroupPlan, Supplies
     from headrace.application.fragment import Fragment
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
@@ -46,7 +46,7 @@ def _supplies() -> Supplies:
     from headrace._runtime import Supplies
     from headrace.observe.attachment import observer_of
 
-    return Supplies(_scheduler_of, observer_of, _progress_of, CONDITIONS, OrConditionCombiner)
+    return Supplies(_scheduler_of, observer_of, _groups_of, _progress_of, CONDITIONS, OrConditionCombiner)
 
 
 def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
@@ -62,6 +62,15 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
     from headrace.schedulers.chosen import chosen_scheduler
 
     return chosen_scheduler(scheduler, options)
+
+
+def _groups_of(fragment: Composition) -> list[GroupPlan]:
+    """Return the groups of operators that a run schedules as one: the captured segments."""
+    if not fragment.segments:
+        return []
+    from headrace.capture.declaration import plan_groups
+
+    return plan_groups(fragment)
 
 
 def _progress_of(fragment: Composition) -> AbstractContextManager[None]:

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("headrace.cli.record", "run a program and record messages of its ports"),
     "replay": ("headrace.cli.replay", "run a program on recorded messages"),
     "graph": ("headrace.cli.graph", "draw the operators and flows of a program"),
+    "check": ("headrace.cli.check", "look for what captured operators do not declare"),
     "info": ("headrace.cli.info", "show the device, the libraries, and what is missing"),
     "partition": ("headrace.cli.partition", "show the slices that a device would give"),
     "bench": ("headrace.cli.bench", "measure what a step costs on this machine"),

@@ -16,7 +16,7 @@ from headrace.cli.runs import Runs
 if TYPE_CHECKING:
     from headrace.application import Fragment
 
-__all__ = ["add_arguments", "main"]
+__all__ = ["add_arguments", "compose_program", "main"]
 
 TAKES_ARGUMENTS = True
 FORMATS = ("text", "mermaid", "dot", "svg")
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
     program = Program.of(options.program)
     try:
         with changed_environment(variables_of(options)):
-            text = _draw(_compose(program, options.arguments), kind or "text")
+            text = _draw(compose_program(program, options.arguments, "draw"), kind or "text")
     except ProgramError as error:
         print(f"headrace graph: {error}", file=sys.stderr)
         return 2
@@ -80,8 +80,8 @@ class _Composed(BaseException):
     """Ends a program that has come to the run of its application; no ``except Exception`` keeps it."""
 
 
-def _compose(program: Program, arguments: list[str]) -> Fragment:
-    """Return the first application that the program would run, composed."""
+def compose_program(program: Program, arguments: list[str], what: str) -> Fragment:
+    """Return the first application that the program would run, composed; `what` says what for."""
     found: list[Fragment] = []
 
     def compose(fragment: Fragment) -> None:
@@ -93,7 +93,7 @@ def _compose(program: Program, arguments: list[str]) -> Fragment:
         program.execute(arguments, lambda kind: kind().run(), lambda: runs.began > 0)
     if not found:
         raise ProgramError(
-            f"{program.name} ended without running an application, and there is nothing to draw"
+            f"{program.name} ended without running an application, and there is nothing to {what}"
         )
     return found[0]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.capture import MODES
 from headrace.cli.errors import print_error
 from headrace.cli.program import Program, ProgramError
 from headrace.cli.runs import Runs
@@ -22,7 +23,6 @@ from headrace.core.booleans import flag
 from headrace.core.log_output import LEVELS, configure_log, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
-from headrace.core.segment import MODES
 
 __all__ = [
     "add_arguments",

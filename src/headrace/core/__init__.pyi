@@ -1,3 +1,5 @@
+from headrace.application import Application as Application
+from headrace.application import Fragment as Fragment
 from headrace.core.arguments import Arg as Arg
 from headrace.core.arguments import ArgList as ArgList
 from headrace.core.clock import Clock as Clock
@@ -31,8 +33,5 @@ from headrace.core.ports import IOSpec as IOSpec
 from headrace.core.progress import Progress as Progress
 from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler
-from headrace.core.segment import CaptureError as CaptureError
-from headrace.core.segment import CaptureRefused as CaptureRefused
-from headrace.core.segment import Segment as Segment
 from headrace.core.spec import ComponentSpec as ComponentSpec
 from headrace.core.spec import OperatorSpec as OperatorSpec

@@ -16,14 +16,6 @@ from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
-from headrace.core.segment import (
-    Segment,
-    SegmentOptions,
-    capture_mode,
-    check_operators,
-    check_segments,
-    find_chains,
-)
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
@@ -53,8 +45,9 @@ class Composition:
         # Of the class ThreadPool, whose module imports this one.
         self._thread_pools: list[Any] = []
         self._green_contexts: Any = None
-        self._segments: list[Segment] = []
-        self._chain_options: SegmentOptions | None = None
+        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
+        self._segments: list[Any] = []
+        self._chain_options: dict[str, Any] | None = None
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self._names: dict[str, int] = {}
@@ -121,68 +114,15 @@ class Composition:
         self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
         self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
 
-    def capture(
-        self,
-        *operators: Operator,
-        name: str = "",
-        warmup: int = 3,
-        verify: int = 2,
-        shapes: int = 4,
-        outputs: str = "copy",
-        slots: int = 4,
-        strict: bool = False,
-    ) -> Segment:
-        """Record operators as one CUDA graph, and replay it for every later frame.
-
-        The operators are ordinary ones, connected with each other; nothing changes in them. To the scheduler they
-        are one operator, which waits for a message at each input from outside. If they cannot be recorded they run
-        as without capture, with one :class:`CaptureRefused` warning that says why. ``HEADRACE_CAPTURE`` changes
-        this without changing the program: ``off`` records nothing, ``verify`` compares every frame, ``strict``
-        makes a refusal an error, ``auto`` records every chain, as `capture_chains` does.
-
-        Parameters
-        ----------
-        *operators
-            The operators.
-        name
-            The name of the segment.
-        warmup
-            The number of frames that run as without capture before one is recorded.
-        verify
-            The number of replays that are compared with ordinary runs of the same frames.
-        shapes
-            The number of recordings that are kept, one for each shape and type of what enters.
-        outputs
-            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the
-            recording itself: there are several, and the segment waits while all are in use.
-        slots
-            The number of recordings in the ring.
-        strict
-            Whether a refusal is an error.
-        """
-        options = SegmentOptions(warmup, verify, shapes, outputs, slots, strict)
-        check_operators(self, operators, self._segments)
-        self._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
-        segment = Segment(name or self._unused_name("segment"), operators, options)
-        if any(segment.name == other.name for other in self._segments):
-            raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
-        self._segments.append(segment)
-        return segment
-
-    def capture_chains(self, **options: Any) -> None:
-        """Record every chain of operators that can be recorded; it takes the options of `capture`.
-
-        Where an operator of a chain turns out not to be recordable, those before and behind it still are.
-        """
-        self._check_composing("capture_chains()")
-        self._chain_options = SegmentOptions(**options)
-
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[Any]:
         """The segments of the last `compose`."""
         return self._segments
 
     # What the layers above supply.
+
+    def _find_segments(self) -> None:
+        """Check the segments that compose declared, and find those that are wanted besides."""
 
     def scheduler(self) -> Scheduler:
         """Return the scheduler of its runs."""
@@ -311,24 +251,6 @@ class Composition:
     def _is_composing_here(self) -> bool:
         """Whether this is the thread that runs compose now."""
         return self._composing_on == get_ident()
-
-    def _find_segments(self) -> None:
-        """Check the segments that compose declared, and find those that are wanted besides."""
-        wanted = self._chain_options
-        if wanted is None and capture_mode() == "auto":
-            wanted = SegmentOptions()
-        if self._segments:
-            for segment in self._segments:
-                for operator in segment.operators:
-                    if operator not in self._graph:
-                        raise GraphError(
-                            f"segment {segment.name!r}: operator {operator.name!r} is not in the graph"
-                        )
-            check_segments(self._segments)
-        if wanted is not None:
-            self._segments += find_chains(self, self._segments, wanted)
-
-    # The run in progress.
 
     @property
     def _run_control(self) -> RunControl:

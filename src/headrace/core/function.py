@@ -43,7 +43,11 @@ Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
 def op(function: Callable[P, R], /) -> OperatorFunction[P, R]: ...
 @overload
 def op(
-    *, inputs: Mapping[str, Input] | None = None, outputs: Outputs = "out", on_error: OnError = "stop"
+    *,
+    inputs: Mapping[str, Input] | None = None,
+    outputs: Outputs = "out",
+    on_error: OnError = "stop",
+    capturable: bool | str = False,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -52,6 +56,7 @@ def op(
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
     on_error: OnError = "stop",
+    capturable: bool | str = False,
 ) -> Any:
     """Make a function usable as an operator.
 
@@ -72,6 +77,8 @@ def op(
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
+    capturable
+        Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for name in names:
@@ -81,8 +88,8 @@ def op(
                 "outputs for one named 'out', outputs=() declares none"
             )
     if function is None:
-        return lambda function: OperatorFunction(function, outputs, inputs, on_error)
-    return OperatorFunction(function, outputs, inputs, on_error)
+        return lambda function: OperatorFunction(function, outputs, inputs, on_error, capturable)
+    return OperatorFunction(function, outputs, inputs, on_error, capturable)
 
 
 _SUPPLIED = ("metadata", "context")
@@ -114,6 +121,7 @@ class OperatorFunction(Generic[P, R]):
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
         on_error: OnError = "stop",
+        capturable: bool | str = False,
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
@@ -127,6 +135,7 @@ class OperatorFunction(Generic[P, R]):
         self.function = function
         self.outputs: tuple[str, ...] = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         self.on_error = on_error
+        self.capturable = capturable
         self.inputs: list[str] = []
         self.receivers = ""
         self.parameters: dict[str, Any] = {}

@@ -73,6 +73,7 @@ class FunctionOperator(Operator):
     ) -> None:
         self.declared = declared
         self.on_error = declared.on_error
+        self.capturable = declared.capturable
         self._values = _Values(self)
         unused_name = name or fragment._unused_name(declared.__name__)
         self._construct(fragment, parts, unused_name, parameters)

@@ -42,11 +42,9 @@ class LiveValues:
         The live parameters, by name.
     begin
         Called when a compute begins, after the changes; None if there is nothing to do.
-    is_held
-        Whether changes wait, because the next compute is for a frame that another one has begun.
     """
 
-    __slots__ = ("_is_in_run", "_lock", "_operator", "_waiting", "begin", "is_held", "parameters")
+    __slots__ = ("_is_in_run", "_lock", "_operator", "_waiting", "begin", "parameters")
 
     def __init__(self, operator: Operator, parameters: dict[str, Parameter]) -> None:
         self.parameters = parameters
@@ -58,7 +56,6 @@ class LiveValues:
         self._waiting: dict[str, Any] = {}
         self._is_in_run = False
         self.begin: Callable[[], None] | None = None
-        self.is_held = False
 
     # From any thread.
 
@@ -107,7 +104,7 @@ class LiveValues:
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that begins with the changes made since the last one; changes now wait for it."""
         waiting, apply = self._waiting, self.apply
-        self.begin, self.is_held = None, False
+        self.begin = None
         with self._lock:
             self._is_in_run = True
 
@@ -121,8 +118,8 @@ class LiveValues:
         return compute_with_changes
 
     def apply(self) -> None:
-        """Apply the changes that wait, unless they are held."""
-        if self._waiting and not self.is_held:
+        """Apply the changes that wait."""
+        if self._waiting:
             self._apply()
 
     def end_run(self) -> None:

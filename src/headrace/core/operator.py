@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.core.error_policy import OnError
     from headrace.core.graph import Flow
     from headrace.core.node import Node
-    from headrace.core.parameter import Parameter
+    from headrace.core.parameter import Parameter, ParameterVersion
     from headrace.core.ports import IOSpec
 
 __all__ = ["Operator", "Part"]
@@ -87,23 +87,28 @@ class Operator:
     _metadata_enabled: bool | None
     _live: LiveValues | None
     _knobs: KnobValues
+    # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
+    _version: ParameterVersion | None = None
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
     ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
 
-    capturable: bool | str = True
-    """Whether it may be recorded as a part of a segment (`Fragment.capture`); a text says why not."""
+    capturable: bool | str = False
+    """Whether a segment may replay its `compute` as a CUDA graph (:meth:`Fragment.capture`).
 
-    keeps_state: bool = False
-    """Whether it keeps state on the device that every compute changes and that cannot be put back, such as that of
-    a library. Replays of a segment that it is part of are then not compared with ordinary runs, which would change
-    the state twice. Arrays that attributes refer to are put back and need no mark."""
+    True says: its result depends on its messages, its declared parameters, its knobs, and arrays on the device that
+    it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A subclass
+    that has a `compute` of its own says so itself. A text says why it may not be captured."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for method, form in _METHODS.items():
             check_method(cls, method, form)
+        if "compute" in vars(cls) and "capturable" not in vars(cls):
+            cls.capturable = False  # what its base class says is about another compute
+        if cls.capturable is True:
+            _raise_versions(cls)
 
     @needs_fragment
     def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
@@ -302,7 +307,7 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        # For a run that has not been assembled yet; set before the node is read, as in `Claim.stop`.
+        # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
         self._stop_wanted = True
         if self._node is not None:
             self._node.request_stop()
@@ -377,6 +382,22 @@ def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
         raise TypeError(
             f"{what} must be def {name}({wanted}), not def {name}{inspect.signature(method)}"
         ) from None
+
+
+def _raise_versions(cls: type[Operator]) -> None:
+    """Let assignments to the parameters of a class raise the version that its segment compares."""
+    assign = cls.__setattr__
+    if getattr(assign, "raises_versions", False):
+        return
+
+    def __setattr__(self: Operator, name: str, value: Any) -> None:
+        assign(self, name, value)
+        version = self._version
+        if version is not None and name in self.spec.params and name not in self._knobs.types:
+            version.number += 1
+
+    __setattr__.raises_versions = True  # type: ignore[attr-defined]
+    cls.__setattr__ = __setattr__  # type: ignore[method-assign, assignment]
 
 
 def _snake_case(class_name: str) -> str:

@@ -107,10 +107,10 @@ class SegmentOutcome:
     name: str
     operators: tuple[str, ...]
     state: str
-    """``"captured"``; ``"warming up"`` or ``"verifying"`` if the run ended too early; ``"eager"`` if its operators
-    ran as without capture, ``"off"`` if that was asked for or there is no device."""
+    """``"captured"``; ``"warming up"`` if the run ended too early; ``"eager"`` if its operators ran as without capture,
+    ``"off"`` if that was asked for or there is no device."""
     reason: str = ""
-    """Why it is eager, or recorded in parts; empty otherwise."""
+    """Why it is eager; empty otherwise."""
     frames: int = 0
     """The number of frames; 0 if it was not recorded from the beginning."""
     replayed: int = 0
@@ -131,8 +131,7 @@ class SegmentOutcome:
     def __str__(self) -> str:
         text = f"segment {self.name!r} ({', '.join(self.operators)}): {self.state}"
         if self.reason:
-            # One that is recorded in parts says why it is not as a whole.
-            text += f"{'' if self.state == 'eager' else ' in parts'}, because {self.reason}"
+            text += f", because {self.reason}"
         if self.replayed:
             text += f"; {self.replayed} of {self.frames} frames replayed"
             if self.eager_ns is not None and self.replay_ns is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.core.errors import ParameterError, closest
 
-__all__ = ["REQUIRED", "Parameter", "ParameterFlag"]
+__all__ = ["REQUIRED", "Parameter", "ParameterFlag", "ParameterVersion"]
 
 
 class ParameterFlag(enum.Enum):
@@ -36,6 +36,13 @@ class _Required(enum.Enum):
 
 REQUIRED = _Required.REQUIRED
 """The default of a parameter without one: the program must give a value."""
+
+
+@dataclass(slots=True)
+class ParameterVersion:
+    """Counts the changes of the parameters of some operators; whoever sees the same number needs no look at them."""
+
+    number: int = 0
 
 
 @dataclass(slots=True)

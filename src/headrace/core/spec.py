@@ -182,6 +182,7 @@ class OperatorSpec(ComponentSpec):
         self.inputs: dict[str, IOSpec] = {}
         self.outputs: dict[str, IOSpec] = {}
         self.is_ambient = False
+        self.states: list[str] = []
         self.multi_port: list[PortCondition] = []
         self.or_combined: list[tuple[str, ...]] = []
 
@@ -243,6 +244,21 @@ class OperatorSpec(ComponentSpec):
         if kind != "receivers":
             super()._declare_kind(name, kind)
         self.input(name, size=IOSpec.ANY_SIZE)
+
+    def state(self, *names: str) -> None:
+        """Declare attributes that are the operator's state: arrays on the device that one compute leaves to the next.
+
+        A compute may change such an array in place, or assign another of the same shape and type. In a captured
+        segment the state goes on from replay to replay as it does from compute to compute.
+        """
+        for name in names:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ParameterError(
+                    f"operator {self.owner!r}: spec.state takes names of attributes, not {name!r}"
+                )
+            if name in self.params:
+                raise ParameterError(f"operator {self.owner!r} declares {name!r} as a parameter already")
+        self.states += names
 
     def ambient_stream(self) -> None:
         """Make the operator's stream the current stream of CuPy and PyTorch while it computes.

@@ -9,7 +9,7 @@ check.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from headrace.gpu import array_libraries
@@ -30,37 +30,31 @@ class use_stream:
     ...     total = cupy.arange(1000).sum()
     """
 
-    __slots__ = ("_entered", "_previous", "handle")
+    __slots__ = ("_entered", "_previous", "_runs_cuda", "handle")
 
     def __init__(self, stream: SupportsStream) -> None:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
+        self._runs_cuda = self.handle.backend.runs_cuda
         self._previous: list[Any] = []
         # The libraries that are on this stream, and what restores each.
-        self._entered: Sequence[tuple[StreamLibrary, Any]] = ()
+        self._entered: list[tuple[StreamLibrary, Any]] = []
 
     def __enter__(self) -> StreamHandle:
         handle = self.handle
         self._previous.append((getattr(_thread, "innermost", None), self._entered))
         _thread.innermost = self
-        self._entered = ()
-        libraries = array_libraries.with_streams(handle.backend.runs_cuda)
-        if libraries:
-            self._enter(libraries)
-        return handle
-
-    def _enter(self, libraries: Sequence[StreamLibrary]) -> None:
         self._entered = entered = []
         try:
-            for library in libraries:
-                entered.append((library, library.use_stream(self.handle)))  # noqa: PERF401 (one may fail)
+            for library in array_libraries.with_streams(self._runs_cuda):
+                entered.append((library, library.use_stream(handle)))  # noqa: PERF401 (one may fail)
         except BaseException:
             self.__exit__()  # an error of one library must not leave the others on this stream
             raise
+        return handle
 
     def __exit__(self, *_: object) -> None:
-        if self._entered:
-            for library, previous in reversed(self._entered):
-                library.restore_stream(previous)
+        for library, previous in self._entered:
+            library.restore_stream(previous)
         # In this order, so that after an interrupt `remember_stream` can call this once more.
         _thread.innermost, self._entered = self._previous[-1]
         self._previous.pop()

@@ -52,6 +52,8 @@ class BayerDemosaicOp(FrameOperator):
         The value of that channel.
     """
 
+    capturable = True
+
     pool: Any = None
     in_tensor_name: str = ""
     out_tensor_name: str = ""

@@ -126,6 +126,8 @@ class FormatConverterOp(FrameOperator):
         For each output channel the channel that it takes.
     """
 
+    capturable = True
+
     pool: Any = None
     out_dtype: str
     in_dtype: str = ""

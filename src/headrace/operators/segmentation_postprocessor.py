@@ -48,6 +48,8 @@ class SegmentationPostprocessorOp(FrameOperator):
         ``"hwc"``, ``"nchw"`` or ``"nhwc"``, with one image in the batch.
     """
 
+    capturable = True
+
     allocator: Any = None
     in_tensor_name: str = ""
     network_output_type: str = "softmax"

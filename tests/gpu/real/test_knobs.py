@@ -13,7 +13,7 @@ from headrace import Application, CountCondition, Operator
 pytestmark = pytest.mark.usefixtures("real")
 
 FRAMES, COUNT = 60, 1 << 16
-captured_or_not = pytest.mark.parametrize("capture", [None, {"verify": 1}], ids=["ordinary", "captured"])
+captured_or_not = pytest.mark.parametrize("capture", [None, {"check_every": 0}], ids=["ordinary", "captured"])
 
 
 def sent(number: int) -> int:
@@ -40,6 +40,8 @@ class Source(Operator):
 
 
 class Stage(Operator):
+    capturable = True
+
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
@@ -47,6 +49,8 @@ class Stage(Operator):
 
 
 class WithCupy(Stage):
+    capturable = True
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         import cupy
 
@@ -56,6 +60,8 @@ class WithCupy(Stage):
 
 
 class WithTorch(Stage):
+    capturable = True
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         import torch
 
@@ -67,6 +73,8 @@ class WithTorch(Stage):
 
 
 class WithDLPack(Stage):
+    capturable = True
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         import torch
 
@@ -141,7 +149,7 @@ def test_libraries_are_mixed_in_a_segment() -> None:
     """The stages of a segment see the values of one moment, so the gain of a frame is the same in both."""
     pytest.importorskip("cupy")
     pytest.importorskip("torch")
-    app = Chain([WithCupy, WithTorch], {"warmup": 3, "verify": 1})
+    app = Chain([WithCupy, WithTorch], {"warmup": 3})
     app.run()
     assert (app.segment.state, app.segment.reason) == ("captured", "")
     assert app.sink.seen == [sent(n) * (n % 5) ** 2 for n in range(FRAMES)]

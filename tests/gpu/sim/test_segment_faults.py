@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.capture import part
 from headrace._runtime.compiled import is_compiled
-from headrace.core.segment import CaptureRefused
+from headrace.capture import CaptureRefused
+from headrace.capture import segment as captured
 from headrace.gpu import sim
 from headrace.gpu.sim.graph import GraphBuilder
 from headrace.gpu.sim.memory import Buffer
@@ -44,7 +44,7 @@ class Faults:
         self._is_recording = False
         for kind, name in CALLS:
             monkeypatch.setattr(kind, name, self._around(getattr(kind, name)))
-        record = part.record
+        record = captured.record
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
             self._is_recording = True
@@ -53,7 +53,7 @@ class Faults:
             finally:
                 self._is_recording = False
 
-        monkeypatch.setattr(part, "record", recorded)
+        monkeypatch.setattr(captured, "record", recorded)
 
     def _around(self, call: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:

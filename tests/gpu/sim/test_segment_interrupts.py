@@ -19,7 +19,7 @@ from tests.gpu.segment_programs import Sink, Source, Stage, chain, gather, is_ca
 from tests.gpu.segment_programs import Work as Operator
 from tests.harness import App, greedy
 
-PACKAGE = "headrace/_runtime/capture/"
+PACKAGE = "headrace/capture/"
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ class InterruptAtTheEndOf:
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
-@pytest.mark.parametrize("name", ["capture/record.py", "streams/ambient.py"])
+@pytest.mark.parametrize("name", ["capture/recording.py", "streams/ambient.py"])
 def test_an_interrupt_between_a_block_and_its_exit(machine: sim.Machine, name: str) -> None:
     class Ambient(Stage):
         def setup(self, spec: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace._runtime.capture.executables import Executables
+from headrace.capture.graph import Executables
 from headrace.core import EndedBy
 from headrace.gpu import sim
 from headrace.observe import NvtxRanges, Watcher, watch
@@ -147,13 +147,12 @@ def test_a_replay_that_fails_ends_the_run_and_its_observation(monkeypatch: pytes
 
 
 def test_it_is_known_which_computes_were_replayed() -> None:
-    app, collects, _ = observed(lambda app: chain(app, warmup=3, verify=2))
+    app, collects, _ = observed(lambda app: chain(app, warmup=3, check_every=None))
     flags = collects.replayed("two")
-    # Warm-up, and two frames that were also computed; the others were replayed.
-    assert flags == [False] * 5 + [True] * 15
+    assert flags == [False] * 3 + [True] * 17
     assert collects.replayed("one") == collects.replayed("three") == flags
     assert not any(collects.replayed("sink"))
-    assert app.segment.replayed == 15  # type: ignore[attr-defined]
+    assert app.segment.replayed == 17  # type: ignore[attr-defined]
 
 
 def test_the_time_on_the_device_is_that_of_each_operators_own_kernels() -> None:
@@ -171,7 +170,7 @@ def test_operators_side_by_side_and_joined_are_timed_one_by_one() -> None:
         replayed = [
             time for time, flag in zip(collects.gpu_times(name), collects.replayed(name), strict=True) if flag
         ]
-        assert len(replayed) == 15
+        assert len(replayed) == 19
         assert all(length * MS <= time < (length + 0.1) * MS for time in replayed), name
 
 
@@ -238,9 +237,9 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
             patch.setattr(gpu, name, refuse)
             app, collects, _ = observed(chain)
         assert app.segment.state == "captured"  # type: ignore[attr-defined]
-        replayed = slice(5, None)
+        replayed = slice(1, None)
         assert all(6 * MS <= time < 6.1 * MS for time in collects.gpu_times("three")[replayed])
-        assert collects.gpu_times("one")[replayed] == collects.gpu_times("two")[replayed] == [0] * 15
+        assert collects.gpu_times("one")[replayed] == collects.gpu_times("two")[replayed] == [0] * 19
         streams = {work.stream.name for each in collects.of("three")[-1:] for work in each.gpu}
         assert "middle" in streams
 
@@ -250,8 +249,8 @@ def test_only_some_replays_are_timed_if_not_every_time_is_wanted(monkeypatch: py
     monkeypatch.setattr("headrace.observe.events.sampling._INTERVAL", 50 * MS)
     monkeypatch.setattr("headrace.observe.events.sampling._BURST", 1)
     _, collects, _ = observed(lambda app: chain(app, 60, 10 * MS))
-    timed = [bool(value) for each in collects.of("two") for value in each.is_timed][5:]
-    replayed = collects.gpu_times("two")[5:]
+    timed = [bool(value) for each in collects.of("two") for value in each.is_timed][1:]
+    replayed = collects.gpu_times("two")[1:]
     assert [time > 0 for time in replayed] == timed
     places = [place for place, is_timed in enumerate(timed) if is_timed]
     assert len(places) >= 2
@@ -302,10 +301,10 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
         assert {trace.track_of(event) for event in shown} == {track}
         assert all(length * 1e3 <= event["dur"] < (length + 0.1) * 1e3 for event in shown)
         computes = trace.of("X", cat="compute", name=name)
-        assert [event["args"].get("replayed", False) for event in computes] == [False] * 5 + [True] * 15
+        assert [event["args"].get("replayed", False) for event in computes] == [False] + [True] * 19
     assert len(trace.of("b", name="source → one → two → three → sink")) == 20
     assert trace.header["segments"] == {"middle": ["one", "two", "three"]}
-    state = {"state": "captured", "reason": "", "frames": 20, "replayed": 15}
+    state = {"state": "captured", "reason": "", "frames": 20, "replayed": 19}
     assert trace.of("M", name="end")[0]["args"]["segments"] == {"middle": state}
 
 
@@ -317,8 +316,8 @@ def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(
     tracks = [trace.track_of(event) for event in trace.of("X", cat="gpu", name="three")[-20:]]
     assert (
         tracks
-        == ["GPU 0: slice three, 32 of 132 SMs / stream of three"] * 5
-        + ["GPU 0: all 132 SMs / segment middle"] * 15
+        == ["GPU 0: slice three, 32 of 132 SMs / stream of three"]
+        + ["GPU 0: all 132 SMs / segment middle"] * 19
     )
 
 
@@ -341,7 +340,7 @@ def test_nvtx_ranges_of_replays_have_the_name_of_the_segment(monkeypatch: pytest
     app.run()
     assert {name: pushed.count(name) for name in ("source", "one", "three", "middle")} == {
         "source": 20,
-        "one": 5,
-        "three": 5,
-        "middle": 15,
+        "one": 1,
+        "three": 1,
+        "middle": 19,
     }

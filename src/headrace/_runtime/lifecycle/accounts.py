@@ -24,8 +24,8 @@ __all__ = ["MessageCounter", "count_messages", "operators_of"]
 def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     """Return what each operator did; called when the run is over, while the queues still hold their messages."""
     arrived: dict[Queue, int] | None = None
-    for segment in engine.segments:
-        segment.count_replayed()
+    for group in engine.groups:
+        group.runner.count_messages()
     for node in engine.operator_nodes:
         for port in node.output.ports.values():
             for queue in dict.fromkeys(port.queues):

@@ -11,6 +11,7 @@ from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
+from headrace._runtime.scheduling.group import Group
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.queue_state import QueueState
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
@@ -27,7 +28,6 @@ from headrace.core.run_options import read_run_options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace._runtime.capture.assembling import SegmentAssembly
     from headrace._runtime.lifecycle.supplies import Supplies
     from headrace.core.composition import Composition
     from headrace.core.graph import Flow
@@ -45,14 +45,15 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
     engine = Engine(supplies.scheduler(fragment, options))
-    segments = _make_nodes(fragment, engine)
+    engine.groups = [Group(engine, plan) for plan in supplies.groups(fragment)]
+    _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
         _make_input_queues(node, queues, make_queue)
     for node in engine.operator_nodes:
         _find_output_queues(node, queues)
-    for segment in segments:
-        segment.connect()
+    for group in engine.groups:
+        group.connect()
     try:
         for node in engine.nodes:
             _take_conditions(node)
@@ -60,26 +61,20 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
             _attach_conditions(node, supplies)
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
-        _complete(fragment, engine, segments)
+        _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)
         raise
     return engine
 
 
-def _make_nodes(fragment: Composition, engine: Engine) -> list[SegmentAssembly]:
-    """Create a node for every operator, and one that is scheduled for every segment."""
-    made: list[SegmentAssembly] = []
-    of: dict[Operator, SegmentAssembly] = {}
-    if fragment.segments:
-        from headrace._runtime.capture.assembling import SegmentAssembly, plan_segments
-
-        made = [SegmentAssembly(engine, segment) for segment in plan_segments(fragment)]
-        of = {operator: assembly for assembly in made for operator in assembly.operators}
+def _make_nodes(fragment: Composition, engine: Engine) -> None:
+    """Create a node for every operator, and one that is scheduled for every group."""
+    of = {operator: group for group in engine.groups for operator in group.operators}
     for operator in fragment.graph:
-        assembly = of.get(operator)
-        node = Node(engine, operator) if assembly is None else assembly.make_member(operator)
-        scheduled = node if assembly is None else assembly.node
+        group = of.get(operator)
+        node = Node(engine, operator) if group is None else group.make_member(operator)
+        scheduled = node if group is None else group.node
         node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
         operator._node = node
         operator.metadata.node = node
@@ -88,10 +83,9 @@ def _make_nodes(fragment: Composition, engine: Engine) -> list[SegmentAssembly]:
         engine.operator_nodes.append(node)
         if scheduled not in engine.nodes:
             engine.nodes.append(scheduled)
-    return made
 
 
-def _complete(fragment: Composition, engine: Engine, segments: list[SegmentAssembly]) -> None:
+def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
@@ -100,15 +94,16 @@ def _complete(fragment: Composition, engine: Engine, segments: list[SegmentAssem
                 if queue.state.requests:
                     _share(queue)
     engine.streams = RunStreams(fragment)
-    scheduled = {assembly.node for assembly in segments}
+    of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
-        if node in scheduled:
+        if node in of_groups:
             continue
         node.input = InputContext(node)
         node.output = OutputContext(node)
         node.context = ExecutionContext(node)
         node.streams = NodeStreams(engine.streams, node)
-    engine.segments = [assembly.complete(engine.streams) for assembly in segments]
+    for group in engine.groups:
+        group.complete(engine.streams)
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:

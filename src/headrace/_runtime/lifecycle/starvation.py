@@ -42,12 +42,12 @@ def find_starved(engine: Engine) -> tuple[Starved, ...]:
     waiting = [node for node in engine.nodes if not node.retired]
     loops = _loops(engine.nodes) if waiting else {}
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
-    found += [_examine_member(node) for segment in engine.segments for node in segment.members]
+    found += [_examine_member(node) for group in engine.groups for node in group.members]
     return tuple(starved for starved in found if starved is not None)
 
 
 def _examine_member(node: Node) -> Starved | None:
-    """Return what an operator of a segment waits for, if messages are left inside the segment; otherwise None."""
+    """Return what an operator of a group waits for, if messages are left inside the group; otherwise None."""
     left = {port.name: count for port in node.input.ports if (count := sum(map(len, port.queues)))}
     empty = [port.name for port in node.input.ports if port.name not in left]
     if not left or not empty:

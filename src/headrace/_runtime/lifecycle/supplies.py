@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
+    from headrace._runtime.scheduling.group import GroupPlan
     from headrace.core.composition import Composition
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
@@ -26,6 +27,8 @@ class Supplies:
     """Returns the scheduler of a run of a composed fragment, with what the environment changes."""
     observer: Callable[[Composition], Observer | None]
     """Returns what watches the run, or None if nothing was asked for."""
+    groups: Callable[[Composition], Sequence[GroupPlan]]
+    """Returns the groups of operators that the run schedules as one."""
     progress: Callable[[Composition], AbstractContextManager[None]]
     """Returns the context in which the progress of the run is shown."""
     conditions: Mapping[ConditionType, type[Condition]]

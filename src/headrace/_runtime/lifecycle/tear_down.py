@@ -61,9 +61,9 @@ def steps_of(
         yield TearDownStep("its observer", observer.finish)
     yield TearDownStep("its undelivered messages", partial(_count_undelivered, engine))
     yield TearDownStep("its outcome", account)
-    # The graphs before the memory and the streams that they use.
-    for segment in engine.segments:
-        yield TearDownStep(f"the recordings of segment {segment.segment.name!r}", segment.finish)
+    # The groups before the memory and the streams that they use.
+    for group in engine.groups:
+        yield TearDownStep(f"what runs {group.name!r}", group.runner.finish)
     # Undelivered messages before the streams: their memory may be freed on one of them.
     for node in engine.all_nodes:
         name = name_of(node)

@@ -1,7 +1,7 @@
 """Alone: a compute during which no other compute of the run takes place.
 
 While a stream captures, CUDA allows no thread to wait for the device as a whole, and an operator on another worker
-may do just that. So a segment records a frame while nothing else computes (`capture.captured_segment`).
+may do just that. So a frame is captured while nothing else computes.
 
 A node that wants to compute alone (`Node.wants_alone`) is looked at when it is taken. If other nodes compute then,
 it waits: the run is held, as in a pause, until the last of them has finished. No worker is blocked meanwhile, so

@@ -35,9 +35,9 @@ from headrace._runtime.scheduling.waiting import WaitingWorkers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace._runtime.capture.captured_segment import CapturedSegment
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.observer import Observer
+    from headrace._runtime.scheduling.group import Group
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.streams.run_streams import RunStreams
@@ -65,19 +65,31 @@ class Engine:
     """
 
     __slots__ = (
-        *("alive", "alone", "clock", "ended_by", "errors", "held", "inbox", "limit", "lock", "nodes"),
+        *(
+            "alive",
+            "alone",
+            "clock",
+            "ended_by",
+            "errors",
+            "groups",
+            "held",
+            "inbox",
+            "limit",
+            "lock",
+            "nodes",
+        ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "ready_queues"),
-        *("running", "scheduler", "segments", "stopping", "streams", "timed", "timers", "waiting"),
+        *("running", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
         # Set before the run begins.
         self.scheduler = scheduler
         self.clock: Clock = scheduler.clock
-        # The nodes that are scheduled; a segment is one of them. And the nodes of all operators.
+        # The nodes that are scheduled; a group of operators is one of them. And the nodes of all operators.
         self.nodes: list[Node] = []
         self.operator_nodes: list[Node] = []
-        self.segments: list[CapturedSegment] = []
+        self.groups: list[Group] = []
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
         # The observer of the run, if there is one.
@@ -142,11 +154,8 @@ class Engine:
 
     @property
     def all_nodes(self) -> list[Node]:
-        """All nodes that have streams: those of operators, of segments and of recorded parts."""
-        if not self.segments:
-            return self.nodes
-        inner = [node for segment in self.segments for node in (segment.node, *segment.part_nodes)]
-        return [*self.operator_nodes, *inner]
+        """All nodes that have streams: those of operators and of groups."""
+        return [*self.operator_nodes, *(group.node for group in self.groups)]
 
     def computing(self) -> list[Node]:
         """Return the nodes that compute now; only for display, because it takes no lock."""
@@ -174,8 +183,8 @@ class Engine:
             if self.observer is not None:
                 compute = self.observer.around(node, compute)
             node.compute = node.streams.around(compute)
-        for segment in self.segments:
-            segment.prime()
+        for group in self.groups:
+            group.prime()
         for node in self.nodes:
             node.input_states = tuple([queue.state for queue in node.inputs])
             node.output_states = tuple([queue.state for queue in node.outputs])

@@ -24,12 +24,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.capture.device_arrays import Unsupported, span_of
-from headrace._runtime.capture.graphs import AddressedMemory
 from headrace.core.errors import ParameterError, StreamError
 from headrace.core.knob_types import KnobType
 from headrace.tensor import DLDevice, DLDeviceType, Tensor
 from headrace.tensor.allocated import tensor_of_allocation
+from headrace.tensor.device_arrays import Unsupported, span_of
+from headrace.tensor.device_memory import DeviceMemory
 from headrace.tensor.types import element_from_name
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Knob:
         self.type = kind
         self.asked = asked
         self.initial: Any = 0 if asked[1] is None else asked[1]
-        self.memory = AddressedMemory(stream.handle, kind.size)
+        self.memory = DeviceMemory(stream.handle, kind.size)
         device = DLDevice(DLDeviceType.CUDA, stream.device_id)
         memory: Any = self.memory
         self.tensor: Tensor = tensor_of_allocation(memory, (), element_from_name(kind.name), device)
@@ -89,7 +89,7 @@ class Knob:
         self.data = b""
         # The parts that one fill writes.
         step = min(kind.size, _WORD)
-        self.words = [_part(self.memory, start, step) for start in range(0, kind.size, step)]
+        self.words = [self.memory.part(start, step) for start in range(0, kind.size, step)]
 
     def write(self, value: Any, data: bytes, stream: Any) -> None:
         """Write a value on a stream; bytes that stay as they are are left alone."""
@@ -105,11 +105,6 @@ class Knobs:
     """The knobs of one operator in a run.
 
     All fields are changed in the operator's computes, or by its segment between them.
-
-    Attributes
-    ----------
-    is_held
-        Whether values stay as they are, because the next compute is for a frame that another one has begun.
     """
 
     __slots__ = (
@@ -122,7 +117,6 @@ class Knobs:
         "_parameters",
         "_streams",
         "_values",
-        "is_held",
     )
 
     def __init__(self, streams: NodeStreams) -> None:
@@ -134,7 +128,6 @@ class Knobs:
         self._given = self._values.given
         self._known: dict[str, Knob] = {}
         self._all: tuple[Knob, ...] = ()
-        self.is_held = False
         # The event after the last write, for streams that the operator uses later.
         self._event: Any = None
 
@@ -202,11 +195,10 @@ class Knobs:
         """Begin a compute: write what was set since the last one."""
         if not self._values.are_known:
             self._values.know_names()
-        if not self.is_held:
-            changes = self._changes()
-            if changes:
-                self._make_current()
-                self._write(self._writer(), changes)
+        changes = self._changes()
+        if changes:
+            self._make_current()
+            self._write(self._writer(), changes)
 
     def order(self, stream: ManagedStream) -> None:
         """Order a stream that the operator uses for the first time after the last write."""
@@ -365,10 +357,3 @@ class Knobs:
 
 
 _NONE: list[tuple[Knob, Any, bytes]] = []
-
-
-def _part(memory: AddressedMemory, start: int, size: int) -> Any:
-    """Return a buffer on a part of the memory."""
-    if size == memory.size:
-        return memory.buffer
-    return gpu.Buffer.from_handle(memory.address + start, size, owner=memory.buffer)

@@ -166,17 +166,13 @@ class Observation:
         recorder.timer.streams.append(timer)
         recorder.begin_timing(timer)
 
-    def watch_replays(self, part: Any) -> ReplayWatch:
-        """Return what records the replays of operators that are recorded together."""
-        segment = next(
-            each
-            for each in self.run.segments
-            if each.captured is not None and part.node in each.captured.part_nodes
-        )
+    def watch_replays(self, captured: Any) -> ReplayWatch:
+        """Return what records the replays of a captured segment."""
+        segment = next(each for each in self.run.segments if each.captured is captured)
         self._warn_of_unseen(segment)
         return ReplayWatch(
             segment,
-            [self._recorders[node] for node in part.members],
+            [self._recorders[node] for node in captured.members],
             self._now,
             self._device_time if self.gpu_times else None,
             self.watchers,
@@ -255,7 +251,8 @@ class Observation:
 
     def _describe_segments(self, engine: Engine) -> list[SegmentInfo]:
         """Return the captured segments; also those that are not recorded."""
-        captured = {each.segment: each for each in engine.segments}
+        runners: list[Any] = [group.runner for group in engine.groups]
+        captured = {runner.segment: runner for runner in runners}
         found = []
         for segment in self.fragment.segments:
             members = [info for info in self.run.operators if info.node.operator in segment.operators]

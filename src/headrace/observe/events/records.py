@@ -74,7 +74,7 @@ class OperatorInfo:
         nodes = [self.node]
         segment = self.segment
         if segment is not None and segment.captured is not None and segment.operators[0] is self:
-            nodes += segment.captured.part_nodes
+            nodes.append(segment.captured.node)
         return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
 
     @property

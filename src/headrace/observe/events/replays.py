@@ -25,6 +25,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
+from headrace.observe.events.graph_marks import GraphMarks
 from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
 from headrace.observe.events.sampling import Sampling
@@ -75,18 +76,16 @@ class ReplayWatch:
         self._notes_threads = any(watcher.wants_threads for watcher in watchers)
         inside = {recorder.info for recorder in recorders}
         self._members = [_Member(recorder, inside, set(segment.operators)) for recorder in recorders]
-        # When the graph of this replay was launched, and what takes the times of that. Replays that are compared
-        # with ordinary computes are not watched: these are.
+        # When the graph of this replay was launched, and what takes the times of that.
         self._launched = 0
         self._sample: _Sample | None = None
         self._is_watching = False
         # Which replays are timed.
         self._sampling = Sampling()
 
-    @property
-    def wants_gpu_times(self) -> bool:
-        """Whether the operators' work on the device is timed."""
-        return self._device_time is not None
+    def new_marks(self, inner: Any) -> GraphMarks | None:
+        """Return what notes where each operator's work is in a graph; None if work on the device is not timed."""
+        return None if self._device_time is None else GraphMarks(inner)
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return a replay that records what its operators would have recorded."""
@@ -97,11 +96,11 @@ class ReplayWatch:
             except Exception:
                 _log.exception("%s raised, and is not called around replays", type(watcher).__name__)
 
-        def observed(recording: Any, items: list[Any], leaves: list[Any]) -> None:
+        def observed(graph: Any, items: list[Any], parts: Any) -> None:
             self._is_watching = True
             started = now()
             try:
-                replay(recording, items, leaves)
+                replay(graph, items, parts)
                 self._note(started, now())
             finally:
                 self._is_watching = False
@@ -365,7 +364,7 @@ class _MarkedGraph(_TimedGraph):
         super().__init__(time)
         self._events = [time.create_event() for _ in points]
         self._done = time.create_event()
-        self._graph = launches.make_timed(zip(points, self._events, strict=True))
+        self._graph = launches.with_records(zip(points, self._events, strict=True))
         self._spans = {
             place: (self._events[began], self._events[ended]) for place, (began, ended) in spans.items()
         }

@@ -60,9 +60,8 @@ class CuPy(DeviceLibrary):
 
     def use_stream(self, handle: StreamHandle) -> Any:
         """Make a stream current."""
-        stream = handle.of_library("cupy")
         previous = _current_stream()
-        stream.use()
+        handle.of_library("cupy").use()
         return previous
 
     def restore_stream(self, previous: Any) -> None:

@@ -70,9 +70,8 @@ class PyTorch(DeviceLibrary):
 
     def use_stream(self, handle: StreamHandle) -> Any:
         """Make a stream current."""
-        stream = handle.of_library("torch")
         previous = _current_stream()
-        torch.cuda.set_stream(stream)
+        torch.cuda.set_stream(handle.of_library("torch"))
         return previous
 
     def restore_stream(self, previous: Any) -> None:

@@ -1,1 +1,0 @@
-"""Segments: operators that are recorded as one CUDA graph and replayed for later frames."""

@@ -1,0 +1,399 @@
+"""Segment: operators that a run records once and then replays as one CUDA graph; how a program declares it.
+
+The contract of its operators is one sentence, `CONTRACT`. An operator says that it fulfils it by ``capturable = True``
+in its class; headrace captures no other.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime import GroupPlan, source_of
+from headrace.core.errors import GraphError, choices
+from headrace.core.graph import check_member
+from headrace.core.ports import IOSpec
+from headrace.gpu.backend import active
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.core.composition import Composition as Fragment
+    from headrace.core.operator import Operator
+    from headrace.core.outcome import SegmentOutcome
+
+__all__ = [
+    "CONTRACT",
+    "MODES",
+    "CaptureError",
+    "CaptureRefused",
+    "Segment",
+    "SegmentOptions",
+    "capture",
+    "capture_mode",
+    "find_segments",
+    "plan_groups",
+]
+
+CONTRACT = (
+    "a captured operator's result depends on its messages, its declared parameters (spec.param), its knobs, and arrays "
+    "on the device that it declares as state (spec.state) or assigns in start; and its compute has no effect on the host"
+)
+MODES = ("auto", "off", "verify", "strict")
+OUTPUTS = ("copy", "ring")
+_FAULT = IOSpec.QueuePolicy.FAULT
+
+
+class CaptureRefused(UserWarning):
+    """A segment is not captured and runs as without capture; the text says why."""
+
+
+class CaptureError(RuntimeError):
+    """A segment that was to be captured without fail could not be captured."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOptions:
+    """How a segment is captured; see :meth:`Fragment.capture`."""
+
+    warmup: int = 1
+    check_every: float | None = 1.0
+    shapes: int = 4
+    outputs: str = "copy"
+    slots: int = 4
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("warmup", "shapes", "slots"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"capture(...): {name} must be an int of 1 or more, not {value!r}")
+        period = self.check_every
+        is_number = isinstance(period, (int, float)) and not isinstance(period, bool) and period >= 0
+        if period is not None and not is_number:
+            raise ValueError(
+                f"capture(...): check_every must be a number of seconds, or None to compare nothing, not {period!r}"
+            )
+        if self.outputs not in OUTPUTS:
+            raise ValueError(
+                f"capture(...): outputs must be one of {choices(OUTPUTS, str(self.outputs))}, not {self.outputs!r}"
+            )
+
+
+class Segment:
+    """Operators that are captured as one CUDA graph; :meth:`Fragment.capture` returns it.
+
+    Attributes
+    ----------
+    name, operators, options
+        Its name, its operators, and how it is captured.
+    state
+        ``"composed"`` before the run. In the run, ``"warming up"`` and then ``"captured"``; ``"eager"`` if it runs as
+        without capture, and ``"off"`` if the environment says so.
+    reason
+        Why it is eager; empty otherwise.
+    frames, replayed, recordings
+        The number of frames of the last run, of those that were replayed, and of the graphs that were recorded.
+    eager_ns, replay_ns
+        The host's time for a frame, in nanoseconds: the median of recent frames of each kind, or None.
+    """
+
+    def __init__(self, name: str, operators: Sequence[Operator], options: SegmentOptions) -> None:
+        self.name = name
+        self.operators = tuple(operators)
+        self.options = options
+        self.begin_run()
+        self.state = "composed"
+
+    def begin_run(self) -> None:
+        """Forget the last run."""
+        self.state, self.reason = "warming up", ""
+        self.frames = self.replayed = self.recordings = 0
+        self.eager_ns: float | None = None
+        self.replay_ns: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The name and, after a run, the state, for drawings."""
+        return self.name if self.state == "composed" else f"{self.name}, {self.state}"
+
+    @property
+    def saved(self) -> float:
+        """The host's time that replaying saved in the last run, in seconds."""
+        return self.outcome().saved
+
+    def outcome(self) -> SegmentOutcome:
+        """Return what became of it in the last run, as plain data."""
+        from headrace.core.outcome import SegmentOutcome  # importing it takes time, and only runs need it
+
+        return SegmentOutcome(
+            self.name,
+            tuple(operator.name for operator in self.operators),
+            self.state,
+            self.reason,
+            self.frames,
+            self.replayed,
+            self.recordings,
+            self.eager_ns,
+            self.replay_ns,
+        )
+
+    def report(self) -> str:
+        """Return a line about the last run: what was captured, what was not and why, and what that saved."""
+        return str(self.outcome())
+
+    def check(self) -> None:
+        """Raise GraphError if its operators are not connected, form a cycle, or are left and entered again."""
+        where = f"segment {self.name!r}"
+        members = set(self.operators)
+        reached = _reachable([self.operators[0]], lambda one: [*_behind(one), *_before(one)], members)
+        apart = [operator.name for operator in self.operators if operator not in reached]
+        if apart:
+            raise GraphError(
+                f"{where}: {choices(apart)} and {self.operators[0].name!r} are not connected; a segment is a "
+                "set of connected operators, so make two"
+            )
+        for operator in self.operators:
+            for flow in operator._outgoing:
+                if flow.target in members:
+                    if operator in _reachable([flow.target], _behind, members):
+                        raise GraphError(
+                            f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one "
+                            "of them out"
+                        )
+                    continue
+                for other in _reachable([flow.target], _behind, None):
+                    back = next((each for each in other._outgoing if each.target in members), None)
+                    if other not in members and back is not None:
+                        raise GraphError(
+                            f"{where}: messages leave it by {flow} and come back by {back}; add the operators in "
+                            "between, or make two segments"
+                        )
+
+    def ordered(self) -> list[Operator]:
+        """Return its operators, each after those that it receives from."""
+        left = list(self.operators)
+        ordered: list[Operator] = []
+        while left:
+            ready = [operator for operator in left if not any(one in left for one in _before(operator))]
+            ordered += ready
+            left = [operator for operator in left if operator not in ready]
+        return ordered
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.name!r}, {self.state}>"
+
+
+def _before(operator: Operator) -> list[Operator]:
+    return [flow.source for flow in operator._incoming]
+
+
+def _behind(operator: Operator) -> list[Operator]:
+    return [flow.target for flow in operator._outgoing]
+
+
+def _reachable(first: list[Operator], step: Any, within: set[Operator] | None) -> dict[Operator, None]:
+    """Return some operators and those that steps lead to, within a set."""
+    found = dict.fromkeys(first)
+    for operator in (new := list(found)):
+        for other in step(operator):
+            if other not in found and (within is None or other in within):
+                found[other] = None
+                new.append(other)
+    return found
+
+
+def capture_mode() -> str:
+    """Return what ``HEADRACE_CAPTURE`` asks for, or an empty text."""
+    mode = os.environ.get("HEADRACE_CAPTURE", "")
+    if mode and mode not in MODES:
+        raise ValueError(f"HEADRACE_CAPTURE={mode!r}: must be one of {', '.join(MODES)}")
+    return mode
+
+
+# In compose.
+
+
+def capture(fragment: Fragment, operators: Sequence[Operator], name: str, **options: Any) -> Segment:
+    """Make a segment of operators; the body of :meth:`Fragment.capture`."""
+    checked = SegmentOptions(**options)
+    taken = {operator: segment for segment in fragment._segments for operator in segment.operators}
+    for number, operator in enumerate(operators):
+        check_member(fragment, operator)
+        if operator in operators[:number]:
+            raise GraphError(f"capture(...): operator {operator.name!r} is given twice")
+        if operator in taken:
+            raise GraphError(
+                f"capture(...): operator {operator.name!r} is part of the segment {taken[operator].name!r} already"
+            )
+        why = _why_not_declared(operator)
+        if why:
+            raise GraphError(f"capture(...): operator {operator.name!r} {why}")
+    if not operators:
+        raise GraphError("capture(...) takes one operator or more: self.capture(blur, sharpen)")
+    fragment._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
+    segment = Segment(name or fragment._unused_name("segment"), operators, checked)
+    if any(segment.name == other.name for other in fragment._segments):
+        raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
+    fragment._segments.append(segment)
+    return segment
+
+
+def find_segments(fragment: Fragment) -> None:
+    """Check the segments that compose declared, and find those that are wanted besides."""
+    wanted = fragment._chain_options
+    if wanted is None and capture_mode() == "auto":
+        wanted = {}
+    for segment in fragment._segments:
+        for operator in segment.operators:
+            if operator not in fragment.graph:
+                raise GraphError(f"segment {segment.name!r}: operator {operator.name!r} is not in the graph")
+        segment.check()
+    if wanted is not None:
+        fragment._segments += _find_chains(fragment, SegmentOptions(**wanted))
+
+
+def _find_chains(fragment: Fragment, options: SegmentOptions) -> list[Segment]:
+    """Return the longest chains of operators that may be captured and are in no other segment."""
+    taken = {operator for segment in fragment._segments for operator in segment.operators}
+    follows: dict[Operator, Operator | None] = {}
+    for operator in fragment.graph:
+        if operator not in taken and operator._incoming and not _why_not(operator):
+            targets = set(_behind(operator))
+            target = targets.pop() if len(targets) == 1 else None
+            follows[operator] = target if target is not None and _follows_only(target, operator) else None
+    later = set(follows.values())
+    found: list[Segment] = []
+    for first in follows:
+        chain: list[Operator] = []
+        one: Operator | None = first
+        while first not in later and one is not None and one in follows and one not in chain:
+            chain.append(one)
+            one = follows[one]
+        if len(chain) > 1:
+            found.append(Segment(f"{chain[0].name}...{chain[-1].name}", chain, options))
+    return found
+
+
+def _follows_only(target: Operator, operator: Operator) -> bool:
+    """Return whether an operator receives from another alone, and no message waits between them."""
+    inputs = [flow.input for flow in target._incoming]
+    waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
+    waits = waits or any(port.policy is not None for port in target.spec.inputs.values())
+    return set(_before(target)) == {operator} != {target} and len(set(inputs)) == len(inputs) and not waits
+
+
+# When a run begins.
+
+
+def plan_groups(fragment: Fragment) -> list[GroupPlan]:
+    """Return the segments that a run captures; warn about those that it cannot, whose operators run as usual."""
+    mode = capture_mode()
+    planned: list[GroupPlan] = []
+    for segment in fragment._segments:
+        segment.begin_run()
+        if mode == "off" or not active().has_devices:
+            segment.state = "off"
+            continue
+        why = _why_not_together(segment)
+        if not why:
+            planned.append(_plan(segment, mode))
+            continue
+        segment.state, segment.reason = "eager", why
+        text = f"segment {segment.name!r} is not captured, and its operators run as without it: {why}"
+        if segment.options.strict or mode == "strict":
+            raise CaptureError(text)
+        warnings.warn(CaptureRefused(text), stacklevel=2)
+    return planned
+
+
+def _plan(segment: Segment, mode: str) -> GroupPlan:
+    from headrace.capture.recorded_compute import MemberContext
+    from headrace.capture.segment import CapturedSegment
+    from headrace.capture.slots import SlotAvailable
+
+    slots = None
+    if segment.options.outputs == "ring":
+        fragment = segment.operators[0].fragment
+        slots = SlotAvailable(fragment, segment.options.slots, name=f"slots of {segment.name}")
+    make = partial(CapturedSegment, segment, mode, slots)
+    return GroupPlan(segment.name, segment.ordered(), make, slots, MemberContext)
+
+
+def _why_not_together(segment: Segment) -> str:
+    members = set(segment.operators)
+    for operator in segment.operators:
+        why = _why_not(operator)
+        if why:
+            return f"operator {operator.name!r}: {why}"
+        for name in operator.spec.inputs:
+            flows = [flow for flow in operator._incoming if flow.input == name]
+            inner = [flow for flow in flows if flow.source in members]
+            if inner and len(flows) > 1:
+                return f"operator {operator.name!r}: several flows lead to input {name!r}"
+            for flow in inner:
+                sent = flow.source.spec.outputs[flow.output].policy
+                policy = flow.policy or operator.spec.inputs[name].policy or sent
+                if (flow.size or 1) > 1 or policy not in (None, _FAULT):
+                    return (
+                        f"{flow} has a size or a policy of its own, and messages do not wait inside a segment"
+                    )
+    devices = {source.dev_id for operator in segment.operators if (source := source_of(operator)) is not None}
+    if len(devices) > 1:
+        return f"its operators are on the devices {', '.join(map(str, sorted(devices)))}"
+    return ""
+
+
+def _why_not_declared(operator: Operator) -> str:
+    """Return why an operator may not be captured, as it says itself; an empty text if it may."""
+    said = operator.capturable
+    kind = f"the function {operator.declared.__name__}" if operator.is_function else type(operator).__name__  # type: ignore[attr-defined]
+    how = (
+        "@op(capturable=True)"
+        if operator.is_function
+        else "capturable = True in the class that has its compute"
+    )
+    if said is True:
+        if operator.is_function or getattr(type(operator).__setattr__, "raises_versions", False):
+            return ""
+        return f"must say capturable = True in its class statement ({kind}), where its parameters are watched"
+    if said:
+        return f"is not captured: {said}"
+    return f"({kind}) does not say that it may be captured: {CONTRACT}. {how} says so"
+
+
+def _why_not(operator: Operator) -> str:
+    """Return why an operator cannot be part of a segment, as its declarations say; an empty text if it can."""
+    why = _why_not_declared(operator)
+    if why:
+        return why
+    if operator.on_error != "stop":
+        return f"it has on_error={operator.on_error!r}, and a replay does not call its compute"
+    if operator.conditions:
+        return (
+            f"it has the condition {next(iter(operator.conditions))!r}; an operator of a segment runs for "
+            "each frame"
+        )
+    spec = operator.spec
+    if not spec.inputs:
+        return "it has no input, and a segment runs when it receives"
+    for port in (*spec.inputs.values(), *spec.outputs.values()):
+        if port.conditions:
+            return f"port {port.name!r} has a condition of its own"
+        if port.size != 1:
+            return f"port {port.name!r} does not carry one message at a time"
+    if spec.or_combined or spec.multi_port:
+        return "it has a condition over several ports"
+    if operator.is_function:
+        declared: Any = operator.declared  # type: ignore[attr-defined]
+        if inspect.isgeneratorfunction(declared.function):
+            return "the function yields, so that it may emit several messages for one, or none"
+        if "metadata" in declared.supplied:
+            return "the function takes its metadata, which would stay what it was when it was recorded"
+    if any(operator in pool.operators for pool in operator.fragment._thread_pools):
+        return "it is assigned to a thread pool, and a segment runs on one thread"
+    return ""

@@ -1,0 +1,217 @@
+"""Messages as trees: the arrays in them, the values of the host beside these, and the containers around both.
+
+A graph is recorded for messages of one structure: containers, their keys, and the layout of each array. The values
+of the host, such as a frame number, are no part of it. While a frame is recorded, a `HostValue` stands for each of
+them. An operator can pass it on, and then the value of each frame takes the same way past its replay. If an operator
+does anything else with it, the value would be frozen in the graph; so it counts as *used*, and from then on the graph
+belongs to messages with this value.
+
+What a program may test by identity (None, booleans, members of an enumeration) belongs to the structure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, NoReturn, TypeAlias
+
+from headrace.tensor import TensorMap
+from headrace.tensor.device_arrays import Layout, Unsupported, kind_of
+
+__all__ = [
+    "HostValue",
+    "HostValueUsed",
+    "Leaves",
+    "Structure",
+    "key_of_value",
+    "layouts_of",
+    "rebuild",
+    "take_apart",
+]
+
+Structure: TypeAlias = Hashable
+Leaves: TypeAlias = "list[Any]"
+
+_SINGLE = (bool, type(None))
+_PLAIN = (int, float, complex, str, bytes)
+
+
+class _Container(tuple[Any, ...]):
+    """A container in a structure: its type, its keys, and the structures of its items."""
+
+    __slots__ = ()
+
+
+class _Constant(tuple[Any, ...]):
+    """A value in a structure: its type and itself."""
+
+    __slots__ = ()
+
+
+class _Host(tuple[Any, ...]):
+    """The place of a value of the host in a structure: its type."""
+
+    __slots__ = ()
+
+
+def take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
+    """Return the structure of a message, and add its arrays and its values of the host to two lists."""
+    try:
+        return _take_apart(data, arrays, values)
+    except RecursionError:
+        raise Unsupported("a container that contains itself, or too many within each other") from None
+
+
+def _take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
+    kind = kind_of(data)
+    if kind is not None:
+        try:
+            layout = kind.layout(data)
+        except Unsupported:  # it is in memory of the host, say
+            values.append(data)
+            return _Host((type(data),))
+        arrays.append(data)
+        return layout
+    if type(data) in _SINGLE or isinstance(data, enum.Enum):
+        return _Constant((type(data), data))
+    items = _items_of(data)
+    if items is None:
+        values.append(data)
+        return _Host((type(data),))
+    keys, parts = items
+    first_array, first_value = len(arrays), len(values)
+    structures = [_take_apart(part, arrays, values) for part in parts]
+    if len(arrays) == first_array:  # a container without arrays is one value, however long it is
+        del values[first_value:]
+        values.append(data)
+        return _Host((type(data),))
+    return _Container((type(data), keys, *structures))
+
+
+def _items_of(data: Any) -> tuple[Any, Sequence[Any]] | None:
+    """Return the keys and the items of a container; None for anything else."""
+    kind = type(data)
+    if kind is dict or kind is TensorMap:
+        return tuple(data), list(data.values())
+    if kind is list or kind is tuple:
+        return len(data), data
+    if isinstance(data, tuple) and hasattr(kind, "_fields"):
+        return None if getattr(data, "__dict__", None) else (len(data), data)
+    if is_dataclass(data) and not isinstance(data, type):
+        names = tuple(field.name for field in fields(data))
+        if set(getattr(data, "__dict__", ())) <= set(names) and all(hasattr(data, name) for name in names):
+            return names, [getattr(data, name) for name in names]
+    return None
+
+
+def rebuild(structure: Structure, arrays: Iterator[Any], values: Iterator[Any]) -> Any:
+    """Return a message of a structure, with other arrays and values in their places."""
+    if type(structure) is Layout:
+        return next(arrays)
+    if type(structure) is _Host:
+        return next(values)
+    assert isinstance(structure, tuple)
+    if type(structure) is _Constant:
+        return structure[1]
+    kind, keys, *items = structure
+    parts = [rebuild(item, arrays, values) for item in items]
+    if kind is dict:
+        return dict(zip(keys, parts, strict=True))
+    if kind is list:
+        return parts
+    if kind is TensorMap:
+        made = TensorMap.__new__(TensorMap)  # without `__init__`, which would convert
+        for key, part in zip(keys, parts, strict=True):
+            dict.__setitem__(made, key, part)
+        return made
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, parts)  # the constructor of a named tuple may take something else
+    data = object.__new__(kind)
+    for key, part in zip(keys, parts, strict=True):
+        object.__setattr__(data, key, part)  # a dataclass may be frozen
+    return data
+
+
+def layouts_of(structure: Structure) -> list[Layout]:
+    """Return the layouts of the arrays, in their order."""
+    if type(structure) is Layout:
+        return [structure]
+    items = structure[2:] if type(structure) is _Container else ()
+    return [layout for item in items for layout in layouts_of(item)]
+
+
+def key_of_value(value: Any) -> Hashable:
+    """Return what a value is compared by; raise Unsupported if it cannot be compared reliably."""
+    kind = type(value)
+    if kind in (float, complex):
+        return kind, repr(value)  # 0.0 and -0.0 are equal, and nan is not equal to itself
+    if kind in _PLAIN or kind in _SINGLE or isinstance(value, enum.Enum):
+        return kind, value
+    items = _items_of(value)
+    if items is None:
+        raise Unsupported(_why(value))
+    return kind, items[0], *map(key_of_value, items[1])
+
+
+def _why(data: Any) -> str:
+    kind = type(data)
+    module = kind.__module__.partition(".")[0]
+    if module in ("jax", "jaxlib"):
+        return "an array of JAX, which works on streams of its own, so that nothing of it would be recorded"
+    if module == "numpy":
+        return (
+            "an array or a number of NumPy, in memory of the host; copy it to the device before the segment"
+        )
+    library = kind_of(data)
+    if library is not None:
+        return f"an array of {library.name} that a graph cannot read; send one in memory of the device"
+    return f"an object of type {kind.__name__!r}, which cannot be compared from frame to frame"
+
+
+class HostValueUsed(Exception):
+    """A value of the host was used while a frame was recorded."""
+
+
+class HostValue:
+    """Stands for a value of the host while a frame is recorded: it can be passed on, and nothing else.
+
+    Parameters
+    ----------
+    value, number
+        The value, and its place among those of the frame. Its type belongs to the structure, so an operator may ask
+        for it (`isinstance`).
+    uses
+        Gets the number if the value is used; a program may catch the error.
+    """
+
+    __slots__ = ("_kind", "_number", "_uses")
+
+    def __init__(self, value: Any, number: int, uses: set[int]) -> None:
+        self._kind = type(value)
+        self._number = number
+        self._uses = uses
+
+    @staticmethod
+    def number_of(value: HostValue) -> int:
+        """Return the place of the value that one stands for."""
+        return value._number
+
+    def _use(self, *_: Any, **__: Any) -> NoReturn:
+        self._uses.add(self._number)
+        raise HostValueUsed
+
+    __class__ = property(lambda self: self._kind)
+    __getattr__ = __call__ = __bool__ = __len__ = __iter__ = __next__ = __contains__ = __hash__ = _use
+    __getitem__ = __setitem__ = __delitem__ = __enter__ = __exit__ = __reversed__ = _use
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _use
+    __int__ = __float__ = __complex__ = __index__ = __abs__ = __neg__ = __pos__ = __invert__ = __round__ = (
+        _use
+    )
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = (
+        _use
+    )
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _use
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _use
+    __str__ = __repr__ = __format__ = __bytes__ = __fspath__ = __array__ = __copy__ = __deepcopy__ = _use
+    __reduce_ex__ = _use

@@ -1,0 +1,274 @@
+"""Recording: the operators of a segment compute one frame while their streams are captured.
+
+Nothing reaches the device meanwhile, so the frame has to be replayed afterwards, or computed as usual. A graph uses
+the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the graph
+alone (`headrace.tensor.private_memory`), and lives as long as the graph.
+
+`run_members` is also how a frame is computed to be compared with its replay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
+from headrace.capture.details import DetailsFlow
+from headrace.capture.graph import BoundaryCopy, Executables, Graph
+from headrace.capture.messages import (
+    HostValueUsed,
+    Leaves,
+    Structure,
+    layouts_of,
+    rebuild,
+    take_apart,
+)
+from headrace.capture.recorded_compute import RecordedCompute, RefusingMetadata, SegmentStreams
+from headrace.capture.refusal import Refusal, refusal_of
+from headrace.tensor.device_arrays import span_of
+from headrace.tensor.private_memory import PrivateMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from headrace._runtime import Boundary, Group, ManagedStream, Node
+    from headrace._runtime.observer import Replays
+    from headrace.capture.slots import Slots
+    from headrace.capture.state import DeviceState
+
+__all__ = ["record", "run_members"]
+
+
+def record(
+    group: Group,
+    own: ManagedStream,
+    state: DeviceState,
+    structures: tuple[Structure, ...],
+    leaves: Leaves,
+    values: Leaves,
+    copied_back: Collection[int],
+    slots: Slots | None,
+    replays: Replays | None,
+) -> Graph:
+    """Record one frame of a group, whose messages have these structures; raise Refusal if that is not possible.
+
+    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays whose
+    numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is one of
+    these. Nothing is launched.
+    """
+    for boundary, structure in zip(group.inputs, structures, strict=True):
+        for layout in layouts_of(structure):
+            if layout.device_id != own.device_id:
+                raise Refusal(
+                    f"operator {boundary.node.name!r} receives at {boundary.port!r} an array on device "
+                    f"{layout.device_id}, and the segment is on device {own.device_id}; copy it before the segment"
+                )
+    layouts = [layout for structure in structures for layout in layouts_of(structure)]
+    inputs = [Input(layout, number in copied_back) for number, layout in enumerate(layouts)]
+    marks = None if replays is None else replays.new_marks(group.inner)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(gpu.on_device(own.device_id))
+            place_inputs(inputs, leaves, own.handle)
+            arrays, others = iter([input_.array() for input_ in inputs]), iter(values)
+            received = [rebuild(structure, arrays, others) for structure in structures]
+            streams = SegmentStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
+            stack.callback(streams.close)
+            stack.callback(state.restore)
+            graph = _capture(group, own, state, structures, streams, received, inputs, slots, marks)
+        except BaseException as error:
+            for input_ in inputs:
+                input_.close(own.handle)
+            if isinstance(error, (Refusal, HostValueUsed)) or not isinstance(error, Exception):
+                raise
+            raise refusal_of(error, "") from error
+    if replays is not None:
+        graph.watch(replays, marks)
+    return graph
+
+
+def _capture(
+    group: Group,
+    own: ManagedStream,
+    state: DeviceState,
+    structures: tuple[Structure, ...],
+    streams: SegmentStreams,
+    received: list[Any],
+    inputs: list[Input],
+    slots: Slots | None,
+    marks: Any,
+) -> Graph:
+    origin = streams.origin
+    memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
+    kept: list[Any] = [memory, received]
+    flow = DetailsFlow(group.inner)
+    builder = origin.stream.create_graph_builder()
+    try:
+        builder.begin_building("relaxed")
+        copies = [
+            BoundaryCopy(origin, input_.address, input_.copied, enters=True)
+            for input_ in inputs
+            if input_.copied
+        ]
+        with memory:
+            emitted = run_members(group, streams, received, kept, flow, marks)
+        streams.join()
+        outputs = outputs_of(emitted)
+        kept += [array for node in group.members for array in vars(node.operator).values()]
+        if slots is None:
+            find_views(outputs)
+            copies += [
+                BoundaryCopy(origin, array.address, array.size, enters=False)
+                for array in copied_arrays(outputs)
+                if array.size
+            ]
+        else:
+            _check_lent(outputs, state)
+        copies += [
+            BoundaryCopy(origin, input_.address, input_.copied, enters=False)
+            for input_ in inputs
+            if input_.copied and input_.is_copied_back
+        ]
+        state.end_recording(origin, kept)
+        builder.end_building()
+        definition = builder.graph_definition
+        _check_nodes({type(node).__name__ for node in definition.nodes()})
+        graph = Graph(own, structures, inputs, outputs, Executables(definition, copies), flow, kept, slots)
+    except BaseException:
+        with contextlib.suppress(Exception):  # an invalidated capture ends with an error
+            builder.close()
+        raise
+    builder.close()
+    return graph
+
+
+def run_members(
+    group: Group,
+    streams: SegmentStreams,
+    received: list[Any],
+    kept: list[Any],
+    flow: DetailsFlow | None = None,
+    marks: Any = None,
+) -> dict[Boundary, Any]:
+    """Let every operator compute once; return what leaves the group, in the order in which it was emitted.
+
+    `kept` gets what has to live as long as the work. `flow` and `marks` are given if the work is recorded.
+    """
+    waiting: dict[Node, dict[str, Any]] = {node: {} for node in group.members}
+    after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in group.members}
+    for boundary, data in zip(group.inputs, received, strict=True):
+        waiting[boundary.node][boundary.port] = data
+    leaving_at = {(boundary.node, boundary.port): boundary for boundary in group.outputs}
+    emitted: dict[Boundary, Any] = {}
+    if marks is not None:
+        marks.begin(streams.origin)
+    for node in group.members:
+        missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
+        if missing:
+            raise Refusal(f"operator {node.name!r} received nothing at {missing[0]!r} in the recorded frame")
+        compute = RecordedCompute(node, streams, waiting[node])
+        handle = streams.begin(node.operator, after[node] or [streams.origin])
+        _compute(node, compute, handle, None if flow is None else waiting[node])
+        kept.append(compute)
+        ends = streams.of(node.operator)
+        if marks is not None:
+            marks.end(node, ends)
+        for port, items in compute.emitted.items():
+            targets = group.inner.get((node, port), [])
+            if len(items) != 1 and (targets or (node, port) in leaving_at):
+                raise Refusal(
+                    f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a captured "
+                    "operator emits one message at each output for each frame"
+                )
+            for target, name in targets:
+                waiting[target][name] = compute.as_received(items[0], port)
+                after[target] += [stream for stream in ends if stream not in after[target]]
+        for step in compute.steps:
+            leaving = None if step.is_received else leaving_at.get((node, step.port))
+            if leaving is not None:
+                emitted[leaving] = compute.emitted[step.port][0]
+        if flow is not None:
+            flow.steps.append((node, compute.steps))
+    return emitted
+
+
+def _compute(
+    node: Node, compute: RecordedCompute, handle: gpu.StreamHandle, recorded: dict[str, Any] | None
+) -> None:
+    """Let one operator compute; `recorded` is what it receives, if the compute is recorded."""
+    operator = node.operator
+    metadata = operator.metadata
+    context: Any = node.context
+    before = 0 if recorded is None else gpu.captured_nodes(handle.stream)
+    had = [*(recorded or {}).values(), *vars(operator).values()]
+    context.record(compute)
+    operator.metadata = RefusingMetadata(compute)
+    try:
+        with gpu.use_stream(handle):
+            operator.compute(compute, compute, context)
+    except (Refusal, HostValueUsed):
+        raise
+    except Exception as error:
+        raise refusal_of(error, node.name) from error
+    finally:
+        operator.metadata = metadata
+        context.record(None)
+    if compute.waiting:
+        raise Refusal(f"operator {node.name!r} did not receive what waits at {next(iter(compute.waiting))!r}")
+    if recorded is None:
+        return
+    try:
+        is_idle = gpu.captured_nodes(handle.stream) == before
+    except Exception as error:
+        raise Refusal(
+            f"operator {node.name!r} did something that cannot be captured, and ignored the error; move it to an "
+            f"operator before or behind the segment ({error})"
+        ) from error
+    if is_idle and not _only_passes_on(compute, had):
+        raise Refusal(
+            f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on the "
+            "host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
+        )
+
+
+def _only_passes_on(compute: RecordedCompute, had: list[Any]) -> bool:
+    """Return whether an operator emitted something, and no arrays but those that it received or keeps."""
+    inside: Leaves = []
+    outside: Leaves = []
+    take_apart(had, inside, [])
+    take_apart([item for items in compute.emitted.values() for item in items], outside, [])
+    spans = [span_of(array) for array in inside]
+    return any(compute.emitted.values()) and all(
+        any(first <= begin and end <= last for first, last in spans) for begin, end in map(span_of, outside)
+    )
+
+
+def _check_lent(outputs: list[Any], state: DeviceState) -> None:
+    """Raise Refusal if a graph would send the buffer of state that is assigned, which all graphs share."""
+    kept = [span_of(array) for array in state.buffers()]
+    for output in outputs:
+        for array in output.arrays:
+            if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):
+                raise Refusal(
+                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it assigns, "
+                    'which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
+                )
+
+
+def _check_nodes(kinds: set[str]) -> None:
+    if not kinds:
+        raise Refusal("nothing was recorded; the operators work on the host or on streams of their own")
+    for kind, why in _REFUSED_NODES.items():
+        if kind in kinds:
+            raise Refusal(why)
+
+
+_REFUSED_NODES = {
+    "AllocNode": (
+        "memory was allocated in the order of a stream, which becomes an allocation in the graph; allocate in "
+        "start, or with CuPy's or PyTorch's usual pools"
+    ),
+    "FreeNode": "memory was freed in the order of a stream, which becomes a part of the graph; free it in stop",
+    "HostCallbackNode": "a function of the host was launched, which would be called with what it knew in the graph",
+}

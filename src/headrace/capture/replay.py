@@ -1,0 +1,302 @@
+"""Replay: a frame as a launch of a graph, in place of the computes of its operators.
+
+To streams and messages a replay is one compute of the segment's node, on a stream of its own. It is ordered after
+what it received, which stays alive as long as the device may read it; what it emits carries the metadata and the
+timestamps that the operators would have sent. Replays and ordinary computes may use the same arrays of the operators.
+So the first replay after ordinary computes is ordered after them, and the other way round (`begin`, `end`).
+
+Nobody can know all that a compute depends on. So now and then a frame is computed as well, and both results are
+compared (`_compare`): the first one of every graph, and one in every `check_every` seconds of the run's clock. The
+result of the compute is what is sent if they differ.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace import gpu
+from headrace._runtime import Envelope, ManagedStream, add_owners, create_event, wait_for
+from headrace.capture.comparison import compare_messages, compare_states
+from headrace.capture.messages import Leaves, rebuild
+from headrace.capture.recorded_compute import SegmentStreams
+from headrace.capture.recording import run_members
+from headrace.capture.refusal import Refusal
+from headrace.capture.state import DeviceState, KeptArray, Saved
+
+if TYPE_CHECKING:
+    from headrace._runtime import Details, Group, Knobs
+    from headrace.capture.graph import Graph
+
+__all__ = ["Replay"]
+
+_log = logging.getLogger("headrace.capture")
+
+# So many replays are timed at first, and then one in so many. It is odd, because every other takes a little more.
+_TIMED: Final = 17
+
+
+class Replay:
+    """Replays the frames of a segment.
+
+    Attributes
+    ----------
+    replayed, times
+        The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
+    difference
+        How the last replay that was compared differed from the compute of the same frame, in words; or empty.
+    """
+
+    def __init__(self, group: Group, state: DeviceState, check_every: float | None) -> None:
+        self.replayed = 0
+        self.times: deque[int] = deque(maxlen=256)
+        self.difference = ""
+        self._group = group
+        self._node = group.node
+        self._state = state
+        self._own: ManagedStream | None = None
+        self._clock = group.node.engine.clock.timestamp
+        self._compare_at = 0
+        self._period = None if check_every is None else round(check_every * 1e9)
+        self._compute_streams: SegmentStreams | None = None
+        self._knobs: list[Knobs] = []
+        # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
+        self._is_replaying = False
+        self._are_settled = False
+
+    @property
+    def own(self) -> ManagedStream:
+        """The stream that graphs are launched on."""
+        if self._own is None:
+            streams = self._node.streams
+            last = self._group.operators[-1]
+            device_id = streams.run.device_of(last)
+            stream = streams.run.make_stream(last)
+            streams.run.own_streams.append(stream)
+            self._own = ManagedStream(stream, device_id, partial(create_event, device_id))
+            streams.allocation.own = self._own
+            streams.work_on(self._own)
+        return self._own
+
+    def prepare(self) -> None:
+        """Do what takes long before a frame is recorded: nothing else may compute while one is."""
+        with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
+            gpu.RecordedCopy.prepare(gpu.Device(self.own.device_id))
+
+    # Each frame.
+
+    def replay(self, graph: Graph, items: list[Any], parts: tuple[Leaves, Leaves]) -> None:
+        """Replay a frame, and emit its results.
+
+        Parameters
+        ----------
+        graph
+            The graph for the frame.
+        items, parts
+            The messages of the frame, and the arrays and the values of the host in them. The lists are emptied, so
+            that nothing holds an array when its reference count is looked at.
+        """
+        replayed = self.replayed
+        is_timed = replayed < _TIMED or replayed % _TIMED == 0
+        began = time.perf_counter_ns() if is_timed else 0
+        node = self._node
+        streams = node.streams
+        own = self._own
+        assert own is not None
+        if get_ident() != streams.allocation.current_on:
+            streams.allocation.make_current(own.device_id)
+        lifetimes = streams.lifetimes
+        has_details = False
+        details: Details | None = None
+        leaves, values = parts
+        try:
+            for place, item in enumerate(items):
+                # `NodeStreams.received` for a message with one fence and without metadata, without the calls.
+                if (
+                    type(item) is Envelope
+                    and item.more_fences is None
+                    and ((details := item.details) is None or (graph.is_chain and details.metadata is None))
+                ):
+                    fences = item.fences
+                    if fences is not None and fences.stream is not own and item.number > fences.completed:
+                        own.wait(item.event)
+                    add_owners(item.data, lifetimes.held.received)
+                else:
+                    streams.received(node.input.ports[place], item)
+                    has_details |= type(item) is Envelope and item.details is not None
+            for knobs in self._knobs:
+                knobs.replay(own)
+            if self._period is not None and (not graph.is_compared or self._clock() >= self._compare_at):
+                emitted = self._compare(graph, items, leaves, values)
+                is_timed = False
+            else:
+                emitted = graph.launch(leaves, values)
+            if has_details:
+                self._emit_with_details(graph, items, emitted)
+            elif details is not None:
+                node.output.emit(emitted[0], graph.outputs[0].name, acq_timestamp=details.acq_timestamp)
+            else:
+                for place, data in enumerate(emitted):
+                    node.output.emit(data, graph.outputs[place].name)
+            del emitted
+        finally:
+            items.clear()
+            leaves.clear()
+            values.clear()
+            item = data = None
+            lifetimes.end_compute()
+        if node.has_details:
+            node.clear_details()
+        self.replayed = replayed + 1
+        graph.launches += 1
+        if is_timed:
+            self.times.append(time.perf_counter_ns() - began)
+            if not self._are_settled:
+                kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
+                self._are_settled = not [each for each in kept if not each.settle()]
+
+    def _emit_with_details(self, graph: Graph, items: list[Any], emitted: list[Any]) -> None:
+        """Emit results, each with the metadata and the timestamp that an ordinary compute would send."""
+        node, output = self._node, self._node.output
+        metadata = node.operator.metadata
+        carried = graph.flow.carry(
+            {
+                (boundary.node, boundary.port): item.details
+                for boundary, item in zip(self._group.inputs, items, strict=True)
+                if type(item) is Envelope and item.details is not None
+            }
+        )
+        node.has_extra_work = node.has_details = True
+        for each, data in zip(graph.outputs, emitted, strict=True):
+            details = carried.get((each.boundary.node, each.boundary.port))
+            metadata.clear()
+            output.clear()
+            if details is not None:
+                output.has_details = True
+                output.acq_timestamp = details.acq_timestamp
+                if details.metadata is not None:
+                    metadata.update(details.metadata)
+            output.emit(data, each.name)
+
+    # Comparing.
+
+    def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
+        """Replay a frame, compute it too, and return the results of the replay if both are the same."""
+        graph.is_compared = True
+        assert self._period is not None
+        self._compare_at = self._clock() + self._period
+        own, state = self._own, self._state
+        assert own is not None
+        handle = own.handle
+        if self._compute_streams is None:
+            run = self._node.streams.run
+            self._compute_streams = SegmentStreams(run, self._group.operators[0], is_captured=False)
+        streams = self._compute_streams
+        received = [KeptArray("what it received", leaf) for leaf in leaves]
+        kept: list[Any] = []
+        left = None
+        try:
+            before = Saved([*state.arrays(self._knobs), *received], handle)
+        except Exception as error:
+            self._period = None
+            _log.warning(
+                "segment %r: its replays are not compared with computes, since there is too little memory for a copy "
+                "of what its operators keep (%s)",
+                self._group.name,
+                error,
+            )
+            return graph.launch(leaves, values)
+        try:
+            replayed = graph.launch(leaves, values)
+            left = Saved(state.arrays(self._knobs), handle)
+            before.restore()
+            streams.order(handle, streams.origin)
+            arrays, others = iter(leaves), iter(values)
+            messages = [rebuild(each, arrays, others) for each in graph.structures]
+            try:
+                emitted = run_members(self._group, streams, messages, kept)
+            except Refusal as refusal:
+                self.difference = f"an ordinary compute of the same frame failed ({refusal})"
+                state.restore()
+                return replayed
+            finally:
+                streams.join()
+                streams.order(streams.origin, handle)
+            state.look()
+            state.adopt(handle, kept)
+            handle.stream.sync()
+            computed = {boundary.name: data for boundary, data in emitted.items()}
+            self.difference = self._find_difference(graph, replayed, computed, left)
+            return replayed if not self.difference else [computed[each.name] for each in graph.outputs]
+        finally:
+            before.close()
+            if left is not None:
+                left.close()
+            handle.stream.sync()  # what the compute used goes now
+
+    def _find_difference(
+        self, graph: Graph, replayed: list[Any], computed: dict[str, Any], left: Saved
+    ) -> str:
+        assert self._own is not None
+        handle = self._own.handle
+        for each, data in zip(graph.outputs, replayed, strict=True):
+            difference = compare_messages(each.name, data, computed[each.name], handle)
+            if difference:
+                return difference
+        return compare_states(left, handle)
+
+    # The order between replays and ordinary computes.
+
+    def begin(self, has_recorded: bool = False) -> bool:
+        """Order replays after the computes of the operators; return whether graphs of before are of no use.
+
+        A recording may have made knobs, which are written on other streams.
+        """
+        if self._is_replaying and not has_recorded:
+            return False
+        self._is_replaying = True
+        self._are_settled = False
+        self._knobs = [knobs for node in self._group.members if (knobs := node.streams.knobs) is not None]
+        self.order_own()
+        self._node.lifetimes = self._node.streams.lifetimes
+        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)
+
+    def end(self) -> None:
+        """Order the computes of the operators after the last replay, if there has been one since the last call."""
+        if not self._is_replaying:
+            return
+        self._is_replaying = False
+        own = self.own
+        for node in self._group.members:
+            for stream in node.streams.order.streams():
+                if stream is not own:
+                    stream.wait(own.now())
+        for knobs in self._knobs:
+            knobs.end_replays(own)
+
+    def order_own(self) -> None:
+        """Order the stream of replays after the work of the operators."""
+        own = self.own
+        self._node.streams.allocation.make_current(own.device_id)
+        for node in self._group.members:
+            for stream in node.streams.order.streams():
+                if stream is not own:
+                    own.wait(stream.now())
+            if node.streams.knobs is not None:
+                node.streams.knobs.begin_replays(own)
+
+    def order_after(self, items: list[Any]) -> None:
+        """Order it after the messages of a frame as well."""
+        self.order_own()
+        for item in items:
+            wait_for(item, self.own)
+
+    def close(self) -> None:
+        """Release the streams of comparisons; the device has finished."""
+        if self._compute_streams is not None:
+            self._compute_streams.close()

@@ -1,0 +1,488 @@
+"""CapturedSegment: a segment in a run, and what becomes of each of its frames.
+
+The first frames of a kind run as without capture (`Group.compute`). Then a frame is recorded (`recording`), and from
+then on `compute` is not called any more: a frame is a copy in, a launch, and a copy out (`replay`). Which graph is
+for which frame is known to the cache (`cache`).
+
+A segment that cannot be recorded, or one of whose replays differs from a compute of the same frame, runs as without
+capture for the rest of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime import MessageCounter, UnconnectedQueue
+from headrace.capture.boundary import with_shared
+from headrace.capture.cache import Entry, Frame, GraphCache, Same, data_of
+from headrace.capture.comparison import changed_arrays
+from headrace.capture.declaration import CaptureError, CaptureRefused
+from headrace.capture.lint import lint
+from headrace.capture.messages import HostValueUsed, Leaves, key_of_value
+from headrace.capture.recording import record
+from headrace.capture.refusal import Refusal, refusal_of
+from headrace.capture.replay import Replay
+from headrace.capture.slots import SlotAvailable, Slots
+from headrace.capture.state import DeviceState, KeptArray, Saved
+from headrace.core.parameter import ParameterVersion
+from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
+
+if TYPE_CHECKING:
+    from headrace._runtime import Group
+    from headrace._runtime.observer import Replays
+    from headrace.capture.declaration import Segment
+    from headrace.capture.graph import Graph
+
+__all__ = ["CapturedSegment"]
+
+_SOON = 16  # frames within which a frame of the same kind comes again
+_CHANGING = 32  # frames in a row with new values, after which that is said
+
+
+class CapturedSegment:
+    """A segment in a run.
+
+    Attributes
+    ----------
+    segment
+        What compose declared.
+    members, node
+        The nodes of its operators, and the one that is scheduled.
+    """
+
+    def __init__(
+        self, segment: Segment, mode: str, slot_available: SlotAvailable | None, group: Group
+    ) -> None:
+        self.segment = segment
+        self.node = group.node
+        self.members = group.members
+        self.frames = 0
+        options = segment.options
+        self._group = group
+        self._is_strict = options.strict or mode == "strict"
+        self._slot_available = slot_available
+        self._state = DeviceState(self.members)
+        self._replay = Replay(group, self._state, 0.0 if mode == "verify" else options.check_every)
+        self._cache = GraphCache(options, group.inputs, self._close)
+        # `Replay.replay`, or what an observer puts around it.
+        self._replay_frame: Callable[[Graph, list[Any], tuple[Leaves, Leaves]], None] = self._replay.replay
+        self._replays: Replays | None = None
+        self._takes: list[Callable[[], Any]] = []
+        self._is_refused = False
+        self._is_changing = False
+        self._recordings = 0
+        self._graphs: list[Graph] = []
+        self._eager_times: deque[int] = deque(maxlen=32)
+        # Raised by the parameters of the operators, and what it was when the parameters were looked at.
+        self._version = ParameterVersion()
+        self._seen_version = -1
+        self._knob_count = 0
+        self._live = [live for node in self.members if (live := node.operator._live) is not None]
+        # For frames that are a single array: tells whether a frame is like the last one, and its graph or slots.
+        self._matches: Callable[[Any], bool] | None = None
+        self._last: Entry | None = None
+        # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing else
+        # computes in this frame, and in how many frames nothing else is to compute until one of them is recorded.
+        engine = group.node.engine
+        self._alone = engine.alone if engine.scheduler.workers else None
+        self._is_alone = False
+        self._alone_left = 0
+        segment.begin_run()
+
+    @property
+    def replayed(self) -> int:
+        """The number of frames that were replayed so far."""
+        return self._replay.replayed
+
+    @property
+    def state(self) -> str:
+        """Its state."""
+        return self.segment.state
+
+    def prime(self) -> None:
+        """Prepare for the first frame."""
+        for node in self.members:
+            node.operator._version = self._version
+            node.replayed = lambda: self._replay.replayed
+        self._takes = [port.take for port in self.node.input.ports]
+        observer = self.node.engine.observer
+        if observer is not None:
+            self._replays = observer.watch_replays(self)
+            self._replay_frame = self._replays.around(self._replay.replay)
+        self.node.compute = self._compute
+
+    # Each frame.
+
+    def _compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let one frame pass; the compute of the segment's node."""
+        self.frames += 1
+        if self._group.has_left:
+            self._go_on()
+            return
+        items = [take() for take in self._takes]
+        for live in self._live:
+            live.apply()
+        matches = self._matches
+        # No variable may hold the array: whether the program still does is found by its reference count.
+        if matches is not None and self._version.number == self._seen_version and matches(data_of(items[0])):
+            entry = self._last
+            assert entry is not None
+            graph = entry.graph if entry.slots is None else entry.slots.free.popleft().graph
+            assert graph is not None
+            self._launch(graph, items, [data_of(items[0])], [])
+        elif self._is_refused:
+            self._compute_eagerly(items)
+        else:
+            self._compute_any(items)
+
+    def _launch(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> None:
+        self._replay_frame(graph, items, (leaves, values))
+        if self._replay.difference:
+            self._refuse(
+                Refusal(
+                    f"a replay differs from a compute of the same frame: {self._replay.difference}; compute depends on "
+                    "something that is not declared (headrace check finds the usual ones), or its results vary"
+                )
+            )
+
+    def _compute_any(self, items: list[Any]) -> None:
+        """Let a frame pass whose graph has to be looked for, or recorded."""
+        self._matches = None
+        if self._version.number != self._seen_version:
+            self._look_at_parameters()
+        try:
+            frame = Frame(items)
+            entry = self._cache.find(frame)
+        except Unsupported as error:
+            self._compute_eagerly(items)
+            self._refuse(Refusal(str(error)))
+            return
+        if self._cache.unmet == _CHANGING:
+            self._say_what_changes()
+        try:
+            is_stale = entry.has_graph and self._replay.begin()
+        except Refusal as refusal:
+            frame.leaves.clear()
+            self._compute_eagerly(items)
+            self._refuse(refusal)
+            return
+        if is_stale:  # the state is in another buffer
+            self._cache.clear()
+            entry = self._cache.find(frame)
+        if self._cache.is_due(entry) and self._state.is_known and self._may_record():
+            self._record(entry, frame, items)
+        elif entry.slots is not None and entry.slots.free:
+            self._replay_any(entry, entry.slots.free.popleft().graph, frame, items)
+        elif entry.graph is not None:
+            self._replay_any(entry, entry.graph, frame, items)
+        else:
+            self._warm_up(entry, frame, items)
+
+    def _replay_any(self, entry: Entry, graph: Graph, frame: Frame, items: list[Any]) -> None:
+        self._is_changing = False
+        self.segment.state, self.segment.reason = "captured", ""
+        (structure,) = frame.structures if len(frame.structures) == 1 else (None,)
+        is_full = entry.slots is None or entry.slots.made >= self.segment.options.slots
+        if type(structure) is Layout and is_full:
+            self._matches, self._last = structure.kind.matching(structure), entry
+        self._launch(graph, items, frame.leaves, frame.values)
+
+    # As without capture.
+
+    def _warm_up(self, entry: Entry, frame: Frame, items: list[Any]) -> None:
+        """Let the operators compute a frame of a kind that may be recorded."""
+        entry.frames += 1
+        if entry.frames == 1:
+            self._find_changed(entry, frame, items)
+        else:
+            frame.leaves.clear()
+            self._compute_eagerly(items)
+        if not self._is_refused and self._cache.is_due(entry):
+            self._will_record()
+
+    def _find_changed(self, entry: Entry, frame: Frame, items: list[Any]) -> None:
+        """Let the operators compute a frame, and find out which arrays they change in place."""
+        own = self._replay.own.handle
+        leaves = frame.leaves
+        self._replay.prepare()
+        self._replay.order_after(items)
+        refusal: Refusal | None = None
+        try:
+            saved = Saved([KeptArray("", leaf) for leaf in leaves], own)
+        except Exception as error:
+            leaves.clear()
+            self._compute_eagerly(items)
+            self._refuse(refusal_of(error, ""))
+            return
+        try:
+            self._compute_eagerly(items)
+            self._replay.order_own()
+            changed = changed_arrays(saved, own)
+            numbers = [number for number, leaf in enumerate(leaves) if any(leaf is each for each in changed)]
+            entry.copied_back = with_shared(numbers, leaves)
+            if any(layout_of(leaves[number]).has_gaps for number in entry.copied_back):
+                refusal = Refusal(
+                    "its operators change an array in place that they receive and that does not lie in memory without "
+                    "gaps; what is between its elements may be in use elsewhere, so copy it first"
+                )
+        finally:
+            saved.close()
+            leaves.clear()
+        if refusal is not None:
+            self._refuse(refusal)
+
+    def _compute_eagerly(self, items: list[Any]) -> None:
+        self._replay.end()
+        began = time.perf_counter_ns()
+        try:
+            self._group.compute(items)
+        finally:
+            self._end_compute()
+        self._eager_times.append(time.perf_counter_ns() - began)
+
+    def _end_compute(self) -> None:
+        """Take note of what the operators did, and hold the segment back if one is too far ahead of the device."""
+        self._state.look()
+        knobs = sum(len(node.operator._knobs.types) for node in self.members)
+        if knobs != self._knob_count:
+            self._knob_count, self._seen_version = knobs, -1
+        node = self.node
+        node.lifetimes = node.streams.lifetimes
+        for member in self.members:
+            if member.lifetimes is not None and member.lifetimes.full is not None:
+                node.lifetimes = member.lifetimes
+                node.has_extra_work = True
+                return
+
+    def _go_on(self) -> None:
+        """Go on with messages that an earlier frame left inside, and do not capture any more."""
+        waiting = self._group.waiting
+        self._replay.end()
+        if not self._group.go_on(self._takes):
+            # Nothing can run here any more, as without capture; there it would not be asked again.
+            self.members[0].request_stop()
+        self._end_compute()
+        if not self._is_refused:
+            self._refuse(
+                Refusal(
+                    f"operator {waiting!r} had messages at one input and none at another; captured operators emit one "
+                    "message at each output for each frame"
+                )
+            )
+
+    def _look_at_parameters(self) -> None:
+        self._seen_version = self._version.number
+        parameters: dict[tuple[str, str], Any] = {}
+        for node in self.members:
+            operator = node.operator
+            for name in operator.spec.params:
+                if name not in operator._knobs.types:
+                    value = getattr(operator._parameters, name, None)
+                    try:
+                        parameters[operator.name, name] = key_of_value(value)
+                    except Unsupported:
+                        parameters[operator.name, name] = Same(value)
+        self._cache.parameters = parameters
+
+    # Recording, while nothing else computes.
+
+    def _record(self, entry: Entry, frame: Frame, items: list[Any]) -> None:
+        options = self.segment.options
+        try:
+            self._replay.begin()
+            self._replay.order_after(items)
+            entry, graph = self._record_until_known(entry, frame)
+        except (Refusal, Unsupported) as error:
+            if entry.slots is not None and not entry.slots.made:
+                entry.slots.forget()
+                entry.slots = None
+            # First of all the frame: if the operators fail at it as well, that is the error.
+            frame.leaves.clear()
+            self._compute_eagerly(items)
+            self._refuse(error if isinstance(error, Refusal) else Refusal(str(error)))
+            return
+        self._graphs.append(graph)
+        if self._version.number != self._seen_version or self._state.look():
+            # A parameter has changed meanwhile, or a declared attribute was assigned for the first time.
+            frame.leaves.clear()
+            self._compute_eagerly(items)
+            return
+        if not self._recordings:
+            self._advise()
+        self._recordings += 1
+        if entry.slots is None:
+            entry.graph = graph
+        else:
+            entry.slots.made += 1
+            if entry.slots.made < options.slots:
+                self._will_record()
+        self._replay.begin(has_recorded=True)
+        self._replay_any(entry, graph, frame, items)
+
+    def _record_until_known(self, entry: Entry, frame: Frame) -> tuple[Entry, Graph]:
+        """Record a frame, and again as long as that shows that its operators use further values of the host."""
+        used = self._cache.used.setdefault(frame.kind, set())
+        while True:
+            if entry.slots is None and self._slot_available is not None:
+                entry.slots = Slots(self._slot_available)
+            uses: set[int] = set()
+            with suppress(HostValueUsed):
+                graph = record(
+                    self._group,
+                    self._replay.own,
+                    self._state,
+                    frame.structures,
+                    frame.leaves,
+                    frame.standing_for(used, uses),
+                    entry.copied_back,
+                    entry.slots,
+                    self._replays,
+                )
+            if not uses:
+                return entry, graph
+            used |= uses  # from now on these values belong to the key
+            before, entry = entry, self._cache.find(frame)
+            entry.frames, entry.slots, entry.copied_back = before.frames, before.slots, before.copied_back
+            before.slots = None
+
+    def _advise(self) -> None:
+        """Say once what looks as if compute depended on something that is not declared."""
+        found = [str(one) for node in self.members for one in lint(node.operator)]
+        if found:
+            logging.getLogger("headrace.capture").warning(
+                "segment %r may not fulfil the contract of captured operators:\n%s",
+                self.segment.name,
+                "\n".join(f"  {one}" for one in found),
+            )
+
+    def _may_record(self) -> bool:
+        """Return whether a frame can be recorded now; if not, the next one can."""
+        if self._alone is None or self._is_alone or self._alone.is_given_up:
+            self._alone_left = 0
+            return True
+        self._will_record()
+        return False
+
+    def _will_record(self) -> None:
+        """Let nothing else compute from the next frame on until a frame is recorded, which will be soon."""
+        if self._alone is not None and not self._alone.is_given_up:
+            self._alone_left = _SOON
+            self._want_alone()
+
+    def _want_alone(self) -> None:
+        self.node.wants_alone = True
+        self.node.update_guard()
+        self.node.compute = self._compute_alone
+
+    def _compute_alone(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let one frame pass that may be recorded."""
+        node, alone = self.node, self._alone
+        assert alone is not None
+        node.wants_alone = False
+        node.compute = self._compute
+        self._is_alone = alone.node is node
+        self._alone_left -= 1
+        try:
+            self._compute(op_input, op_output, context)
+        finally:
+            if self._is_alone:
+                self._is_alone = False
+                alone.end()
+            if self._alone_left > 0 and not self._is_refused:
+                self._want_alone()
+            else:
+                node.update_guard()
+
+    # What is not captured.
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Run as without capture from now on; warn, or raise where the segment has to be captured."""
+        self._is_refused = True
+        self._matches = None
+        self._replay.difference = ""
+        if self._slot_available is not None:
+            self._slot_available.slots.clear()  # it need not wait for one any more
+        self._say("is not captured and runs as without capture", str(refusal), refusal)
+
+    def _say_what_changes(self) -> None:
+        """Say that no frame is replayed because values keep changing."""
+        if not self._is_changing and self._cache.changing:
+            self._is_changing = True
+            why = (
+                f"{self._cache.changing} keeps changing, and each value would need a graph; use a knob, "
+                "context.knob(name, dtype), or send an array on the device"
+            )
+            self._say("runs as without capture while values change", why, None)
+
+    def _say(self, how: str, why: str, cause: Exception | None) -> None:
+        segment = self.segment
+        segment.state, segment.reason = "eager", why
+        text = f"segment {segment.name!r} {how}: {why}"
+        if self._is_strict:
+            raise CaptureError(text) from cause
+        warnings.warn(CaptureRefused(text), stacklevel=2)
+
+    def _close(self, entry: Entry) -> None:
+        """Release the graphs of an entry."""
+        self._matches = None
+        if entry.slots is not None:
+            entry.slots.forget()  # receivers may hold its memory, so its graphs are closed at the end
+        elif entry.graph is not None:
+            self._replay.own.stream.sync()
+            self._count(entry.graph)
+            self._graphs.remove(entry.graph)
+            entry.graph.close()
+        entry.graph = entry.slots = None
+
+    # At the end.
+
+    def count_messages(self) -> None:
+        """Count the messages that replays did not send, as if the operators had computed."""
+        for graph in self._graphs:
+            self._count(graph)
+
+    def _count(self, graph: Graph) -> None:
+        """Count the messages inside the segment, and those of unconnected outputs."""
+        for node, steps in graph.flow.steps:
+            for is_received, port in steps:
+                if is_received:
+                    continue
+                queues = node.output.ports[port].queues
+                for queue, behind in zip(queues, node.output_queues[port], strict=True):
+                    is_unconnected = isinstance(behind, UnconnectedQueue)
+                    if isinstance(queue, MessageCounter) and (
+                        is_unconnected or behind.consumer in self.members
+                    ):
+                        queue.passed_on += graph.launches
+                    if is_unconnected:
+                        behind.dropped += graph.launches
+        graph.launches = 0
+
+    def finish(self) -> None:
+        """Report, and release the graphs; the device has finished."""
+        segment = self.segment
+        segment.frames, segment.replayed, segment.recordings = self.frames, self.replayed, self._recordings
+        if self._eager_times:
+            segment.eager_ns = statistics.median(self._eager_times)
+        if self._replay.times:
+            segment.replay_ns = statistics.median(self._replay.times)
+        self._group.clear()
+        self._matches = self._last = None
+        errors: list[BaseException] = []
+        for node in self.members:
+            node.operator._version = None
+        for close in (*[graph.close for graph in self._graphs], self._replay.close):
+            try:
+                close()
+            except BaseException as error:  # of a device that failed: the others are closed all the same
+                errors.append(error)
+        self._graphs.clear()
+        if errors:
+            raise errors[0]

@@ -1,0 +1,147 @@
+"""Slots: graphs whose own memory is sent, and the wait for one that nobody uses.
+
+With ``outputs="ring"`` a segment has several graphs of the same frame, each with memory of its own for what it
+emits. A graph that was launched is in use until the last array on its memory is gone. Work of those that received it
+may still run then. So the memory is an allocation like that of headrace's own pools: it knows the streams of its
+users, and the next launch is ordered after them (`headrace.gpu.allocation`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace.core.patient_condition import PatientCondition
+from headrace.gpu.allocation import Allocation
+
+if TYPE_CHECKING:
+    from headrace._runtime import ManagedStream
+    from headrace.capture.boundary import OutputArray
+    from headrace.capture.graph import Graph
+    from headrace.gpu.allocation import StreamUser
+
+__all__ = ["Slot", "SlotAvailable", "Slots"]
+
+
+class _Block:
+    """The memory of one array of a slot, as an allocation refers to it."""
+
+    __slots__ = ("_array", "address", "size", "slot")
+
+    def __init__(self, slot: Slot, array: OutputArray) -> None:
+        self.slot = slot
+        self.address = array.address
+        self.size = array.size
+        self._array = array
+
+    def memory_bytes(self) -> Any:
+        """Return its bytes, where the device is simulated."""
+        return self.view(self.size, self._array).__simulated_memory__()
+
+    def view(self, size: int, owner: object) -> Any:
+        """Return a buffer on its first bytes that keeps its owner and frees nothing."""
+        buffer: Any = gpu.Buffer
+        return buffer.from_handle(self.address, size, owner=owner)
+
+
+class Slot:
+    """A graph whose own memory is sent; it keeps the graph, and the arrays that were sent keep it."""
+
+    def __init__(self, slots: Slots, graph: Graph) -> None:
+        self.graph = graph
+        self._slots = slots
+        self._blocks = [_Block(self, array) for output in graph.outputs for array in output.arrays]
+        # The last of those that come back knows it: `next` is atomic.
+        self._returned = itertools.count(1)
+        self._users: deque[list[StreamUser]] = deque()
+        self._events: dict[ManagedStream, Any] = {}
+
+    def lend(self, own: ManagedStream) -> list[Allocation]:
+        """Order a stream after the work of all that used the memory, and return what the arrays refer to."""
+        while self._users:
+            for user in self._users.popleft():
+                for stream in user.streams():
+                    if stream is not own:
+                        event = self._events.get(stream)
+                        if event is None:
+                            event = self._events[stream] = stream.create_event()
+                        stream.record(event)
+                        own.wait(event)
+        self._returned = itertools.count(1)
+        if not self._blocks:  # nothing is lent
+            self._slots.give_back(self)
+        return [Allocation(self, block, block.size, []) for block in self._blocks]
+
+    def give_back(self, block: Any, users: list[StreamUser]) -> None:
+        """Take back the memory of one array; called from a finalizer, so it takes no lock."""
+        if users:
+            self._users.append(users)
+        if next(self._returned) == len(self._blocks):
+            self._slots.give_back(self)
+
+    def collect(self) -> None:
+        """Do nothing: the work of the users is waited for when the memory is used again."""
+
+
+class Slots:
+    """The graphs of one kind of frame that send their own memory.
+
+    Attributes
+    ----------
+    made
+        The number of graphs.
+    free
+        Those that nobody uses. Any thread appends; the thread that runs the segment takes.
+    """
+
+    __slots__ = ("_condition", "free", "made")
+
+    def __init__(self, condition: SlotAvailable) -> None:
+        self.made = 0
+        self.free: deque[Slot] = deque()
+        self._condition = condition
+        condition.slots.append(self)
+
+    def forget(self) -> None:
+        """Be waited for no more: its graphs are not launched again."""
+        if self in self._condition.slots:
+            self._condition.slots.remove(self)
+
+    def give_back(self, slot: Slot) -> None:
+        """Take back a slot; called from a finalizer."""
+        self.free.append(slot)
+        self._condition.tell()
+
+
+class SlotAvailable(PatientCondition):
+    """Lets a segment run when a graph of each kind of frame is free; before they are made, it always may."""
+
+    warning = (
+        "headrace.capture",
+        (
+            "segment %r has waited a second for %s; who holds its messages? It needs a slot for each "
+            "message that may wait in a queue, for each operator that works on one or keeps one, and for "
+            "the next one"
+        ),
+    )
+
+    def __init__(self, fragment: Any, most: int, *, name: str) -> None:
+        super().__init__(fragment, name=name)
+        self.slots: list[Slots] = []
+        self._most = most
+
+    def is_there(self) -> bool:
+        """Return whether every kind of frame has a graph that nobody uses, or may have another."""
+        return all(slots.free or slots.made < self._most for slots in self.slots)
+
+    @property
+    def starving(self) -> str:
+        """What there is too little of."""
+        return f"a free slot ({self._most} are in use)"
+
+    def detach(self) -> None:
+        """Leave the run."""
+        self.slots.clear()
+        super().detach()

@@ -1,0 +1,206 @@
+"""Device state: the arrays that operators keep from frame to frame.
+
+State that is changed in place stays at its address, so a graph finds it there. State that `compute` *assigns*
+(`self.previous = frame`) is somewhere else after every compute. If it is declared (`spec.state`), the segment keeps it
+in a buffer of its own: the attribute refers to the buffer when a graph is recorded, the graph ends with a copy of
+what was assigned to the buffer, and what an ordinary compute assigns is copied there before the next replay.
+
+A frame that is replayed and computed as well, to compare both, would change the state twice. So it is saved before
+the replay and put back after it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace import gpu
+from headrace._runtime import add_owners
+from headrace.capture.messages import Leaves, take_apart
+from headrace.capture.refusal import Refusal
+from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, span_of
+from headrace.tensor.device_memory import DeviceMemory, copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from headrace._runtime import Node
+    from headrace.core.operator import Operator
+
+__all__ = ["DeviceState", "KeptArray", "Saved"]
+
+_ALIGNED = 256
+
+
+class KeptArray(NamedTuple):
+    """An array, and what a program calls it."""
+
+    label: str
+    array: Any
+
+
+class _Buffer(NamedTuple):
+    layout: Layout
+    memory: DeviceMemory
+    array: Any
+    size: int
+    aside: int
+    """The address of as much memory behind the buffer."""
+
+
+class DeviceState:
+    """The arrays that the operators of a segment keep, and the buffers of those that they assign."""
+
+    def __init__(self, members: Sequence[Node]) -> None:
+        self._members = members
+        self._declared = [(node.operator, name) for node in members for name in node.operator.spec.states]
+        self._last = {key: getattr(*key, None) for key in self._declared}
+        self._assigned: set[tuple[Operator, str]] = set()
+        self._buffers: dict[tuple[Operator, str], _Buffer] = {}
+
+    def look(self) -> bool:
+        """Find out which declared attributes a compute has assigned; return whether there are new ones."""
+        before = len(self._assigned)
+        for key in self._declared:
+            value = getattr(*key, None)
+            if value is not self._last[key]:
+                self._assigned.add(key)
+                self._last[key] = value
+        return len(self._assigned) > before
+
+    def adopt(self, stream: gpu.StreamHandle, kept: list[Any]) -> bool:
+        """Copy what was assigned to the buffers, on a stream; return whether a buffer is new.
+
+        `kept` gets what has to live until the stream has copied it.
+        """
+        is_new = False
+        copies: list[tuple[_Buffer, int]] = []
+        for operator, name in self._assigned:
+            value = getattr(operator, name)
+            known = self._buffers.get((operator, name))
+            if known is not None and value is known.array:
+                continue
+            layout = self._layout_of(operator, name, value)
+            if known is None or known.layout != layout:
+                is_new = True
+                before, size = layout.kind.extent(layout)
+                behind = -(-size // _ALIGNED) * _ALIGNED
+                memory = DeviceMemory(stream, behind + size)
+                array = layout.kind.at(layout, memory.address + before, memory)
+                known = _Buffer(layout, memory, array, size, memory.address + behind)
+                self._buffers[operator, name] = known
+            copies.append((known, span_of(value)[0]))
+            add_owners(value, kept)
+            setattr(operator, name, known.array)
+            self._last[operator, name] = known.array
+        _copy_all(copies, partial(copy, stream))
+        return is_new
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all declared attributes refer to something: the first computes may make it."""
+        return all(getattr(*key, None) is not None for key in self._declared)
+
+    def _layout_of(self, operator: Operator, name: str, value: Any) -> Layout:
+        kind = kind_of(value)
+        try:
+            if kind is not None:
+                return kind.layout(value)
+        except Unsupported:
+            pass
+        raise Refusal(
+            f"state {name!r} of operator {operator.name!r} is {type(value).__name__!r}, and not an array on the device"
+        )
+
+    # While a frame is recorded.
+
+    def end_recording(self, stream: gpu.StreamHandle, kept: list[Any]) -> None:
+        """Record the copies of what was assigned to the buffers, and let the attributes refer to these again."""
+        copies: list[tuple[_Buffer, int]] = []
+        for (operator, name), buffer in self._buffers.items():
+            value = getattr(operator, name)
+            if value is buffer.array:
+                continue
+            if self._layout_of(operator, name, value) != buffer.layout:
+                raise Refusal(
+                    f"operator {operator.name!r} assigns an array of another shape or type to its state {name!r}"
+                )
+            kept.append(value)
+            copies.append((buffer, span_of(value)[0]))
+        _copy_all(copies, partial(gpu.RecordedCopy, stream))
+
+    def restore(self) -> None:
+        """Let the declared attributes refer to what they referred to before a frame was recorded."""
+        for (operator, name), value in self._last.items():
+            if getattr(operator, name, None) is not value:
+                setattr(operator, name, value)
+
+    def buffers(self) -> list[Any]:
+        """Return the buffers, as arrays."""
+        return [buffer.array for buffer in self._buffers.values()]
+
+    # While a replay is compared.
+
+    def arrays(self, leave_out: Iterable[Any]) -> list[KeptArray]:
+        """Return the arrays that attributes of the operators refer to; not the knobs, which are set from outside."""
+        found: list[KeptArray] = []
+        for node in self._members:
+            for name, value in vars(node.operator).items():
+                leaves: Leaves = []
+                if kind_of(value) is not None or type(value) in (list, tuple, dict):
+                    take_apart(value, leaves, [])
+                label = f"{name!r} of operator {node.name!r}"
+                found += [
+                    KeptArray(label, leaf) for leaf in leaves if not any(k.has(leaf) for k in leave_out)
+                ]
+        return found
+
+
+def _copy_all(copies: list[tuple[_Buffer, int]], copy_one: Callable[[int, int, int], object]) -> None:
+    """Copy to each buffer what is at an address; what lies in a buffer itself is copied aside first.
+
+    It does after ``self.one, self.two = self.two, self.one``.
+    """
+    for number, (buffer, source) in enumerate(copies):
+        if any(b.memory.address - buffer.size < source < b.memory.address + b.size for b, _ in copies):
+            copy_one(buffer.aside, source, buffer.size)
+            copies[number] = (buffer, buffer.aside)
+    for buffer, source in copies:
+        copy_one(buffer.memory.address, source, buffer.size)
+
+
+class Saved:
+    """Copies of arrays, made in the order of a stream.
+
+    Attributes
+    ----------
+    kept, memories
+        The arrays, and the memory that holds a copy of each.
+    """
+
+    def __init__(self, arrays: Iterable[KeptArray], stream: gpu.StreamHandle) -> None:
+        self._stream = stream
+        self.kept: list[KeptArray] = []
+        self.memories: list[DeviceMemory] = []
+        seen: set[tuple[int, int]] = set()
+        try:
+            for each in arrays:
+                begin, end = span_of(each.array)
+                if end > begin and (begin, end) not in seen:
+                    seen.add((begin, end))
+                    self.memories.append(DeviceMemory(stream, end - begin))
+                    self.kept.append(each)
+                    copy(stream, self.memories[-1].address, begin, end - begin)
+        except BaseException:
+            self.close()
+            raise
+
+    def restore(self) -> None:
+        """Put back what was in the arrays, in the order of the stream."""
+        for each, memory in zip(self.kept, self.memories, strict=True):
+            copy(self._stream, span_of(each.array)[0], memory.address, memory.size)
+
+    def close(self) -> None:
+        """Free the copies, in the order of the stream."""
+        while self.memories:
+            self.memories.pop().close(self._stream)
