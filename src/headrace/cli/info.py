@@ -34,6 +34,7 @@ LIBRARIES = {
     "ONNX Runtime": (["onnxruntime-gpu", "onnxruntime"], "inference"),
     "ONNX": (["onnx"], "demo"),
     "aiohttp": (["aiohttp"], "view"),
+    "prometheus_client": (["prometheus_client"], "view"),
     "Pillow": (["Pillow"], "view"),
     "Rerun": (["rerun-sdk"], "rerun"),
     "MCAP": (["mcap"], "record"),

@@ -104,7 +104,7 @@ class Watcher:
     def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
         """Note a message at the moment it is emitted, on the thread that computes.
 
-        `item` is the emitted object or a message with its details; see `headrace.observe.contents`.
+        `item` is the emitted object, or the envelope in which it travels with fences and metadata.
         """
 
     def received(self, queue: QueueInfo, item: Any, time: int) -> None:
