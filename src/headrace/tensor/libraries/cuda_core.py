@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,12 +69,6 @@ class _Simulated(Buffers):
     @staticmethod
     def describe(array: Any, device: tuple[int, int]) -> Description:
         return (array.handle, (array.size,), (1,), DLDataType(0, 8), _device(*device), False)
-
-    def at(self, layout: Layout, address: int, owner: Any) -> Any:
-        return owner._view(layout.shape[0], owner, address - int(owner.handle))
-
-    def aliasing(self, layout: Layout, array: Any) -> Callable[[Any], Any]:
-        return lambda owner: array._view(layout.shape[0], owner)
 
 
 LIBRARY = Buffers()
