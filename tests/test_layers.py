@@ -56,6 +56,9 @@ LAYERS = {
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
+# `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
+EXCEPT = {("headrace/core/__init__.py", "headrace.application")}
+
 # The same for the parts of the runtime.
 PARTS_OF_RUNTIME = {
     "messages": set(),
@@ -68,7 +71,7 @@ PARTS_OF_RUNTIME = {
 # The most files in a cycle of imports, imports for types included.
 LARGEST_CYCLE = 10
 # Layers with a larger one, which may only shrink.
-LARGER_CYCLES = {"gpu": 42, "_runtime": 12, "core": 12}
+LARGER_CYCLES = {"gpu": 29}
 
 
 def layer_of(module: str) -> str:
@@ -129,8 +132,9 @@ def imports() -> list[tuple[str, int, str, str]]:
         module = name_of(file).removesuffix(".__init__") if file.parent == PACKAGE else name_of(file)
         layer = layer_of(module)
         for line, name in imported_modules(source_of(file), name_of(file)):
-            if layer_of(name) != layer:
-                found.append((str(file.relative_to(PACKAGE.parent)), line, layer, name))
+            path = str(file.relative_to(PACKAGE.parent))
+            if layer_of(name) != layer and (path, name) not in EXCEPT:
+                found.append((path, line, layer, name))
     return found
 
 

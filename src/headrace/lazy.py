@@ -41,15 +41,15 @@ def lazy_names(
     return __getattr__, __dir__
 
 
-_IMPORT = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
+_IMPORT = re.compile(r"^from (\S+) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
 
 
 def lazy_package(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its names.
 
     The stub beside its ``__init__.py`` is the one list of the names: type checkers read it, and so does this
-    function (SPEC 1 of Scientific Python). Each line is ``from module import Name as Name``. No name may be that of
-    a module of the package, which would replace it.
+    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``. No name may be
+    that of a module of the package, which would replace it.
 
     Parameters
     ----------

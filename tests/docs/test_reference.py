@@ -10,12 +10,14 @@ import pytest
 
 API = Path(__file__).parents[2] / "docs" / "api"
 MODULES = {
+    "application": "headrace.application",
     "core": "headrace.core",
     "conditions": "headrace.conditions",
     "resources": "headrace.resources",
     "schedulers": "headrace.schedulers",
     "operators": "headrace.operators",
     "inference": "headrace.inference",
+    "drawing": "headrace.drawing",
     "observe": "headrace.observe",
     "tensor": "headrace.tensor",
     "gpu": "headrace.gpu",
@@ -26,6 +28,7 @@ MODULES = {
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {
+    "headrace.core": {"Application", "Fragment"},
     "headrace.resources": {"Clock", "OrConditionCombiner"},
 }
 

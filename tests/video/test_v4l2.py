@@ -240,6 +240,26 @@ def test_a_camera_without_controls_says_so_if_one_is_needed() -> None:
         camera.set_gain(3)
 
 
+def test_a_control_that_is_disabled_is_none() -> None:
+    def queryctrl(self: Any, it: Any) -> None:
+        FakeDriver.queryctrl(self, it)
+        it.flags = v4l2.CTRL_FLAG_DISABLED
+
+    with pytest.raises(CameraError, match="has no control for gain.*disabled"):
+        Camera(queryctrl=queryctrl).camera.set_gain(3)
+
+
+def test_a_rate_that_the_driver_changes_is_an_error() -> None:
+    def s_parm(self: Any, it: Any) -> None:
+        self.interval = (1, 25)
+        self.g_parm(it)
+
+    with pytest.raises(
+        CameraError, match="chose 25 frames per second in place of 15; in YUYV it offers 30, 15"
+    ):
+        Camera(s_parm=s_parm).camera.configure(frame_rate=15.0)
+
+
 # Frames.
 
 

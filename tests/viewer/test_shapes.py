@@ -11,7 +11,8 @@ import cv2
 import numpy as np
 import pytest
 
-from headrace.viewer import LayerError, renderer
+from headrace.viewer import LayerError
+from headrace.viewer import text as texts
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
 GREY, LIGHTER = (127, 127, 127), (128, 128, 128)  # half of white, rounded either way
@@ -219,10 +220,10 @@ def test_of_a_text_with_too_many_pixels_the_beginning_is_drawn(text: str) -> Non
 
 
 def test_few_large_texts_are_kept() -> None:
-    renderer._large_mask.cache_clear()
+    texts._large_mask.cache_clear()
     for size in np.linspace(3, 3.9, 10):
         draw_one(points((0, 0, size)), (400, 300), type="text", text=["HHHH"])
-    assert renderer._large_mask.cache_info().currsize == 4
+    assert texts._large_mask.cache_info().currsize == 4
 
 
 def test_text_that_a_matrix_moves_beyond_all_integers_is_not_drawn() -> None:

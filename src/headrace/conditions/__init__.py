@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
 
 __all__ = [
-    "CONDITIONS",
     "AsynchronousCondition",
     "AsynchronousEventState",
     "BooleanCondition",

@@ -1,3 +1,5 @@
+from headrace.application import Application as Application
+from headrace.application import Fragment as Fragment
 from headrace.core.arguments import Arg as Arg
 from headrace.core.arguments import ArgList as ArgList
 from headrace.core.clock import Clock as Clock

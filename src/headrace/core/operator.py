@@ -307,7 +307,7 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        # For a run that has not been assembled yet; set before the node is read, as in `Claim.stop`.
+        # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
         self._stop_wanted = True
         if self._node is not None:
             self._node.request_stop()

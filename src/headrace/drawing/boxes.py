@@ -35,6 +35,12 @@ class _Canvas:
         for x in range(left, right + 1):
             self._add(x, y, (_LEFT if x > left else 0) | (_RIGHT if x < right else 0))
 
+    def rectangle(self, left: int, top: int, right: int, bottom: int) -> None:
+        for y in (top, bottom):
+            self.horizontal(y, left, right)
+        for x in (left, right):
+            self.vertical(x, top, bottom)
+
     def write(self, x: int, y: int, text: str) -> None:
         for letter in text:
             self.texts[x, y] = letter
@@ -180,10 +186,7 @@ class _Frame:
             for x in range(self._left, self._right + 1)
             if canvas.lines.get((x, self._top), 0) & (_UP | _DOWN)
         ]
-        canvas.horizontal(self._top, self._left, self._right)
-        canvas.horizontal(self._bottom, self._left, self._right)
-        canvas.vertical(self._left, self._top, self._bottom)
-        canvas.vertical(self._right, self._top, self._bottom)
+        canvas.rectangle(self._left, self._top, self._right, self._bottom)
         label = f" {self._label} "
         room = range(self._left + 2, self._right - _length(label))
         free = [x for x in room if not any(x <= line < x + _length(label) for line in crossed)]
@@ -217,11 +220,7 @@ def _widths(contents: list[list[str]], pairs: list[tuple[int, int]], layout: Lay
 
 
 def _draw_box(canvas: _Canvas, x: int, y: int, width: int, lines: list[str]) -> None:
-    right, bottom = x + width - 1, y + len(lines) + 1
-    canvas.horizontal(y, x, right)
-    canvas.horizontal(bottom, x, right)
-    canvas.vertical(x, y, bottom)
-    canvas.vertical(right, y, bottom)
+    canvas.rectangle(x, y, x + width - 1, y + len(lines) + 1)
     for number, line in enumerate(lines):
         canvas.write(x + 1 + (width - 2 - _length(line)) // 2, y + 1 + number, line)
 

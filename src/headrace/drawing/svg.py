@@ -67,10 +67,9 @@ class _Box:
     def __post_init__(self) -> None:
         rows = max(len(self.inputs), len(self.outputs))
         self.height = _HEAD + rows * _LINE + (_PAD / 2 if rows else 0)
-        ports = [
-            sum(_width(text, _SMALL) for text in pair if text)
-            for pair in _rows([self.labels[name] for name in self.inputs], self.outputs)
-        ]
+        labels = [self.labels[name] for name in self.inputs]
+        pairs = itertools.zip_longest(labels, self.outputs, fillvalue="")
+        ports = [sum(_width(text, _SMALL) for text in pair) for pair in pairs]
         head = max(
             _width(self.operator.name, _EM) * 1.06, _width(_kind(self.operator), _SMALL)
         )  # bold is wider
@@ -109,7 +108,8 @@ def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] 
     # A frame takes room above and below.
     sizes = [size + (_FRAME if vertex in layout.groups else 0) for vertex, size in enumerate(sizes)]
     centres = place(layout, sizes, _GAP_Y)
-    bends: dict[int, tuple[float, float, float]] = {}
+    bends: dict[int, tuple[float, float, float]] = {}  # left, right and height of each
+    extents: dict[int, tuple[float, float]] = {}  # the upper and lower edge of each vertex
     columns: list[tuple[float, float]] = []
     x = _MARGIN
     for layer in layout.layers:
@@ -119,8 +119,11 @@ def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] 
                 box = boxes[vertex]
                 box.x = x + (width - box.width) / 2
                 box.y = _MARGIN + centres[vertex] - box.height / 2
+                extents[vertex] = box.y, box.y + box.height
             else:
-                bends[vertex] = x, x + width, _MARGIN + centres[vertex]
+                y = _MARGIN + centres[vertex]
+                bends[vertex] = x, x + width, y
+                extents[vertex] = y - _LINE / 2, y + _LINE / 2
         columns.append((x, x + width))
         x += width + _GAP_X
     right = x - _GAP_X + _MARGIN if boxes else 2 * _MARGIN
@@ -129,12 +132,12 @@ def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] 
 
     parts: list[str] = []
     for group, segment in enumerate(segments):
-        extents = [
-            (*columns[layer], *_extent([(_top(boxes, bends, v), _bottom(boxes, bends, v)) for v in vertices]))
+        framed = [
+            (*columns[layer], min(extents[v][0] for v in vertices), max(extents[v][1] for v in vertices))
             for layer, vertices in layout.layers_of(group)
         ]
-        parts.append(_frame(segment, extents))
-        bottom = max(bottom, *(extent[3] + _BELOW for extent in extents))
+        parts.append(_frame(segment, framed))
+        bottom = max(bottom, *(lower + _BELOW for _, _, _, lower in framed))
     for flow, (source, target), path in zip(graph.flows, edges, layout.paths, strict=True):
         begin = boxes[source].port("out", flow.output)
         end = boxes[target].port("in", flow.input)
@@ -187,20 +190,6 @@ def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] 
     )
 
 
-def _top(boxes: list[_Box], bends: dict[int, tuple[float, float, float]], vertex: int) -> float:
-    return boxes[vertex].y if vertex < len(boxes) else bends[vertex][2] - _LINE / 2
-
-
-def _bottom(boxes: list[_Box], bends: dict[int, tuple[float, float, float]], vertex: int) -> float:
-    if vertex < len(boxes):
-        return boxes[vertex].y + boxes[vertex].height
-    return bends[vertex][2] + _LINE / 2
-
-
-def _extent(spans: list[tuple[float, float]]) -> tuple[float, float]:
-    return min(top for top, _ in spans), max(bottom for _, bottom in spans)
-
-
 def _frame(segment: Segment, extents: list[tuple[float, float, float, float]]) -> str:
     """Return the frame of a segment, given the left, right, top and bottom of its boxes in each of its columns.
 
@@ -225,12 +214,8 @@ def _frame(segment: Segment, extents: list[tuple[float, float, float, float]]) -
 
 def slices_of(graph: Graph) -> dict[str, str]:
     """Return the slice of the device of each operator that has one, as text: ``"vision: 16 SMs"``."""
-    found = {}
-    for operator in graph:
-        share = slice_of(operator)
-        if share is not None:
-            found[operator.name] = str(share)
-    return found
+    shares = {operator.name: slice_of(operator) for operator in graph}
+    return {name: str(share) for name, share in shares.items() if share is not None}
 
 
 def queue_label(operator: Operator, port: str) -> str:
@@ -310,11 +295,6 @@ def _around(begin: tuple[float, float], end: tuple[float, float], bottom: float)
         f"M{x1:.1f} {y1:.1f}h{r:.1f}q{r:.1f} 0 {r:.1f} {r:.1f}V{bottom - r:.1f}q0 {r:.1f} {-r:.1f} {r:.1f}"
         f"H{x2 - r:.1f}q{-r:.1f} 0 {-r:.1f} {-r:.1f}V{y2 + r:.1f}q0 {-r:.1f} {r:.1f} {-r:.1f}H{x2:.1f}"
     )
-
-
-def _rows(left: list[str], right: list[str]) -> list[tuple[str, str]]:
-    rows = max(len(left), len(right))
-    return list(zip(left + [""] * (rows - len(left)), right + [""] * (rows - len(right)), strict=True))
 
 
 def _kind(operator: Operator) -> str:

@@ -24,18 +24,27 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from headrace.gpu import sim
-    from headrace.gpu.kernels import kernel
-    from headrace.gpu.stream_handle import SupportsStream
+# Objects of cuda.core, or of another device. Naming their classes here would make a circle of all backends.
+Device: TypeAlias = Any
+Event: TypeAlias = Any
+Graph: TypeAlias = Any
 
 Callback = Callable[[Exception | None], object]
 
 
 class DeviceUnavailable(RuntimeError):
     """No device of the requested kind is available; the text states what was found and what is needed."""
+
+
+class SupportsStream(Protocol):
+    """An object of any library that supports the CUDA stream protocol."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the stream's handle."""
 
 
 class DeviceClock(Protocol):
@@ -68,7 +77,7 @@ class DeviceClock(Protocol):
 class RecordedCopy(Protocol):
     """A copy in a recorded graph, which can be changed in each executable graph that is made of it."""
 
-    def change(self, graph: sim.Graph, target: int, source: int) -> None:
+    def change(self, graph: Graph, target: int, source: int) -> None:
         """Copy between other addresses in later launches of an executable graph."""
 
 
@@ -119,7 +128,7 @@ class Backend(Protocol):
 
     # -- streams ---------------------------------------------------------------------------------------
 
-    def when_done(self, stream: SupportsStream, callback: Callback, event: sim.Event | None) -> None:
+    def when_done(self, stream: SupportsStream, callback: Callback, event: Event | None) -> None:
         """Call a function when a stream has reached an event; by default, the end of its work so far."""
         raise self.lacks("callbacks")
 
@@ -153,7 +162,7 @@ class Backend(Protocol):
         """Return the bytes of device memory that are left."""
         raise self.lacks("memory")
 
-    def compile(self, kernel: kernel[...], device: sim.Device) -> Any:
+    def compile(self, kernel: Any, device: Device) -> Any:
         """Return a declared kernel in the form that ``launch`` takes for a device."""
         raise self.lacks("kernels")
 
@@ -172,16 +181,16 @@ class Backend(Protocol):
         raise self.lacks("graphs")
 
     def instantiate_with_records(
-        self, definition: Any, records: Iterable[tuple[Mapping[int, Any], sim.Event]], options: Any
-    ) -> sim.Graph:
+        self, definition: Any, records: Iterable[tuple[Mapping[int, Any], Event]], options: Any
+    ) -> Graph:
         """Return an executable graph that also records events, each after the nodes given with it."""
         raise self.lacks("graphs")
 
-    def record_external(self, stream: SupportsStream, event: sim.Event) -> None:
+    def record_external(self, stream: SupportsStream, event: Event) -> None:
         """Record an event in a capture, so that every launch of the graph records it."""
         raise self.lacks("graphs")
 
-    def wait_external(self, stream: SupportsStream, event: sim.Event) -> None:
+    def wait_external(self, stream: SupportsStream, event: Event) -> None:
         """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
         raise self.lacks("graphs")
 
@@ -189,7 +198,7 @@ class Backend(Protocol):
         """Record a copy in a capture whose addresses can be changed later."""
         raise self.lacks("graphs")
 
-    def prepare_copies(self, device: sim.Device) -> None:
+    def prepare_copies(self, device: Device) -> None:
         """Compile what recorded copies need, which would otherwise delay the first of them."""
         return
 
@@ -212,25 +221,16 @@ def do_nothing() -> None:
     """Restore nothing."""
 
 
-def _cuda() -> Backend:
-    from headrace.gpu.cuda.backend import CudaBackend
-
-    return CudaBackend()
-
-
-def _sim() -> Backend:
-    from headrace.gpu.sim.backend import SimBackend
-
-    return SimBackend()
+def _built_in(module: str, name: str) -> Backend:
+    made: Backend = getattr(import_module(module), name)()
+    return made
 
 
-def _none() -> Backend:
-    from headrace.gpu.none import NoBackend
-
-    return NoBackend()
-
-
-_factories: dict[str, Callable[[], Backend]] = {"cuda": _cuda, "sim": _sim, "none": _none}
+_factories: dict[str, Callable[[], Backend]] = {
+    "cuda": partial(_built_in, "headrace.gpu.cuda.backend", "CudaBackend"),
+    "sim": partial(_built_in, "headrace.gpu.sim.backend", "SimBackend"),
+    "none": partial(_built_in, "headrace.gpu.none", "NoBackend"),
+}
 _backends: dict[str, Backend] = {}
 _choosing = threading.RLock()
 _active: Backend | None = None
@@ -295,7 +295,12 @@ def find_backend(name: str) -> Backend:
 def backend_of(thing: object) -> Backend:
     """Return the backend of a device, a stream, a graph or a StreamHandle."""
     owner = getattr(thing, "stream", None) or thing  # the stream of a StreamHandle
-    return find_backend(getattr(type(owner), "__headrace_device__", "cuda"))
+    return backend_of_type(type(owner))
+
+
+def backend_of_type(kind: type) -> Backend:
+    """Return the backend of the objects of a class."""
+    return find_backend(getattr(kind, "__headrace_device__", "cuda"))
 
 
 def clock_in_use() -> DeviceClock | None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from headrace.gpu.backend import Callback, backend_of
@@ -56,22 +53,3 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
     if backend.is_capturing(stream):
         raise RuntimeError(f"{stream!r} is capturing, and a function of the host cannot be recorded")
     backend.launch_host(stream, function)
-
-
-def report_uncaught(error: BaseException) -> None:
-    """Report an error through ``threading.excepthook``, as if it had ended the current thread."""
-    args = (type(error), error, error.__traceback__, threading.current_thread())
-    threading.excepthook(threading.ExceptHookArgs(args))
-
-
-def report_ignored(error: BaseException, function: Callable[[], object]) -> None:
-    """Report an error of a host function through ``sys.unraisablehook``."""
-    # The attributes that the hook reads; Python code cannot create sys.UnraisableHookArgs.
-    args = SimpleNamespace(
-        exc_type=type(error),
-        exc_value=error,
-        exc_traceback=error.__traceback__,
-        err_msg="Exception ignored in a host function",
-        object=function,
-    )
-    sys.unraisablehook(args)

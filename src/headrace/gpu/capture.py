@@ -72,7 +72,8 @@ def instantiate_with_records(
     options : GraphCompleteOptions, optional
         The options of the executable graph.
     """
-    return backend_of(definition).instantiate_with_records(definition, records, options)
+    graph: sim.Graph = backend_of(definition).instantiate_with_records(definition, records, options)
+    return graph
 
 
 def record_external(stream: SupportsStream, event: sim.Event) -> None:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from headrace.gpu.backend import backend_of
+from headrace.gpu.declared_kernels import P, declared
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec
-
-    from headrace.gpu import sim
-
-    P = ParamSpec("P", default=...)
-    """The parameters of a kernel. A kernel without known parameters accepts any arguments."""
-else:
-    from typing import ParamSpec
-
-    P = ParamSpec("P")  # before Python 3.13 it has no default
+    from headrace.gpu.sim.device import Device
+    from headrace.gpu.sim.kernel import Kernel
 
 
 class kernel(Generic[P]):
@@ -81,31 +73,22 @@ class kernel(Generic[P]):
         # The same by the number of the device: reading the name of its chip takes longer.
         self._on_device: dict[tuple[type, int], Any] = {}
         self._compiling = threading.Lock()
-        _declared[source, name] = self
+        declared[source, name] = self
 
-    def on(self, device: sim.Device) -> sim.Kernel[P]:
+    def on(self, device: Device) -> Kernel[P]:
         """Return the kernel for a device, to pass to ``launch``; the first call for a chip compiles it."""
         compiled = self._on_device.get((type(device), device.device_id))
         return self._compile(device) if compiled is None else compiled
 
-    def _compile(self, device: sim.Device) -> sim.Kernel[P]:
+    def _compile(self, device: Device) -> Kernel[P]:
         """Return the kernel for a device that it was not launched on before."""
         chip = (type(device), device.arch)
         with self._compiling:
             if chip not in self._compiled:
                 self._compiled[chip] = backend_of(device).compile(self, device)
-            compiled: sim.Kernel[P] = self._compiled[chip]
+            compiled: Kernel[P] = self._compiled[chip]
             self._on_device[type(device), device.device_id] = compiled
             return compiled
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
-
-
-# The declared kernels that are still referenced, for the simulated Program.
-_declared: weakref.WeakValueDictionary[tuple[str, str], kernel[...]] = weakref.WeakValueDictionary()
-
-
-def find_declared(source: str, name: str) -> kernel[...] | None:
-    """Return the kernel that was declared with that source and name, or None."""
-    return _declared.get((source, name))

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.gpu import array_libraries
 from headrace.gpu.backend import Backend, backend_of
+from headrace.gpu.backend import SupportsStream as SupportsStream
 
 LEGACY_DEFAULT_HANDLE = 1  # CU_STREAM_LEGACY: the default stream of the current context
 PER_THREAD_DEFAULT_HANDLE = 2  # CU_STREAM_PER_THREAD: the default stream of the calling thread
-
-
-class SupportsStream(Protocol):
-    """An object of any library that supports the CUDA stream protocol."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the protocol's version, 0, and the stream's handle."""
 
 
 class StreamHandle(int):

@@ -30,7 +30,7 @@ import itertools
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,22 +69,14 @@ def asked_for() -> bool:
 
 def watchers_from_environment() -> list[Watcher]:
     """Return the watchers that the environment asks for."""
-    found: list[Watcher] = []
+    found: list[Watcher | None] = []
     target = _statistics_target()
     if target is not None:
         found.append(_report_to(target))
-    log_file = os.environ.get("HOLOSCAN_FLOW_TRACKING_LOG_FILE")
-    if log_file:
-        found.append(_log_to(log_file))
-    patterns = os.environ.get("HEADRACE_LOG")
-    if patterns:
-        found.append(_print_ports(patterns))
-    recording = os.environ.get("HEADRACE_RECORD")
-    if recording:
-        found.append(_record_to(recording))
-    trace_file = os.environ.get("HEADRACE_TRACE")
-    if trace_file:
-        found.append(_trace_to(trace_file))
+    for variable, make in _WATCHERS.items():
+        given = os.environ.get(variable)
+        if given:
+            found.append(make(given))
     if any(map(_flag, _NVTX)):
         from headrace.observe.traces.nvtx_ranges import NvtxRanges
 
@@ -93,10 +85,7 @@ def watchers_from_environment() -> list[Watcher]:
         from headrace.observe.traces.otel_spans import OtelSpans
 
         found.append(OtelSpans())
-    dashboard = _dashboard()
-    if dashboard is not None:
-        found.append(dashboard)
-    return found
+    return [watcher for watcher in found if watcher is not None]
 
 
 def replay_from_environment() -> Replay | None:
@@ -130,8 +119,7 @@ def _record_to(path: str) -> Watcher:
     return PortRecorder(file, parse_patterns(ports) if ports else None)
 
 
-def _dashboard() -> Watcher | None:
-    given = os.environ.get("HEADRACE_DASHBOARD", "")
+def _dashboard(given: str) -> Watcher | None:
     host, colon, port = given.rpartition(":")
     if not colon:
         if not _flag("HEADRACE_DASHBOARD"):
@@ -233,3 +221,12 @@ def _trace_to(filename: str) -> Watcher:
     from headrace.observe.traces.trace_writer import TraceWriter
 
     return TraceWriter(_file_of_run(filename), metadata=_flag("HEADRACE_TRACE_METADATA"))
+
+
+_WATCHERS: dict[str, Callable[[str], Watcher | None]] = {
+    "HOLOSCAN_FLOW_TRACKING_LOG_FILE": _log_to,
+    "HEADRACE_LOG": _print_ports,
+    "HEADRACE_RECORD": _record_to,
+    "HEADRACE_TRACE": _trace_to,
+    "HEADRACE_DASHBOARD": _dashboard,
+}

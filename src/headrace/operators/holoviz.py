@@ -226,7 +226,7 @@ class HolovizOp(Operator):
             spec,
             width={"minimum": 1, "maximum": _LARGEST},
             height={"minimum": 1, "maximum": _LARGEST},
-            framerate={"minimum": 1e-3, "maximum": 1000},
+            framerate={"minimum": 1e-6, "maximum": 1000},
             use_exclusive_display={"check": _refuse_exclusive_display},
             display_color_space={"check": _check_color_space},
             camera_pose_output_type={"choices": ("projection_matrix", "extrinsics_model")},

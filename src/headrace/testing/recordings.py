@@ -72,7 +72,7 @@ def check_recording(
         if not outputs:
             known = choices(sorted({port.operator for port in recording.ports if port.is_output}), name)
             raise GraphError(f"recording {str(path)!r} has no outputs of {name!r}; it has those of {known}")
-        app = _Single(operator, recording, name, parameters)
+        app = _Single(operator, Recording(path, pickle=pickle), name, parameters)
         emitted = Path(folder) / "emitted"
         watch(app, PortRecorder(emitted, [port.name for port in outputs], pickle=pickle))
         with active().in_virtual_time():
@@ -108,7 +108,7 @@ class _Single(Application):
             raise TypeError(f"check_recording takes an operator class or a function, not {self._make!r}")
         operator.name = self._name
         self.add_operator(operator)
-        playback = Playback(self._recording, is_paced=True, closes=False)
+        playback = Playback(self._recording, is_paced=True)
         for name in operator.spec.inputs:
             for index, entries in self._connections(name):
                 outputs = {"out": IOSpec("out", IOSpec.IOType.OUTPUT)}

@@ -19,23 +19,35 @@ class Stream:
         pass
 
 
+class Slow(Snapshot):
+    """A snapshot that is not ready, and tells when the thread of the delivery has seen it."""
+
+    seen = threading.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        if threading.current_thread().name == "delivery":
+            self.seen.set()
+        return super().is_ready
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_ready_snapshot_overtakes_another_only_if_it_may(in_order: bool) -> None:
     delivered: list[str] = []
-    fast = threading.Event()
+    may_go_on = threading.Event()
 
     def deliver(snapshot: Snapshot, name: str) -> None:
+        may_go_on.wait(PATIENCE)
         delivered.append(name)
-        fast.set()
 
-    delivery = Delivery(deliver, "test", in_order)
-    slow = Snapshot(_streams=[Stream()])
-    delivery.put(slow, "slow")
-    delivery.put(Snapshot(), "fast")
-    if not in_order:
-        assert fast.wait(PATIENCE)
+    delivery = Delivery(deliver, "delivery", in_order)
+    Slow.seen.clear()
+    for snapshot, name in ((Snapshot(), "first"), (Slow(_streams=[Stream()]), "slow"), (Snapshot(), "fast")):
+        delivery.put(snapshot, name)
+    may_go_on.set()
+    assert Slow.seen.wait(PATIENCE)
     assert delivery.close() == 0
-    assert delivered == (["slow", "fast"] if in_order else ["fast", "slow"])
+    assert delivered == (["first", "slow", "fast"] if in_order else ["first", "fast", "slow"])
 
 
 def test_an_error_of_a_stream_reaches_whoever_takes_the_snapshot() -> None:

@@ -28,8 +28,8 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.streams.run_streams import RunStreams
-    from headrace.core.condition import Condition
     from headrace.core.composition import Composition as Fragment
+    from headrace.core.condition import Condition
 
 __all__ = ["Boundary", "Group", "GroupPlan", "MemberNode", "Runner"]
 
@@ -153,7 +153,7 @@ class Group:
                 if f"{member.name}.{name}" in node.operator.spec.inputs:
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
-                        queue.gate.consumer = node
+                        queue.consumer = node
             for name, queues in member.output_queues.items():
                 if f"{member.name}.{name}" in node.operator.spec.outputs:
                     behind = tuple([queue for queue in queues if queue.consumer not in inside])

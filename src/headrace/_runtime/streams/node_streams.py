@@ -54,9 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["NodeStreams"]
 
 _MANY = 100_000  # objects walked, once, when an operator requests its first stream late
-_FIRST, _ASKED, _OFF, _LATE, _ON = (
-    *(WatchState.FIRST, WatchState.ASKED, WatchState.OFF, WatchState.LATE, WatchState.ON),
-)
+_FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
 
 
 class NodeStreams:
@@ -178,8 +176,6 @@ class NodeStreams:
 
     def release(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
-        if self._state is _LATE:
-            self._enter(_ON)
         self._forget_items()
         self.order.close()
         self.lifetimes.clear()
@@ -228,8 +224,7 @@ class NodeStreams:
         """
         self.lifetimes.held.is_on = False
         self.lifetimes.held.clear()
-        is_watched = self._state is _ASKED or self.order.has_received or self.checker is not None
-        self._enter(_ON if is_watched else _OFF)
+        self._enter(_ON if self.order.has_received or self.checker is not None else _OFF)
 
     # Received messages. `InputContext.receive` has a copy of `received` for a message with one fence.
 
@@ -481,9 +476,7 @@ class NodeStreams:
         return self.ambient is not None and self.ambient.is_open
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
-        if self._state is _FIRST:
-            self._enter(_ASKED)
-        elif self._state is _OFF:
+        if self._state is _OFF:
             self._watch_late()
         if port.item is NOTHING:
             port.recall(self.node.remaining)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gpu import sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
-from headrace.gpu.callbacks import report_ignored, report_uncaught
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
 from headrace.gpu.sim.graph import ExecutableMemcpyNode, Graph
 from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
@@ -22,6 +21,7 @@ from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Event, check_device, stream_of
 from headrace.gpu.stream_handle import SupportsStream
+from headrace.gpu.uncaught import report_ignored, report_uncaught
 
 if TYPE_CHECKING:
     from headrace.gpu.kernels import kernel

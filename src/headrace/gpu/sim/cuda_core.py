@@ -20,10 +20,10 @@ from headrace.gpu.sim.graph_nodes import KernelNode as KernelNode
 from headrace.gpu.sim.graph_nodes import MemcpyNode as MemcpyNode
 from headrace.gpu.sim.graph_nodes import MemsetNode as MemsetNode
 from headrace.gpu.sim.kernel import Kernel as Kernel
+from headrace.gpu.sim.kernel import LaunchConfig as LaunchConfig
 from headrace.gpu.sim.kernel import ObjectCode as ObjectCode
 from headrace.gpu.sim.kernel import Program as Program
 from headrace.gpu.sim.kernel import ProgramOptions as ProgramOptions
-from headrace.gpu.sim.launches import LaunchConfig as LaunchConfig
 from headrace.gpu.sim.launches import launch as launch
 from headrace.gpu.sim.memory import Buffer as Buffer
 from headrace.gpu.sim.memory import CopyOptions as CopyOptions

@@ -10,12 +10,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.gpu.sim.capture import RecordedNode
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig
 from headrace.gpu.sim.objects import MadeByDriver
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.graph import Graph, GraphCompleteOptions
-    from headrace.gpu.sim.kernel import Kernel
-    from headrace.gpu.sim.launches import LaunchConfig
     from headrace.gpu.sim.machine import Machine
     from headrace.gpu.sim.stream import Event
 
@@ -139,8 +138,6 @@ class KernelNode(GraphNode):
     @property
     def config(self) -> LaunchConfig:
         """The configuration of the launch, without clusters."""
-        from headrace.gpu.sim.launches import LaunchConfig  # a cycle: a launch records nodes
-
         return LaunchConfig(grid=self.grid, block=self.block, shmem_size=self.shmem_size)
 
 

@@ -1,4 +1,4 @@
-"""Kernels of a simulated device, and the programs they come from.
+"""Kernels of a simulated device, the configuration of their launches, and the programs they come from.
 
 A simulated device cannot run CUDA code. Instead it needs a *model* of each kernel: how long a block runs and, if
 anything reads the result, a Python function with the same effect. A program that compiles its kernels with
@@ -8,12 +8,13 @@ anything reads the result, a Python function with the same effect. A program tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 from weakref import WeakKeyDictionary
 
-from headrace.gpu.kernels import P, find_declared, kernel
+from headrace.gpu.declared_kernels import P, declared
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
 
 
@@ -51,14 +52,76 @@ class Kernel(Generic[P]):
         return round(seconds * 1e9)
 
 
-_models: WeakKeyDictionary[kernel[...], Kernel[...]] = WeakKeyDictionary()
+_models: WeakKeyDictionary[Any, Kernel[...]] = WeakKeyDictionary()
 
 
-def model_of(declared: kernel[...]) -> Kernel[...]:
+def model_of(kernel: Any) -> Kernel[...]:
     """Return the model of a declared kernel, the same each time."""
-    if declared not in _models:
-        _models[declared] = Kernel(declared.name, declared.seconds, declared.effect)
-    return _models[declared]
+    if kernel not in _models:
+        _models[kernel] = Kernel(kernel.name, kernel.seconds, kernel.effect)
+    return _models[kernel]
+
+
+@dataclass(slots=True, init=False, unsafe_hash=True)
+class LaunchConfig:
+    """The grid, the blocks and the options of a launch."""
+
+    grid: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
+    block: tuple[int, int, int]
+    shmem_size: int
+    is_cooperative: bool
+    programmatic_stream_serialization: bool
+
+    def __init__(
+        self,
+        grid: int | tuple[int, ...] | None = None,
+        cluster: int | tuple[int, ...] | None = None,
+        block: int | tuple[int, ...] | None = None,
+        shmem_size: int | None = None,
+        is_cooperative: bool = False,
+        programmatic_stream_serialization: bool = False,
+    ) -> None:
+        self.grid = _dimensions("grid", grid)
+        self.cluster = None if cluster is None else _dimensions("cluster", cluster)
+        self.block = _dimensions("block", block)
+        if not isinstance(shmem_size, int | None):
+            raise TypeError(f"shmem_size must be an int, got {shmem_size!r}")
+        self.shmem_size = shmem_size or 0
+        self.is_cooperative = is_cooperative
+        self.programmatic_stream_serialization = programmatic_stream_serialization
+
+    @property
+    def _grid_in_blocks(self) -> tuple[int, int, int]:
+        """The grid in blocks; with a cluster, ``grid`` counts clusters."""
+        if self.cluster is None:
+            return self.grid
+        (x, y, z), (a, b, c) = self.grid, self.cluster
+        return x * a, y * b, z * c
+
+    @property
+    def _block_count(self) -> int:
+        return math.prod(self._grid_in_blocks)
+
+    @property
+    def _threads_per_block(self) -> int:
+        x, y, z = self.block
+        return x * y * z
+
+
+def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, int, int]:
+    if value is None:
+        raise ValueError(f"LaunchConfig needs {name}")
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) > 3:
+        raise ValueError(f"{name} has at most three dimensions, got {value}")
+    for size in given:
+        if not isinstance(size, int):
+            raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
+    x, y, z = (*given, 1, 1, 1)[:3]
+    return x, y, z
 
 
 # The fields of cuda.core's ProgramOptions.
@@ -125,7 +188,7 @@ class ObjectCode(metaclass=MadeByDriver):
 
     def get_kernel(self, name: str) -> Kernel[...]:
         """Return the model that was declared for a kernel of this source."""
-        kernel = find_declared(self._code, name)
+        kernel = declared.get((self._code, name))
         if kernel is None:
             raise CUDAError(
                 f"CUDA_ERROR_NOT_FOUND: no model of kernel {name!r} was declared for this source; "

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.gpu.kernels import P
+from headrace.gpu.declared_kernels import P
 from headrace.gpu.sim.graph_nodes import HostCallbackNode, KernelNode
-from headrace.gpu.sim.kernel import Kernel
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig
 from headrace.gpu.sim.memory import memory_of
 from headrace.gpu.sim.memory_pool import Bytes
 from headrace.gpu.sim.objects import CUDAError
@@ -19,67 +19,6 @@ from headrace.gpu.sim.processors import Grid, indices_of
 from headrace.gpu.sim.profiles import Profile
 from headrace.gpu.sim.stream import Stream, stream_of
 from headrace.gpu.stream_handle import SupportsStream
-
-
-@dataclass(slots=True, init=False, unsafe_hash=True)
-class LaunchConfig:
-    """The grid, the blocks and the options of a launch."""
-
-    grid: tuple[int, int, int]
-    cluster: tuple[int, int, int] | None
-    block: tuple[int, int, int]
-    shmem_size: int
-    is_cooperative: bool
-    programmatic_stream_serialization: bool
-
-    def __init__(
-        self,
-        grid: int | tuple[int, ...] | None = None,
-        cluster: int | tuple[int, ...] | None = None,
-        block: int | tuple[int, ...] | None = None,
-        shmem_size: int | None = None,
-        is_cooperative: bool = False,
-        programmatic_stream_serialization: bool = False,
-    ) -> None:
-        self.grid = _dimensions("grid", grid)
-        self.cluster = None if cluster is None else _dimensions("cluster", cluster)
-        self.block = _dimensions("block", block)
-        if not isinstance(shmem_size, int | None):
-            raise TypeError(f"shmem_size must be an int, got {shmem_size!r}")
-        self.shmem_size = shmem_size or 0
-        self.is_cooperative = is_cooperative
-        self.programmatic_stream_serialization = programmatic_stream_serialization
-
-    @property
-    def _grid_in_blocks(self) -> tuple[int, int, int]:
-        """The grid in blocks; with a cluster, ``grid`` counts clusters."""
-        if self.cluster is None:
-            return self.grid
-        (x, y, z), (a, b, c) = self.grid, self.cluster
-        return x * a, y * b, z * c
-
-    @property
-    def _block_count(self) -> int:
-        return math.prod(self._grid_in_blocks)
-
-    @property
-    def _threads_per_block(self) -> int:
-        return math.prod(self.block)
-
-
-def _dimensions(name: str, value: int | tuple[int, ...] | None) -> tuple[int, int, int]:
-    if value is None:
-        raise ValueError(f"LaunchConfig needs {name}")
-    given = value if isinstance(value, tuple) else (value,)
-    if len(given) > 3:
-        raise ValueError(f"{name} has at most three dimensions, got {value}")
-    for size in given:
-        if not isinstance(size, int):
-            raise ValueError(f"{name} must be an int or a tuple of them, got {value!r}")
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1 in each dimension, got {value}")
-    x, y, z = (*given, 1, 1, 1)[:3]
-    return x, y, z
 
 
 def launch(
@@ -185,15 +124,8 @@ def _effect_of(
 
 def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) -> None:
     """Raise the driver's error for a configuration that exceeds the limits of a device."""
-    for noun, sizes, most in (
-        ("grid", config._grid_in_blocks, limits.max_grid),
-        ("block", config.block, limits.max_block),
-    ):
-        (x, y, z), (most_x, most_y, most_z) = sizes, most
-        if x > most_x or y > most_y or z > most_z:
-            raise _invalid_launch(
-                kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}"
-            )
+    _check_size(kernel, "grid", config._grid_in_blocks, limits.max_grid)
+    _check_size(kernel, "block", config.block, limits.max_block)
     if config._threads_per_block > limits.threads_per_block:
         raise _invalid_launch(
             kernel.name,
@@ -210,6 +142,13 @@ def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) ->
         )
     if config.cluster is not None:
         _check_cluster(kernel, math.prod(config.cluster), limits)
+
+
+def _check_size(
+    kernel: Kernel[...], noun: str, sizes: tuple[int, int, int], most: tuple[int, int, int]
+) -> None:
+    if sizes[0] > most[0] or sizes[1] > most[1] or sizes[2] > most[2]:
+        raise _invalid_launch(kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}")
 
 
 def _check_cluster(kernel: Kernel[...], size: int, limits: Profile) -> None:

@@ -118,6 +118,7 @@ class _GraphMemory:
 class Buffer(metaclass=MadeByDriver):
     """A block of simulated memory."""
 
+    __headrace_device__: ClassVar = "sim"
     _made_by: ClassVar = "Device.allocate, a memory resource or from_handle"
     _memory: Bytes | None
     _device: DeviceState | None

@@ -43,6 +43,7 @@ from headrace.gpu.sim.timeline import Timeline
 SMs = int  # a set of SMs: bit i is SM i
 _Room = tuple[int, int]  # free threads and free block slots of an SM
 _Share = tuple[SMs, int]  # a set of SMs, and the number of blocks on each of them
+_service_order, _end = attrgetter("key"), attrgetter("end")
 
 
 def sms_of(indices: Iterable[int]) -> SMs:
@@ -87,7 +88,7 @@ class Grid:
             rounds = -((cohort.end - moment) // period)
             cohort.end += rounds * period
             self.left -= rounds * cohort.blocks
-        self.cohorts.sort(key=attrgetter("end"))
+        self.cohorts.sort(key=_end)
 
     def add(self, blocks: int, shares: list[_Share], sms: SMs, now: int) -> None:
         """Start unplaced blocks now, on these SMs."""
@@ -240,7 +241,7 @@ class Processors:
         for grid in ended:
             self._leave(grid, now)
         if arrived is not None:
-            insort(self._waiting, arrived, key=attrgetter("key"))
+            insort(self._waiting, arrived, key=_service_order)
         if self._waiting:
             for grid in self._waiting:
                 self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)

@@ -199,13 +199,6 @@ class NodeLog:
             is_replayed,
         )
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether messages were recorded that were not read yet."""
-        return any(queue.receipts.is_behind for queue in self._queues) or any(
-            feed.is_behind for feed in self._feeds.values()
-        )
-
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""
         for queue in self._queues:
@@ -252,11 +245,6 @@ class _FeedLog:
         self._shown = 0
 
     @property
-    def is_behind(self) -> bool:
-        """Whether messages that were emitted were not read yet."""
-        return self._emissions.is_behind
-
-    @property
     def end(self) -> int:
         """The number after the last message that is known."""
         return self.first + len(self.producer)
@@ -283,7 +271,7 @@ class _FeedLog:
 
     def known_before(self, end: int) -> int:
         """Return the first compute of whose messages not all are known; `end` if there is none."""
-        if not self.is_behind:
+        if not self._emissions.is_behind:
             return end
         return min(end, int(self._computes[len(self._emissions.rows) - 1]))
 

@@ -153,9 +153,9 @@ class Reader:
         if found:
             for log in self._logs:
                 log.forget_received()
-            if not any(log.is_behind for log in self._logs):  # else it is not known what follows from what
-                for log, producer in zip(self._logs, oldest, strict=True):
-                    self._tables.forget(log.info, producer, log.producers)
+            # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
+            for log, producer in zip(self._logs, oldest, strict=True):
+                self._tables.forget(log.info, producer, log.producers)
             self._tell("resolved")
         return found
 

@@ -8,7 +8,7 @@ Computes come in batches, as NumPy arrays: thousands of them cost little more th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -259,16 +259,8 @@ class Arrivals:
 
     def of(self, chosen: NDArray[np.bool_]) -> Arrivals:
         """Return some of them."""
-        return Arrivals(
-            self.queue,
-            self.compute[chosen],
-            self.output[chosen],
-            self.number[chosen],
-            self.producer[chosen],
-            self.emitted[chosen],
-            self.received[chosen],
-            self.acq_timestamp[chosen],
-        )
+        columns = [getattr(self, column.name) for column in fields(self)[1:]]
+        return Arrivals(self.queue, *(column[chosen] for column in columns))
 
 
 @dataclass(eq=False, slots=True)
@@ -442,6 +434,18 @@ class Flows:
     def latency(self) -> Times:
         """The time from the origin to the end."""
         return self.done - self.origin
+
+    def part(self, rows: Times | slice, start: int = 0) -> Flows:
+        """Return some of them, from the operator at `start` of the path on, where their time then begins."""
+        origin = self.times[:, 2 * start + 1] if start else self.origin
+        return Flows(
+            Path(self.path.operators[start:]),
+            self.queues[start:],
+            self.computes[rows, start:],
+            self.times[rows, 2 * start :],
+            origin[rows],
+            self.is_timed[rows],
+        )
 
 
 @dataclass(eq=False, slots=True)

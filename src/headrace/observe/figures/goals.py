@@ -13,14 +13,14 @@ import numpy as np
 
 from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, choices
-from headrace.observe.events.records import Flows, Path
+from headrace.observe.events.records import Flows
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.distribution import Distribution
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo, Times
+    from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo
     from headrace.observe.figures.critical_path import Breakdown
 
 __all__ = ["Goal", "GoalsWatcher", "Miss"]
@@ -252,9 +252,9 @@ class Goal:
 
     def add(self, flows: Flows, start: int, critical: CriticalPath) -> None:
         """Count messages; `start` is where the path begins in theirs."""
-        origin = flows.origin if not start else flows.times[:, 2 * start + 1]
+        flows = flows.part(slice(None), start)
         # A message whose end was not timed counts as one that did not miss.
-        latency = np.where(flows.is_timed, flows.done - origin, 0)
+        latency = np.where(flows.is_timed, flows.latency, 0)
         with self._lock:
             self._latency.add(latency[flows.is_timed])
         missed = np.flatnonzero(latency > self.bound)
@@ -264,11 +264,10 @@ class Goal:
         if not len(missed):
             return
         kept = missed[-_KEPT:]
-        part = _part_of(flows, kept, start, origin)
-        division = critical.divide(part)
+        division = critical.divide(flows.part(kept))
         for place, row in enumerate(kept.tolist()):
             miss = Miss(
-                part.path.name, first + row + 1, int(latency[row]), self.bound, division.breakdown(place)
+                flows.path.name, first + row + 1, int(latency[row]), self.bound, division.breakdown(place)
             )
             self.recent.append(miss)
             self._tell(miss)
@@ -315,18 +314,6 @@ def _steps(state: _State, names: Sequence[str]) -> Iterator[tuple[QueueInfo, _St
                 consumer = queue.operator
                 is_next = passed < len(names) and consumer.name == names[passed]
                 yield queue, (consumer, passed + is_next)
-
-
-def _part_of(flows: Flows, rows: Times, start: int, origin: Times) -> Flows:
-    """Return some messages, from the operator at `start` of their path on."""
-    return Flows(
-        Path(flows.path.operators[start:]),
-        flows.queues[start:],
-        flows.computes[rows, start:],
-        flows.times[rows, 2 * start :],
-        origin[rows],
-        flows.is_timed[rows],
-    )
 
 
 class GoalsWatcher(Watcher):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.observe.figures.saturation import percent
 
@@ -23,85 +24,72 @@ def milliseconds(nanoseconds: float) -> str:
 def table_text(statistics: Statistics) -> str:
     """Return the statistics as tables."""
     title = f"{statistics.application}: {statistics.seconds:.3f} s, times in ms"
-    head = [title, *(f"saturated: {text}" for text in statistics.saturated), ""]
-    has_gpu = any(each.gpu.count for each in statistics.operators)
-    has_slices = any(each.slice for each in statistics.operators)
-    has_errors = any(each.skipped_errors or each.restarts for each in statistics.operators)
-    header = ["operator", "count", "per s", "busy", *_times("host")]
-    if has_gpu:
-        header += ["GPU busy", *_times("GPU")]
-    if has_slices:
-        header.append("SMs")
-    if has_errors:
-        header += ["errors skipped", "restarts"]
-    rows = [
-        [
-            each.name,
-            str(each.count),
-            f"{each.rate:.1f}",
-            percent(each.busy),
-            *_figures(each.host),
-            *(
-                ([percent(each.gpu_busy), *_figures(each.gpu)] if each.gpu.count else [""] * 5)
-                if has_gpu
-                else []
-            ),
-            *([f"{each.sm_count} ({each.slice})" if each.slice else ""] if has_slices else []),
-            *([str(each.skipped_errors), str(each.restarts)] if has_errors else []),
-        ]
-        for each in statistics.operators
+    parts = [title, *(f"saturated: {text}" for text in statistics.saturated)]
+    operators, queues = statistics.operators, statistics.queues
+    name, busy = ("", attrgetter("name")), ("busy", lambda each: percent(each.busy))
+    rate = ("per s", lambda each: f"{each.rate:.1f}")
+    of_operators: _Columns = [name, _count("count"), rate, busy, *_times("host", attrgetter("host"))]
+    if any(each.gpu.count for each in operators):
+        of_operators.append(("GPU busy", lambda each: percent(each.gpu_busy) if each.gpu.count else ""))
+        of_operators += _times("GPU", attrgetter("gpu"), is_blank=True)
+    if any(each.slice for each in operators):
+        of_operators.append(("SMs", lambda each: f"{each.sm_count} ({each.slice})" if each.slice else ""))
+    if any(each.skipped_errors or each.restarts for each in operators):
+        of_operators += [("errors skipped", _text("skipped_errors")), _count("restarts")]
+    of_queues: _Columns = [name, _count("received"), ("waits", _text("depth")), _count("most"), busy]
+    of_queues.append(_count("dropped"))
+    if any(each.discarded for each in queues):
+        of_queues.append(_count("discarded"))
+    of_queues += _times("wait", attrgetter("wait"))
+    path = ("", lambda each: each.name.replace(",", " → "))
+    latencies = [
+        (name, _duration(attrgetter(f"latency.{name}"))) for name in ("mean", "p50", "p95", "p99", "max")
     ]
-    parts = [*head, *table(header, rows)]
-    if statistics.queues:
-        has_discards = any(each.discarded for each in statistics.queues)
-        header = ["queue", "received", "waits", "most", "busy", "dropped"]
-        header += ["discarded"] * has_discards + _times("wait")
-        rows = [
-            [
-                each.name,
-                str(each.received),
-                str(each.depth),
-                str(each.most),
-                percent(each.busy),
-                str(each.dropped),
-                *[str(each.discarded)] * has_discards,
-                *_figures(each.wait),
-            ]
-            for each in statistics.queues
-        ]
-        parts += ["", *table(header, rows)]
-    if statistics.paths:
-        header = ["path", "count", "per s", "mean", "p50", "p95", "p99", "max"]
-        rows = [
-            [
-                each.name.replace(",", " → "),
-                str(each.count),
-                f"{each.rate:.1f}",
-                *(milliseconds(value) for value in _all_figures(each.latency)),
-            ]
-            for each in statistics.paths
-        ]
-        parts += ["", *table(header, rows)]
-    if statistics.workers:
-        rows = [[each.name, str(each.count), percent(each.busy)] for each in statistics.workers]
-        parts += ["", *table(["threads", "count", "busy"], rows)]
-    if statistics.slices:
-        rows = [[each.name, str(each.sm_count), percent(each.busy)] for each in statistics.slices]
-        parts += ["", *table(["slice", "SMs", "busy"], rows)]
-    if statistics.segments:
-        header = ["segment", "state", "frames", "replayed"]
-        rows = [
-            [
-                f"{each.name} ({', '.join(each.operators)})",
-                each.state,
-                str(each.frames),
-                str(each.replayed),
-            ]
-            for each in statistics.segments
-        ]
-        parts += ["", *table(header, rows)]
-        parts += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
+    segment = ("", lambda each: f"{each.name} ({', '.join(each.operators)})")
+    tables: list[tuple[str, Sequence[Any], _Columns]] = [
+        ("operator", operators, of_operators),
+        ("queue", queues, of_queues),
+        ("path", statistics.paths, [path, _count("count"), rate, *latencies]),
+        ("threads", statistics.workers, [name, _count("count"), busy]),
+        ("slice", statistics.slices, [name, ("SMs", _text("sm_count")), busy]),
+        ("segment", statistics.segments, [segment, _count("state"), _count("frames"), _count("replayed")]),
+    ]
+    for what, items, columns in tables:
+        if items or what == "operator":
+            header = [what, *(title for title, _ in columns[1:])]
+            parts += ["", *table(header, [[cell(each) for _, cell in columns] for each in items])]
+    parts += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
     return "\n".join(parts)
+
+
+_Columns: TypeAlias = "list[tuple[str, Callable[[Any], str]]]"
+"""The title of each column, and the text of a cell."""
+
+
+def _text(field: str) -> Callable[[Any], str]:
+    return lambda each: str(getattr(each, field))
+
+
+def _count(field: str) -> tuple[str, Callable[[Any], str]]:
+    return field, _text(field)
+
+
+def _duration(value: Callable[[Any], float]) -> Callable[[Any], str]:
+    return lambda each: milliseconds(value(each))
+
+
+def _times(what: str, summary: Callable[[Any], Summary], is_blank: bool = False) -> _Columns:
+    """Return the columns of a summary; `is_blank` if cells are empty where nothing was timed."""
+
+    def cell(figure: str) -> Callable[[Any], str]:
+        def text(each: Any) -> str:
+            found = summary(each)
+            return "" if is_blank and not found.count else milliseconds(getattr(found, figure))
+
+        return text
+
+    titles = {"mean": f"{what} mean", "p50": "p50", "p99": "p99", "max": "max"}
+    return [(title, cell(figure)) for figure, title in titles.items()]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -117,15 +105,3 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
         return "  ".join(cells).rstrip()
 
     return [line(rows[0]), "  ".join("-" * width for width in widths), *map(line, rows[1:])]
-
-
-def _times(what: str) -> list[str]:
-    return [f"{what} mean", "p50", "p99", "max"]
-
-
-def _figures(summary: Summary) -> list[str]:
-    return [milliseconds(value) for value in (summary.mean, summary.p50, summary.p99, summary.max)]
-
-
-def _all_figures(summary: Summary) -> tuple[float, ...]:
-    return (summary.mean, summary.p50, summary.p95, summary.p99, summary.max)

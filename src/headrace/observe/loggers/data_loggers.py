@@ -183,7 +183,7 @@ class DataLoggerResource(DataLogger, Resource):
     log_tensor_data_content
         Whether the contents of tensors are logged, and not only their description.
     use_scheduler_clock, clock
-        The clock of `get_timestamp`: `clock` if it is given, else that of the run, or the time since the epoch if
+        The clock of `get_timestamp`: `clock` if it is given, else the clock of the run, or the time since the epoch if
         `use_scheduler_clock` is False.
     allowlist_patterns, denylist_patterns
         Regular expressions, which are searched for in the id of a port. A port that a denied one matches is not
@@ -341,12 +341,10 @@ class AsyncDataLoggerResource(DataLoggerResource):
         period = self.shutdown_wait_period_ms
         seconds = None if period < 0 else period / 1000
         queues, self._queues = self._queues, []
-        for number, queue in enumerate(queues):
-            lost = queue.close(seconds)
-            if number:
-                self.large_data_dropped += lost
-            else:
-                self.dropped += lost
+        lost, *large = [queue.close(seconds) for queue in queues]
+        self.dropped += lost
+        self.large_data_dropped += sum(large)
+        for queue in queues:
             if queue.error is not None:
                 _log.error("%r failed, and logged no more", self.name, exc_info=queue.error)
         self._snapshots.close()

@@ -135,7 +135,7 @@ class MessageSource(Protocol):
         """Return a message by its number in the outline; may be called from any thread."""
 
     def close(self) -> None:
-        """Release what it holds: nothing more is played."""
+        """Release what a run needed; called at the end of each run."""
 
 
 class MessageList:

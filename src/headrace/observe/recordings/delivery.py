@@ -24,7 +24,7 @@ class Delivery:
     name
         The name of the thread.
     in_order
-        Whether a snapshot waits for those before it that are not ready yet.
+        Whether a snapshot waits for earlier ones that are not ready yet.
     """
 
     def __init__(self, deliver: Callable[[Snapshot, Any], object], name: str, in_order: bool = True) -> None:
@@ -73,7 +73,7 @@ class Delivery:
             oldest.wait()  # moves simulated time, too
 
     def close(self, seconds: float | None = None) -> int:
-        """Deliver what waits, for at most so many seconds; return the number of those that were not delivered.
+        """Deliver what waits, for at most so many seconds; return how many were not delivered.
 
         The run is over, so the device has finished its work.
         """

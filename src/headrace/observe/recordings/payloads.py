@@ -67,7 +67,7 @@ _ENCODINGS = {  # of images, by the type of their elements and the number of the
 }
 
 Payload = list[bytes | bytearray | memoryview]
-"""Bytes in several pieces, so that those of arrays are not copied."""
+"""Bytes in several pieces, so that arrays are not copied."""
 
 
 class PayloadError(ValueError):
@@ -108,7 +108,7 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
     if not allow_pickle:
         what = f"an array of the dtype {data.dtype}" if is_array else f"an object of the type {name}"
         raise PayloadError(
-            f"{what} can only be recorded by pickle, which whoever replays the file must trust: pass pickle=True"
+            f"{what} can only be recorded by pickle, which whoever plays the file must trust: pass pickle=True"
         )
     try:
         return Pickled(name, pickle.dumps(data, protocol=4))
@@ -156,13 +156,16 @@ def pack(data: Any, allow_pickle: bool = False, time: int | None = None) -> tupl
 
 
 def _put_numbers(head: bytearray, *values: int) -> None:
-    head += bytes(-len(head) % 4) + struct.pack(f"<{len(values)}I", *values)
+    if len(head) % 4:
+        head += bytes(-len(head) % 4)
+    for value in values:
+        head += value.to_bytes(4, "little")
 
 
 def _put_text(head: bytearray, text: str) -> None:
-    content = text.encode("utf-8", "surrogatepass")
-    _put_numbers(head, len(content) + 1)
-    head += content + b"\0"
+    content = text.encode("utf-8", "surrogatepass") + b"\0"
+    _put_numbers(head, len(content))
+    head += content
 
 
 class _Blocks:
@@ -208,7 +211,7 @@ class _Blocks:
         if kind is list or kind is tuple:
             values = [self.tree(value, level + 1) for value in data]
             return values if kind is list else {"$tuple": values}
-        if all(type(key) is str and key[:1] != "$" for key in data):
+        if all([type(key) is str and key[:1] != "$" for key in data]):  # noqa: C419 (faster for a few keys)
             named = {key: self.tree(value, level + 1) for key, value in data.items()}
         else:
             named = {"$dict": [[self.tree(value, level + 1) for value in pair] for pair in data.items()]}

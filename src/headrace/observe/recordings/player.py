@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,37 +45,26 @@ class Entry(NamedTuple):
     number: int
 
 
+@dataclass(slots=True, eq=False)
 class Playback:
     """What the players of one run share.
 
-    Parameters
+    Attributes
     ----------
     source
         The messages.
     is_paced
         Whether messages are played at their recorded times of the run's clock.
-    closes
-        Whether the source is closed when the last player stops.
+    began
+        When the first message was due.
+    left
+        What each player has not played yet, the next message last.
     """
 
-    def __init__(self, source: MessageSource, is_paced: bool, closes: bool = True) -> None:
-        self.source = source
-        self.is_paced = is_paced
-        self._closes = closes
-        self.began: int | None = None
-        self.left: list[list[Entry]] = []
-        """What each player has not played yet, the next message last."""
-        self._playing = 0
-
-    def start(self) -> None:
-        """Count a player that starts."""
-        self._playing += 1
-
-    def stop(self) -> None:
-        """Close the source with the last player."""
-        self._playing -= 1
-        if self._closes and not self._playing:
-            self.source.close()
+    source: MessageSource
+    is_paced: bool
+    began: int | None = None
+    left: list[list[Entry]] = field(default_factory=list)
 
     def go_on(self, now: int) -> None:
         """Move all messages that are still to come by the time that the next one is overdue, after a pause."""
@@ -120,13 +110,11 @@ class Player(Operator):
         for name, port in self._declared.items():
             spec.output(name, size=port.size, policy=port.policy).conditions = list(port.conditions)
 
-    def start(self) -> None:
-        """Begin to play."""
-        self._playback.start()
-
     def stop(self) -> None:
         """End, and release the memory that nobody uses."""
-        self._playback.stop()
+        self._playback.left.remove(self._left)
+        if not self._playback.left:
+            self._playback.source.close()
         for allocator in self._allocators.values():
             allocator.release()
 

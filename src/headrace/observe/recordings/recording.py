@@ -260,15 +260,15 @@ class Recording:
             raise ValueError(f"the messages of a chunk of {length} bytes have {size} bytes")
         at = 0
         while at < size:
-            head = self._read(start + at, min(mcap.RECORD_HEAD.size + mcap.MESSAGE_HEAD.size, size - at))
+            head = self._read(start + at, min(mcap.MESSAGE_HEAD.size, size - at))
             opcode, length = mcap.RECORD_HEAD.unpack_from(head)
-            place = at + mcap.RECORD_HEAD.size
+            begin, place = at, at + mcap.RECORD_HEAD.size
             at = place + length
             if at > size:
                 raise ValueError(f"a record of {length} bytes is longer than its chunk")
             if opcode == mcap.Opcode.MESSAGE:
-                channel, sequence, time, _ = mcap.MESSAGE_HEAD.unpack_from(head, mcap.RECORD_HEAD.size)
-                place += mcap.MESSAGE_HEAD.size
+                _, _, channel, sequence, time, _ = mcap.MESSAGE_HEAD.unpack(head)
+                place = begin + mcap.MESSAGE_HEAD.size
                 self._add_entry(_Entry(self._at, place, at - place, channel, sequence, time))
             elif opcode == mcap.Opcode.SCHEMA:
                 schema = mcap.records.Schema.read(self._stream(start + place, length))

@@ -26,14 +26,14 @@ except ImportError as error:
 MAGIC = b"\x89MCAP0\r\n"
 PROFILE = "headrace"
 VERSION = 1
-"""The version of what is in the file, besides MCAP's own."""
+"""The version of the contents; MCAP has a version of its own."""
 LONGEST_RUN = 1 << 24
 """The number of bytes that the description of a run may have; a longer one is neither written nor read."""
 
 RECORD_HEAD = struct.Struct("<BQ")
 """The kind and the length of a record."""
-MESSAGE_HEAD = struct.Struct("<HIQQ")
-"""What follows in a message: its channel, its sequence, and its time twice; the payload comes next."""
+MESSAGE_HEAD = struct.Struct("<BQHIQQ")
+"""The whole head of a message: kind, length, channel, sequence, and its time twice; the payload follows."""
 CHUNK_HEAD = struct.Struct("<BQQQQIIQ")
 """The whole head of an uncompressed chunk: kind, length, first and last time, size, checksum, 0, size again."""
 

@@ -85,7 +85,7 @@ class RecordingWriter(Carrier):
         metadata = {"version": str(mcap.VERSION), "run": description, "crc32": checksum}
         content = _bytes(mcap.records.Metadata(mcap.PROFILE, metadata))
         self._metadata = mcap.records.MetadataIndex(len(mcap.MAGIC + header), len(content), mcap.PROFILE)
-        self._append(mcap.MAGIC + header + content)
+        self._file.write(mcap.MAGIC + header + content)
         self._file.flush()
 
     def carry(self, message: RecordedMessage) -> None:
@@ -105,9 +105,11 @@ class RecordingWriter(Carrier):
             self._begin_chunk(time)
         channel = self._channel(message.port, mcap.IMAGE if is_image else mcap.TREE)
         self._index.setdefault(channel, []).append((time, self._size))
-        record_head = mcap.RECORD_HEAD.pack(mcap.Opcode.MESSAGE, mcap.MESSAGE_HEAD.size + size)
-        head = mcap.MESSAGE_HEAD.pack(channel, message.sequence & 0xFFFFFFFF, time, time)
-        self._add([record_head + head, *payload])
+        length = mcap.MESSAGE_HEAD.size - mcap.RECORD_HEAD.size + size
+        sequence = message.sequence & 0xFFFFFFFF
+        self._add(
+            [mcap.MESSAGE_HEAD.pack(mcap.Opcode.MESSAGE, length, channel, sequence, time, time), *payload]
+        )
         self._times = (min(self._times[0], time), max(self._times[1], time))
         self._write_chunk_head()
         self._counts[channel] += 1
@@ -127,7 +129,7 @@ class RecordingWriter(Carrier):
         self._size = self._checksum = 0
         self._times = (time, time)
         self._index = {}
-        self._append(bytes(mcap.CHUNK_HEAD.size))
+        self._file.write(bytes(mcap.CHUNK_HEAD.size))
         self._write_chunk_head()
 
     def _add(self, parts: Payload) -> None:
@@ -148,11 +150,10 @@ class RecordingWriter(Carrier):
     def _end_chunk(self) -> None:
         assert self._start is not None
         length = mcap.CHUNK_HEAD.size + self._size
-        places, at = {}, self._start + length
+        places = {}
         for channel, entries in self._index.items():
-            content = _bytes(mcap.records.MessageIndex(channel, entries))
-            places[channel] = at
-            at += self._append(content)
+            places[channel] = self._file.tell()
+            self._file.write(_bytes(mcap.records.MessageIndex(channel, entries)))
         self._chunks.append(
             mcap.records.ChunkIndex(
                 message_start_time=self._times[0],
@@ -160,7 +161,7 @@ class RecordingWriter(Carrier):
                 chunk_start_offset=self._start,
                 chunk_length=length,
                 message_index_offsets=places,
-                message_index_length=at - self._start - length,
+                message_index_length=self._file.tell() - self._start - length,
                 compression="",
                 compressed_size=self._size,
                 uncompressed_size=self._size,
@@ -200,17 +201,13 @@ class RecordingWriter(Carrier):
             metadata_count=1,
             schema_count=len(self._schemas),
         )
-        self._append(_bytes(mcap.records.DataEnd(0)))
+        self._file.write(_bytes(mcap.records.DataEnd(0)))
         start = self._file.tell()
         described = (*self._schemas.values(), *self._channels.values())
         summary = _bytes(*described, statistics, *self._chunks, self._metadata)
         footer = _bytes(mcap.records.Footer(start, 0, 0))[:-4]
         checksum = zlib.crc32(summary + footer)
-        self._append(summary + footer + struct.pack("<I", checksum) + mcap.MAGIC)
-
-    def _append(self, content: bytes) -> int:
-        self._file.write(content)
-        return len(content)
+        self._file.write(summary + footer + struct.pack("<I", checksum) + mcap.MAGIC)
 
 
 def _bytes(*described: mcap.records.McapRecord) -> bytes:

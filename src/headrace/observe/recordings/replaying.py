@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Replay", "replay"]
 
 _PACES = ("recorded", "fast")
+Source: TypeAlias = str | os.PathLike[str] | Sequence[RecordedMessage] | MessageSource
 
 
 def replay(
     fragment: Composition,
-    source: str | os.PathLike[str] | Sequence[RecordedMessage] | MessageSource,
+    source: Source,
     pace: str = "recorded",
     *,
     ports: Iterable[str] | None = None,
@@ -66,24 +67,21 @@ def replay(
     fragment._replay = Replay(source, pace, ports, pickle, strict)
 
 
+@dataclass(eq=False)
 class Replay:
     """The replay of a recording in the runs of a fragment; takes the arguments of :func:`replay`."""
 
-    def __init__(
-        self,
-        source: str | os.PathLike[str] | Sequence[RecordedMessage] | MessageSource,
-        pace: str = "recorded",
-        ports: Iterable[str] | None = None,
-        pickle: bool = False,
-        strict: bool = True,
-    ) -> None:
-        if pace not in _PACES:
-            raise ValueError(f"the pace of a replay must be one of {choices(_PACES)}, not {pace!r}")
-        self._source = source
-        self._pace = pace
-        self._patterns = None if ports is None else [ports] if isinstance(ports, str) else list(ports)
-        self._allow_pickle = pickle
-        self._strict = strict
+    source: Source
+    pace: str = "recorded"
+    ports: Iterable[str] | None = None
+    pickle: bool = False
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if self.pace not in _PACES:
+            raise ValueError(f"the pace of a replay must be one of {choices(_PACES)}, not {self.pace!r}")
+        if self.ports is not None:
+            self.ports = [self.ports] if isinstance(self.ports, str) else list(self.ports)
         self._played(self._open(warns=False))  # an error here and not in the run; a warning when it runs
 
     def prepare(self, fragment: Composition) -> set[str]:
@@ -109,7 +107,7 @@ class Replay:
         for operator in replaced:
             recorded = {port.port for port in played if port.operator == operator.name}
             self._check_outputs(operator, source, recorded)
-        playback = Playback(source, self._pace == "recorded")
+        playback = Playback(source, self.pace == "recorded")
         players: dict[Operator, Operator] = {}
         for operator in replaced:
             player = Player(
@@ -131,15 +129,15 @@ class Replay:
         return names - {operator.name for operator in fragment.graph}
 
     def _open(self, warns: bool = True) -> MessageSource:
-        source = self._source
+        source = self.source
         if isinstance(source, (str, os.PathLike)):
             from headrace.observe.recordings.recording import Recording  # needs mcap
 
-            return Recording(source, pickle=self._allow_pickle, strict=self._strict, _warns=warns)
+            return Recording(source, pickle=self.pickle, strict=self.strict, _warns=warns)
         return source if isinstance(source, MessageSource) else MessageList(source)
 
     def _played(self, source: MessageSource) -> list[RecordedPort]:
-        patterns = self._patterns
+        patterns = self.ports
         outputs = [port for port in source.ports if port.is_output]
         played = [
             port
@@ -174,7 +172,7 @@ class Replay:
 
 
 def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
-    """Put players in the place of operators, and leave out the operators that only feed those."""
+    """Put players in the place of operators, and leave out the operators that only feed them."""
     graph = fragment.graph
     gone = set(players)
     idle = set(players)

@@ -62,7 +62,7 @@ class TensorCopy:
     Attributes
     ----------
     shape, strides, dl_dtype
-        As those of the tensor; the strides are those of the copy.
+        The shape and element type of the tensor, and the strides of the copy.
     device
         Where the tensor was.
     library
@@ -159,7 +159,7 @@ class Snapshot:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the copies are complete, except for those that `complete` makes."""
+        """Whether the copies are complete, except for the ones that `complete` makes."""
         return not self._streams
 
     def when_ready(self, tell: Callable[[], None]) -> None:
@@ -286,9 +286,9 @@ class _Copying:
                 snapshot.acq_timestamp = message.acq_timestamp
                 metadata = message.metadata
                 snapshot.metadata = None if metadata is None else self._copy(dict(metadata))
-            if self._readers:
-                self._finish()
         finally:
+            if self._readers:  # also if an object cannot be recorded: the device is reading the frame
+                self._finish()
             for reader, buffer in self._staged:
                 buffer.close(reader.stream)
         return snapshot

@@ -8,7 +8,6 @@ keeps them together.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -73,16 +72,24 @@ class RunTrace:
         self._gpu_ended: dict[int, int] = {}
         self._flow_count = 0
         self._newest = run.started
-        self._file.add(
-            f'{{"ph":"i","name":"run","cat":"run","pid":{HOST},"tid":{HOST},"ts":0,"s":"p",'
-            f'"args":{{"epoch_ns":{run.epoch}}}}}'
-        )
+        more = f',"s":"p","args":{{"epoch_ns":{run.epoch}}}'
+        self._file.add(self._event("i", '"run"', "run", _place(HOST, HOST), self._zero, more))
         self._file.write()
 
     @property
     def _zero(self) -> int:
         """The time 0 of the trace; known when the first compute begins."""
         return self._run.started
+
+    def _event(self, kind: str, name: str, category: str, place: str, time: int, more: str = "") -> str:
+        """Return an event: its kind, its name in JSON, its category and place, its time, and what more it has."""
+        ts = micros(time - self._zero)
+        return f'{{"ph":"{kind}","name":{name},"cat":"{category}",{place},"ts":{ts}{more}}}'
+
+    def _slice(self, name: str, category: str, place: str, began: int, ended: int, arguments: str) -> str:
+        """Return the event of something that took a while."""
+        more = f',"dur":{micros(ended - began)},"args":{{{arguments}}}'
+        return self._event("X", name, category, place, began, more)
 
     def _write_header(self, activity: CuptiActivity | None) -> None:
         run = self._run
@@ -127,30 +134,21 @@ class RunTrace:
         launches = self._launches(batch)
         metadata = self._metadata_of(batch)
         name = json_text(batch.operator.name)
-        zero = self._zero
         for position, (started, ended, thread) in enumerate(
             zip(batch.started.tolist(), batch.ended.tolist(), batch.threads.tolist(), strict=True)
         ):
-            place = f'"pid":{HOST},"tid":{self._tracks.thread(thread)}'
+            place = _place(HOST, self._tracks.thread(thread))
             shown = arguments[position] + metadata.get(position, "")
-            ts = micros(started - zero)
-            compute = (
-                f'{{"ph":"X","name":{name},"cat":"compute",{place},"ts":{ts},'
-                f'"dur":{micros(ended - started)},"args":{{{shown}}}}}'
-            )
-            lines = [compute]
+            lines = [self._slice(name, "compute", place, started, ended, shown)]
             lines += [
-                f'{{"ph":"s","name":"launch","cat":"gpu",{place},"id":{launch},"ts":{ts}}}'
+                self._event("s", '"launch"', "gpu", place, started, f',"id":{launch}')
                 for launch in launches.get(position, ())
             ]
             for kind, id_, at in after.get(position, ()):
                 # A segment takes its messages just before it is replayed; an arrow binds to the slice around it.
                 time = min(max(at, started), ended)
-                end = ',"bp":"e"' if kind == "f" else ""
-                lines.append(
-                    f'{{"ph":"{kind}","name":"message","cat":"message",{place},"id":{id_},'
-                    f'"ts":{micros(time - zero)}{end}}}'
-                )
+                more = f',"id":{id_}' + (',"bp":"e"' if kind == "f" else "")
+                lines.append(self._event(kind, '"message"', "message", place, time, more))
             self._computed.append((started, ended, ",\n".join(lines)))
         for work in batch.gpu:
             self._add_gpu_work(batch, work, name, arguments)
@@ -233,7 +231,7 @@ class RunTrace:
 
     def _add_gpu_work(self, batch: Computes, work: GpuWork, name: str, arguments: list[str]) -> None:
         group, track = self._tracks.stream(work.stream)
-        zero, add = self._zero, self._worked.append
+        place, add = _place(group, track), self._worked.append
         # The times of events are rounded: two pieces of work might overlap by some nanoseconds.
         last = self._gpu_ended.get(track, -(1 << 62))
         launched = -1
@@ -243,18 +241,12 @@ class RunTrace:
             began = max(began, last)
             last = ended = max(ended, began)
             position = compute - batch.first
-            place = f'"pid":{group},"tid":{track}'
-            add(
-                f'{{"ph":"X","name":{name},"cat":"gpu",{place},"ts":{micros(began - zero)},'
-                f'"dur":{micros(ended - began)},"args":{{{arguments[position]}}}}}'
-            )
+            add(self._slice(name, "gpu", place, began, ended, arguments[position]))
             # Two clocks: the device might seem to begin before the host.
             arrow = max(began, int(batch.started[position]))
             if compute != launched and arrow <= ended:
-                add(
-                    f'{{"ph":"f","bp":"e","name":"launch","cat":"gpu",{place},'
-                    f'"id":{self._launch_id(work, compute)},"ts":{micros(arrow - zero)}}}'
-                )
+                more = f',"id":{self._launch_id(work, compute)},"bp":"e"'
+                add(self._event("f", '"launch"', "gpu", place, arrow, more))
             launched = compute
         self._gpu_ended[track] = last
 
@@ -300,11 +292,8 @@ class RunTrace:
             depths, drops = depth.tell(is_last)
             self._add_counter(QUEUES, queue.name, depths)
             name = json_text(f"dropped: {queue.name}")
-            for time in drops:
-                self._file.add(
-                    f'{{"ph":"i","name":{name},"cat":"drop","pid":{QUEUES},"tid":{QUEUES},'
-                    f'"ts":{micros(time - self._zero)},"s":"p"}}'
-                )
+            place = _place(QUEUES, QUEUES)
+            self._file.extend([self._event("i", name, "drop", place, time, ',"s":"p"') for time in drops])
 
     def _add_held(self) -> None:
         """Sample how many frames are kept because a stream may still read them."""
@@ -320,7 +309,7 @@ class RunTrace:
     def add_flows(self, flows: Flows) -> None:
         """Write messages that reached the end of a path, if it is known when they did."""
         if not flows.is_timed.all():  # of a very fast operator, only some computes are timed on the device
-            flows = _rows(flows, np.flatnonzero(flows.is_timed))
+            flows = flows.part(np.flatnonzero(flows.is_timed))
         division = self._critical.divide(flows)
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
         sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
@@ -337,16 +326,13 @@ class RunTrace:
             )
             begins = max(origin, self._zero)
             # A local id, or Perfetto would show the path among the events of no process.
-            place = (
-                f'"name":{name},"cat":"path","pid":{PATHS},"tid":{PATHS},'
-                f'"id2":{{"local":"{self._flow_count:x}"}}'
+            place = f'{_place(PATHS, PATHS)},"id2":{{"local":"{self._flow_count:x}"}}'
+            arguments = (
+                f'"frame":{frame},"source":{source},"latency_us":{micros(done - origin)},'
+                f'"parts_us":{{{parts}}},{self._hops(flows, division, row)}'
             )
-            self._file.add(
-                f'{{"ph":"b",{place},"ts":{micros(begins - self._zero)},"args":{{"frame":{frame},"source":{source},'
-                f'"latency_us":{micros(done - origin)},"parts_us":{{{parts}}},'
-                f"{self._hops(flows, division, row)}}}}}"
-            )
-            self._file.add(f'{{"ph":"e",{place},"ts":{micros(max(done, begins) - self._zero)}}}')
+            self._file.add(self._event("b", name, "path", place, begins, f',"args":{{{arguments}}}'))
+            self._file.add(self._event("e", name, "path", place, max(done, begins)))
 
     def _hops(self, flows: Flows, division: Division, row: int) -> str:
         """Return the times at each operator of the path, in microseconds of the trace."""
@@ -379,9 +365,9 @@ class RunTrace:
         track = self._tracks.kernels(group, name, place)
         began = max(activity.started, self._gpu_ended.get(track, -(1 << 62)))
         ended = self._gpu_ended[track] = max(activity.ended, began)
+        shown = json_text(arguments)[1:-1]
         self._file.add(
-            f'{{"ph":"X","name":{json_text(activity.name)},"cat":"kernel","pid":{group},"tid":{track},'
-            f'"ts":{micros(began - self._zero)},"dur":{micros(ended - began)},"args":{json_text(arguments)}}}'
+            self._slice(json_text(activity.name), "kernel", _place(group, track), began, ended, shown)
         )
 
     def write(self, is_last: bool = False) -> None:
@@ -424,15 +410,8 @@ class RunTrace:
             self._file.close()
 
 
-def _rows(flows: Flows, chosen: Times) -> Flows:
-    """Return some of the messages."""
-    return replace(
-        flows,
-        computes=flows.computes[chosen],
-        times=flows.times[chosen],
-        origin=flows.origin[chosen],
-        is_timed=flows.is_timed[chosen],
-    )
+def _place(group: int, track: int) -> str:
+    return f'"pid":{group},"tid":{track}'
 
 
 _MOST_STREAMS = 1 << 10  # of an operator

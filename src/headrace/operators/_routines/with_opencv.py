@@ -116,7 +116,7 @@ def resize(name: str, out: Array, image: Array, rows: Any, columns: Any) -> bool
     return True
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _places(rows: bytes, columns: bytes, size: tuple[int, int]) -> Array | None:
     """Return the place in the image of each pixel of a result; None if INTER_NEAREST_EXACT takes the same ones.
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import gpu
+from headrace.gpu.backend import backend_of_type
 from headrace.tensor.device_arrays import DeviceLibrary, Layout, Unsupported
 from headrace.tensor.libraries.library import Library
 from headrace.tensor.types import DLDataType, DLDevice
@@ -31,8 +32,8 @@ class Buffers(DeviceLibrary):
     has_views = False
 
     def for_type(self, kind: type) -> Library:
-        """Return the library of buffers of a GPU or of a simulated device."""
-        return _SIMULATED if kind.__module__.startswith("headrace.gpu.sim") else self
+        """Return the library of buffers of a GPU, or of a device whose memory only the host can describe."""
+        return self if backend_of_type(kind).runs_cuda else _OF_HOST
 
     def owner(self, array: Any) -> Any:
         """Return the buffer."""
@@ -65,11 +66,11 @@ class Buffers(DeviceLibrary):
         return stream.device.allocate(layout.shape[0], stream=stream.stream)
 
 
-class _Simulated(Buffers):
+class _OfHost(Buffers):
     @staticmethod
     def describe(array: Any, device: tuple[int, int]) -> Description:
         return (array.handle, (array.size,), (1,), DLDataType(0, 8), _device(*device), False)
 
 
 LIBRARY = Buffers()
-_SIMULATED = _Simulated()
+_OF_HOST = _OfHost()
