@@ -112,7 +112,7 @@ def layouts_of(structure: Structure) -> list[Layout]:
 
 def key_of_value(value: Any) -> Hashable:
     """Return what a value is compared by; raise Unsupported if it cannot be compared reliably."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in (float, complex):
         return kind, repr(value)  # 0.0 and -0.0 are equal, and nan is not equal to itself
     if kind in _PLAIN or kind in _SINGLE or isinstance(value, enum.Enum):
