@@ -110,6 +110,20 @@ def test_objects_that_may_hold_more_than_their_items_are_leaves() -> None:
         assert structure is tree.LEAF
 
 
+class Shy:
+    """An object that objects to being looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"nobody need ask for {name}")
+
+
+def test_a_leaf_is_not_looked_at() -> None:
+    shy = Shy()
+    leaves, structure = tree.flatten([shy])
+    assert leaves[0] is shy
+    assert tree.unflatten(structure, leaves)[0] is shy
+
+
 def test_the_caller_says_what_else_is_a_leaf() -> None:
     leaves, _ = tree.flatten([(1, 2), [3]], lambda data: type(data) is tuple)
     assert leaves == [(1, 2), 3]

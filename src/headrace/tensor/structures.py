@@ -8,12 +8,11 @@ structure. A container without arrays is one value of the host, however long it 
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Hashable, Iterator
 from typing import Any, TypeAlias
 
+from headrace.tensor import tree
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of
-from headrace.tensor.tensor_map import TensorMap
 
 __all__ = ["Leaves", "Structure", "key_of_value", "layouts_of", "rebuild", "take_apart"]
 
@@ -62,7 +61,7 @@ def _take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
         return layout
     if type(data) in _SINGLE or isinstance(data, enum.Enum):
         return _Constant((type(data), data))
-    items = _items_of(data)
+    items = tree.inside(data)
     if items is None:
         values.append(data)
         return _Host((type(data),))
@@ -76,22 +75,6 @@ def _take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
     return _Container((type(data), keys, *structures))
 
 
-def _items_of(data: Any) -> tuple[Any, Sequence[Any]] | None:
-    """Return the keys and the items of a container; None for anything else."""
-    kind = type(data)
-    if kind is dict or kind is TensorMap:
-        return tuple(data), list(data.values())
-    if kind is list or kind is tuple:
-        return len(data), data
-    if isinstance(data, tuple) and hasattr(kind, "_fields"):
-        return None if getattr(data, "__dict__", None) else (len(data), data)
-    if is_dataclass(data) and not isinstance(data, type):
-        names = tuple(field.name for field in fields(data))
-        if set(getattr(data, "__dict__", ())) <= set(names) and all(hasattr(data, name) for name in names):
-            return names, [getattr(data, name) for name in names]
-    return None
-
-
 def rebuild(structure: Structure, arrays: Iterator[Any], values: Iterator[Any]) -> Any:
     """Return a message of a structure, with other arrays and values in their places."""
     if type(structure) is Layout:
@@ -103,21 +86,7 @@ def rebuild(structure: Structure, arrays: Iterator[Any], values: Iterator[Any]) 
         return structure[1]
     kind, keys, *items = structure
     parts = [rebuild(item, arrays, values) for item in items]
-    if kind is dict:
-        return dict(zip(keys, parts, strict=True))
-    if kind is list:
-        return parts
-    if kind is TensorMap:
-        made = TensorMap.__new__(TensorMap)  # without `__init__`, which would convert
-        for key, part in zip(keys, parts, strict=True):
-            dict.__setitem__(made, key, part)
-        return made
-    if issubclass(kind, tuple):
-        return tuple.__new__(kind, parts)  # the constructor of a named tuple may take something else
-    data = object.__new__(kind)
-    for key, part in zip(keys, parts, strict=True):
-        object.__setattr__(data, key, part)  # a dataclass may be frozen
-    return data
+    return tree.build(kind, keys, parts)
 
 
 def layouts_of(structure: Structure) -> list[Layout]:
@@ -130,12 +99,12 @@ def layouts_of(structure: Structure) -> list[Layout]:
 
 def key_of_value(value: Any) -> Hashable:
     """Return what a value is compared by; raise Unsupported if it cannot be compared reliably."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in (float, complex):
         return kind, repr(value)  # 0.0 and -0.0 are equal, and nan is not equal to itself
     if kind in _PLAIN or kind in _SINGLE or isinstance(value, enum.Enum):
         return kind, value
-    items = _items_of(value)
+    items = tree.inside(value)
     if items is None:
         raise Unsupported(_why(value))
     return kind, items[0], *map(key_of_value, items[1])

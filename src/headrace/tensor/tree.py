@@ -167,11 +167,12 @@ def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], I
         return (), data
     if kind is dict or kind is TensorMap:
         return tuple(data), list(data.values())
-    attributes = getattr(data, "__dict__", None) or ()
-    if isinstance(data, tuple) and hasattr(kind, "_fields"):
-        return None if attributes else ((), data)
-    if dataclasses.is_dataclass(kind) and not isinstance(data, type):
+    # By its type alone: a leaf may object to being looked at.
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return None if getattr(data, "__dict__", None) else ((), data)
+    if dataclasses.is_dataclass(kind):
         names = tuple([field.name for field in dataclasses.fields(kind)])
+        attributes = getattr(data, "__dict__", ())
         if all(name in names for name in attributes) and all(hasattr(data, name) for name in names):
             return names, [getattr(data, name) for name in names]
     return None
