@@ -1,8 +1,9 @@
-"""Operators that say that they may be captured, and break the contract: the lint or a comparison finds each of them.
+"""Operators that say that they may be captured, and break the contract: the lint or a comparison finds each of
+them.
 
-Each body depends on a number that changes at one frame, in one of the ways in which programs keep numbers. The first
-replay is right, since the number is the recorded one. The change is found by the next comparison, at the latest after
-`check_every` seconds of the run's clock, and every frame from there on is right.
+Each body depends on a number that changes at one frame, in one of the ways in which programs keep numbers. The
+first replay is right, since the number is the recorded one. The change is found by the next comparison, at the
+latest after `check_every` seconds of the run's clock, and every frame from there on is right.
 """
 
 from __future__ import annotations
