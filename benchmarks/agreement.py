@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.isolation import ISOLATION, Bench, Scenario, Work, measure, run
 from benchmarks.report import circumstances, publish, table
 from headrace.gpu import sim
-from headrace.gpu.backends import driver_version, why_not_cuda
+from headrace.gpu.backend import find_backend
 
 SCENARIOS = {
     "isolation (calibrated beside)": ISOLATION,
@@ -54,7 +54,7 @@ def launch_overhead(bench: Bench) -> float:
 
 
 def main() -> int:
-    real = Bench.real() if why_not_cuda() is None else None
+    real = Bench.real() if find_backend("cuda").why_not() is None else None
     times = 300
     rows = []
     worst = 0.0
@@ -73,7 +73,7 @@ def main() -> int:
                 rows.append([name, case, "-", f"{model:.0f}", "-"])
     lines = ["# The simulated H200 compared with a real one", ""]
     if real:
-        version = ".".join(map(str, driver_version()))
+        version = ".".join(map(str, find_backend("cuda").driver_version or ()))
         lines += [circumstances(f"{real.device.name}, driver {version}"), ""]
     how = f"({times} measurements; the simulation is deterministic). `python -m benchmarks.agreement`."
     lines += [

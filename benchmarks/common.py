@@ -32,8 +32,9 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
 def load(package: str) -> SimpleNamespace:
     """Return the public names of `headrace` or `holoscan` in one namespace."""
     names: dict[str, Any] = {}
-    for part in ("core", "conditions", "schedulers", "resources"):
-        module = importlib.import_module(f"{package}.{part}")
+    # headrace has the application in the package itself.
+    for part in ("", ".core", ".conditions", ".schedulers", ".resources"):
+        module = importlib.import_module(f"{package}{part}")
         names.update({name: getattr(module, name) for name in dir(module) if not name.startswith("_")})
     return SimpleNamespace(**names)
 

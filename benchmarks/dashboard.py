@@ -5,7 +5,7 @@ pipeline runs in turn: by itself, observed by a watcher that does nothing, and w
 process confirms every update, as a page does. The figures, over all rounds:
 
 - the processor time of the whole process, in percent of one core: what the dashboard takes from a pipeline that
-  could use every core; and that of each of its threads, which varies less: the resolver's, and those of the page.
+  could use every core; and that of each of its threads, which varies less: the reader's, and those of the page.
   What is left is the recording, in the threads that compute;
 - the time of a message from the source's compute to the sink's;
 - the messages a second: whether the pipeline keeps its pace.
@@ -33,7 +33,7 @@ from headrace import Application, Operator, PeriodicCondition
 from headrace.observe import Dashboard, Watcher, watch
 
 RATE = 1000
-_THREADS = {"headrace observe": "resolver", "headrace dashboard": "page", "headrace-page": "page"}
+_THREADS = {"headrace observe": "reader", "headrace dashboard": "page", "headrace-page": "page"}
 _SETTLE = 3.0  # seconds until the client is there and the pipeline has caught up
 
 
@@ -105,7 +105,7 @@ def read_everything(url: str) -> None:
 
 def thread_times() -> dict[str, float]:
     """Return the seconds of processor time of headrace's threads, by what they are for."""
-    found = {"resolver": 0.0, "page": 0.0}
+    found = {"reader": 0.0, "page": 0.0}
     for thread in threading.enumerate():
         kind = _THREADS.get(thread.name.partition(" the ")[0])
         if kind is not None:
@@ -177,14 +177,14 @@ def main() -> None:
 
     # What a message takes longer, at a thousand a second, is a part of a core.
     recording = max(best["observed"]["tenth"] - best["alone"]["tenth"], 0) * RATE / 1e6 * 100
-    parts = best["page"]["resolver"], best["page"]["page"], recording
+    parts = best["page"]["reader"], best["page"]["page"], recording
     text = (
         f"# A dashboard beside a pipeline of {RATE:,} messages a second\n\n"
         + report.table(
             ["the least of all rounds", "alone", "observed", "with a page", "change"],
             [
                 row("processor time, % of one core", "processor"),
-                row("of the resolver's thread", "resolver"),
+                row("of the reader's thread", "reader"),
                 row("of the page's threads", "page"),
                 row("time of a message, µs: median", "median"),
                 row("time of a message, µs: least disturbed tenth", "tenth"),
@@ -192,7 +192,7 @@ def main() -> None:
             ],
         )
         + f"\n\nThe dashboard takes {sum(parts):.1f} % of one core, of which 3 are allowed: {parts[0]:.1f} in the "
-        f"resolver's thread, {parts[1]:.1f} in the page's threads, {parts[2]:.1f} for recording, which is what a "
+        f"reader's thread, {parts[1]:.1f} in the page's threads, {parts[2]:.1f} for recording, which is what a "
         "message takes longer in its least disturbed tenth. The processor time of the whole process varies by more "
         f"than that. A page is sent {best['page']['updates']:.1f} updates a second of "
         f"{best['page']['kilobytes']:.1f} kB.\n\n"

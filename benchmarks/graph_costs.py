@@ -22,7 +22,7 @@ from benchmarks.isolation import SPIN, WARM_UP, Bench
 from benchmarks.report import circumstances, publish, table
 from headrace import gpu
 from headrace.gpu import sim
-from headrace.gpu.backends import driver_version, why_not_cuda
+from headrace.gpu.backend import find_backend
 
 TOLERANCE = 0.20
 TIMES = 400
@@ -218,7 +218,7 @@ def host_costs(bench: Bench) -> list[list[object]]:
 
 
 def main() -> int:
-    real = Bench.real() if why_not_cuda() is None else None
+    real = Bench.real() if find_backend("cuda").why_not() is None else None
     profile = sim.PROFILES["h200"]
     lines = ["# What a graph costs, and the simulated H200 compared with a real one", ""]
     if real is None:
@@ -248,7 +248,7 @@ def main() -> int:
                 f"{again / truth - 1:+.1%}",
             ]
         )
-    version = ".".join(map(str, driver_version()))
+    version = ".".join(map(str, find_backend("cuda").driver_version or ()))
     records = (gpu_time(real, RECORDED, TIMES) - measured["chain of 10"]) / 20
     how = f"({TIMES} measurements; the simulation is deterministic). `python -m benchmarks.graph_costs`."
     lines += [

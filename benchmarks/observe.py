@@ -6,10 +6,10 @@ The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a G
 `benchmarks.gpu_chain` does, too. The columns, in microseconds per compute until the sink has its last message:
 
 - *recording*: the computes write down what happens, and nobody reads it. Short runs: what a compute itself pays.
-- *with the resolver*: as in a program. Long runs, in which the resolver's thread works several times: what the run
-  pays for its own work, for that of the resolver, and for the threads that wait for each other.
-- *resolver*: the processor time of the resolver's thread in these runs.
-- *at the end*: what is resolved after the last compute, in the same runs.
+- *with the reader*: as in a program. Long runs, in which the reader's thread works several times: what the run
+  pays for its own work, for that of the reader, and for the threads that wait for each other.
+- *reader*: the processor time of the reader's thread in these runs.
+- *at the end*: what is read after the last compute, in the same runs.
 """
 
 from __future__ import annotations
@@ -23,33 +23,32 @@ from typing import Any
 from benchmarks.chain import chain
 from benchmarks.common import machine
 from benchmarks.report import circumstances, publish, table
-from headrace import gpu
-from headrace.core import Fragment
-from headrace.core.registry import registry
-from headrace.observe import observation
-from headrace.observe.data_flow_tracker import DataFlowTracker
-from headrace.observe.resolver import Resolver
+from headrace import Fragment, gpu
+from headrace.observe import attachment
+from headrace.observe.events import observation
+from headrace.observe.events.reader import Reader
+from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
 MESSAGES, FRAMES = 10_000, 3_000
 LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
 
 
-class MeasuredResolver(Resolver):
-    """Notes how long the resolver works."""
+class MeasuredReader(Reader):
+    """Notes how long the reader works."""
 
     is_idle = False
     in_rounds = at_end = 0.0
 
     def start(self) -> None:
-        """Begin to resolve, unless only recording is measured."""
+        """Begin to read, unless only recording is measured."""
         if not self.is_idle:
             super().start()
 
     def finish(self) -> None:
-        """Resolve the rest."""
+        """Read the rest."""
         began = time.perf_counter()
         super().finish()
-        MeasuredResolver.at_end = time.perf_counter() - began
+        MeasuredReader.at_end = time.perf_counter() - began
 
     def _round(self, most: int, is_last: bool = False) -> bool:
         began = time.thread_time()
@@ -57,7 +56,7 @@ class MeasuredResolver(Resolver):
             return super()._round(most, is_last)
         finally:
             if not is_last:
-                MeasuredResolver.in_rounds += time.thread_time() - began
+                MeasuredReader.in_rounds += time.thread_time() - began
 
 
 class Watching:
@@ -65,16 +64,16 @@ class Watching:
 
     def __init__(self) -> None:
         self.way = "off"
-        self._observe, self._resolver = registry.observe, observation.Resolver
+        self._observe, self._reader = attachment.observer_of, observation.Reader
 
     def __enter__(self) -> Watching:
-        registry.observe = self.observe  # type: ignore[method-assign]
-        observation.Resolver = MeasuredResolver  # type: ignore[misc]
+        attachment.observer_of = self.observe
+        observation.Reader = MeasuredReader  # type: ignore[misc]
         return self
 
     def __exit__(self, *error: object) -> None:
-        registry.observe = self._observe  # type: ignore[method-assign]
-        observation.Resolver = self._resolver  # type: ignore[misc]
+        attachment.observer_of = self._observe
+        observation.Reader = self._reader  # type: ignore[misc]
 
     def observe(self, fragment: Fragment) -> Any:
         if self.way == "off":
@@ -98,15 +97,15 @@ def measure(
 ) -> dict[str, Cost]:
     """Return what a compute costs in each way."""
     found = {way: Cost() for way in ways}
-    MeasuredResolver.is_idle = is_idle
+    MeasuredReader.is_idle = is_idle
     with Watching() as watching:
         for _ in range(rounds):  # in turn, because the speed of the machine varies
             for way, cost in found.items():
                 watching.way = way
-                MeasuredResolver.in_rounds = MeasuredResolver.at_end = 0.0
+                MeasuredReader.in_rounds = MeasuredReader.at_end = 0.0
                 cost.running = min(cost.running, once(messages))
-                cost.in_rounds = min(cost.in_rounds, MeasuredResolver.in_rounds * 1e6 / (messages * 5))
-                cost.at_end = min(cost.at_end, MeasuredResolver.at_end * 1e6 / (messages * 5))
+                cost.in_rounds = min(cost.in_rounds, MeasuredReader.in_rounds * 1e6 / (messages * 5))
+                cost.at_end = min(cost.at_end, MeasuredReader.at_end * 1e6 / (messages * 5))
     return found
 
 
@@ -172,7 +171,7 @@ def main() -> None:
         f"µs per compute, {runs}. The module `benchmarks.observe` says what the columns are.",
         "",
         table(
-            ["", "", "recording", "more", "with the resolver", "more", "resolver", "at the end", "allowed"],
+            ["", "", "recording", "more", "with the reader", "more", "reader", "at the end", "allowed"],
             rows,
         ),
     ]

@@ -138,7 +138,8 @@ _device = object.__new__(Device)
 
 def install() -> None:
     """Put the stand-ins in the place of cuda.core and CuPy, before headrace chooses a device."""
-    from headrace.gpu import backends, current_device
+    from headrace.gpu.backend import do_nothing
+    from headrace.gpu.cuda import backend
     from headrace.gpu.device_names import DEVICE_NAMES
     from headrace.operators import arrays
 
@@ -155,9 +156,10 @@ def install() -> None:
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, deviceSynchronize=_do_nothing)
     cupy.cuda = SimpleNamespace(get_current_stream=lambda device=None: null, runtime=runtime)
     cupy.__spec__ = SimpleNamespace(name="cupy")
-    sys.modules |= {"headrace.gpu.cuda": core, "cupy": cupy}
-    backends.why_not_cuda = lambda: None
-    current_device._remember_real = lambda: current_device._do_nothing
+    sys.modules["cupy"] = cupy
+    backend.cuda = core
+    backend.CudaBackend.why_not = lambda self: None
+    backend.CudaBackend.remember_current = lambda self: do_nothing
     arrays.upload = lambda array, stream: arrays.as_tensor(array)
 
 

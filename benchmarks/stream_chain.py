@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.common import machine, table
 from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
-from headrace._runtime.streams.managed_stream import ManagedStream
-from headrace._runtime.streams.stream_source import StreamSource
+from headrace._runtime import ManagedStream, StreamSource
+from headrace.tensor import Library, register_library
 
 _HANDLES = count(16)  # the lowest handles denote default streams
 
@@ -68,16 +68,22 @@ class Pointer:
 
 
 class Frame:
-    """An array with the attributes of a CuPy array that headrace reads: an object owns its memory."""
+    """An array like those of CuPy: an object owns its memory."""
 
     __slots__ = ("data",)
 
     def __init__(self) -> None:
         self.data = Pointer()
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        raise AttributeError
+
+class Frames(Library):
+    types = (Frame,)
+
+    def owner(self, array: Frame) -> Memory:
+        return array.data.mem
+
+
+register_library(Frames())
 
 
 class Source(Operator):

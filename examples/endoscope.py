@@ -275,7 +275,7 @@ class Denoise(Operator):
         )
         radius = max(self.settings.radius * rows // self.settings.height, 1)
         width, height = (
-            (self.settings.width, self.settings.height) if handle.is_simulated else (columns, rows)
+            (columns, rows) if handle.backend.runs_cuda else (self.settings.width, self.settings.height)
         )
         config = gpu.LaunchConfig(grid=-(-width // TILE) * -(-height // TILE), block=TILE * TILE)
         begin, end = stream.device.create_event(self.timed), stream.device.create_event(self.timed)
@@ -514,7 +514,7 @@ def download(buffer: Any, stream: Any) -> np.ndarray:
 
 def to_host(tensor: Any, stream: gpu.StreamHandle) -> np.ndarray:
     """Return the contents of a tensor, after the work on it."""
-    if not stream.is_simulated:
+    if stream.backend.runs_cuda:
         return frames.to_host(tensor, stream)
     as_tensor(tensor, stream=stream)
     stream.stream.sync()

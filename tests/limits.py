@@ -2,7 +2,8 @@
 
 pytest-timeout interrupts the main thread at the limit. Where nothing can interrupt it, because it is inside a
 library, its process ends a minute later; pytest-xdist reports the test and starts another process. The limit is far
-above what a test takes on a machine that is busy with other work: no test is about speed.
+above what a test takes on a machine that is busy with other work: no test is about speed. A test that computes for
+long sets a higher one with ``pytest.mark.timeout``.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Iterator[None]:
-    faulthandler.dump_traceback_later(LAST_LIMIT, exit=True, file=_stderr)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    marker = item.get_closest_marker("timeout")
+    above = 0.0 if marker is None else marker.args[0] - LIMIT
+    faulthandler.dump_traceback_later(LAST_LIMIT + max(above, 0.0), exit=True, file=_stderr)
     try:
         return (yield)
     finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
 
+PACKAGE = Path(__file__).parents[1] / "src" / "headrace"
 PACKAGES = ("_runtime", "core", "observe", "operators", "resources", "testing", "video", "viewer")
 
 
@@ -20,3 +22,13 @@ def test_a_package_names_itself_when_it_has_no_such_name(package: str) -> None:
     module = importlib.import_module(f"headrace.{package}")
     with pytest.raises(AttributeError, match=f"module 'headrace.{package}' has no attribute 'Nothing'"):
         _ = module.Nothing
+
+
+@pytest.mark.parametrize("stub", sorted(PACKAGE.rglob("__init__.pyi")), ids=lambda stub: stub.parent.name)
+def test_a_stub_lists_names_that_exist_and_are_no_modules(stub: Path) -> None:
+    name = ".".join(stub.parent.relative_to(PACKAGE.parent).parts)
+    module = importlib.import_module(name)
+    assert len(module.__all__) == stub.read_text().count(" as ")
+    for public in module.__all__:
+        getattr(module, public)
+        assert not (stub.parent / f"{public}.py").exists()

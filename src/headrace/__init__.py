@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import headrace._runtime
-import headrace.capture
-import headrace.observe
-import headrace.resources  # noqa: F401  (they register what core uses of them)
+from headrace.application import Application, Fragment
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import (
-    Application,
     Condition,
     ConditionType,
-    Fragment,
     Input,
     IOSpec,
     Operator,

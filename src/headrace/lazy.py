@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from headrace.extras import installing
 
-__all__ = ["import_or_explain", "lazy_names"]
+__all__ = ["import_or_explain", "lazy_names", "lazy_package"]
 
 
 def lazy_names(
@@ -36,6 +39,35 @@ def lazy_names(
         return sorted(namespace["__all__"])
 
     return __getattr__, __dir__
+
+
+_IMPORT = re.compile(r"^from (\S+) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
+
+
+def lazy_package(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its names.
+
+    The stub beside its ``__init__.py`` is the one list of the names: type checkers read it, and so does this
+    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``. No name may be
+    that of a module of the package, which would replace it.
+
+    Parameters
+    ----------
+    package, file
+        The package's ``__name__`` and ``__file__``.
+    """
+    with open(os.path.join(os.path.dirname(file), "__init__.pyi"), encoding="utf-8") as stub:
+        modules = {name: module for module, name in _IMPORT.findall(stub.read())}
+
+    def __getattr__(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    names = sorted(modules)
+    return __getattr__, lambda: names, names
 
 
 def import_or_explain(module: str, extra: str, purpose: str) -> Any:

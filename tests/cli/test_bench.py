@@ -1,4 +1,4 @@
-"""headrace bench and headrace demo."""
+"""headrace bench."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import pytest
 
 from headrace.cli import main
 from headrace.cli.bench import LENGTH, _Chain
-from headrace.cli.demo import demonstrate
-from headrace.gpu import sim
-from tests.harness.processes import run_python
 
 
 def test_bench_prints_what_a_step_costs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,36 +45,3 @@ def test_bench_refuses_numbers_that_measure_nothing(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "--messages", "0"])
     assert "must be a whole number of at least 1" in capsys.readouterr().err
-
-
-def test_the_demo_shows_what_a_slice_is_for() -> None:
-    with sim.Machine("h200"):
-        alone, shared, own = demonstrate(20)
-    assert (alone.sms, shared.sms, own.sms) == (132, 132, 16)
-    assert shared.p99 > 5 * alone.p99
-    assert own.p99 < 1.5 * alone.p99
-    assert alone.frames == 20
-    assert shared.frames > 20
-    assert alone.wrong == shared.wrong == own.wrong == 0
-
-
-def test_the_demo_prints_a_table_and_that_it_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--frames", "12", "--device", "sim"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("NVIDIA H200 (simulated): not measured, in virtual time; 12 critical frames")
-    for case in ("alone", "shared SMs", "own SMs"):
-        assert re.search(rf"^{case} +\d+ +\d+ µs +\d+ µs  █+$", out, re.MULTILINE)
-    assert "Wrong frames: 0 of " in out
-
-
-def test_the_demo_announces_the_time_that_it_runs_in() -> None:
-    code = "import sys; sys.modules['cuda'] = None; from headrace.cli import main; main(['demo', '--frames', '10'])"
-    done = run_python("-c", code, HEADRACE_DEVICE="auto")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.rstrip().endswith("running on a simulated device, in virtual time")
-
-
-def test_the_demo_needs_some_frames(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["demo", "--frames", "3"])
-    assert "--frames must be at least 10" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from tests._runtime.lifecycle.test_progress_line import Terminal
+from tests.observe.test_progress_line import Terminal
 
 PROGRAM = """
 from headrace import Application
@@ -111,12 +111,12 @@ def test_a_program_with_segments_is_recorded_and_replayed(
     app: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_CAPTURE", "strict")
-    assert main(["record", app, "-o", "frames.rec"]) == 0
+    assert main(["record", app, "-o", "frames.mcap"]) == 0
     assert said(capsys) == []
-    assert main(["replay", "frames.rec", "--list"]) == 0
+    assert main(["replay", "frames.mcap", "--list"]) == 0
     listed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[3:]]
     assert listed == [["source.out", "output", "12"], ["three.out", "output", "12"]]
-    assert main(["replay", app, "frames.rec", "--fast", "--ports", "source.out"]) == 0
+    assert main(["replay", app, "frames.mcap", "--fast", "--ports", "source.out"]) == 0
     assert said(capsys) == []
 
 

@@ -132,11 +132,11 @@ def test_info_works_without_a_device(
 def test_info_does_not_look_at_cuda_where_it_is_not_wanted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any
 ) -> None:
-    def look() -> Never:
+    def look(backend: object) -> Never:
         raise AssertionError("looked at CUDA")
 
     monkeypatch.setenv("HEADRACE_DEVICE", choice)
-    monkeypatch.setattr("headrace.gpu.backends.why_not_cuda", look)
+    monkeypatch.setattr("headrace.gpu.cuda.backend.CudaBackend.why_not", look)
     assert main(["info"]) == 0
     assert "a real device" not in capsys.readouterr().out
 
@@ -145,7 +145,7 @@ def test_info_tells_why_auto_simulates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_DEVICE", "auto")
-    monkeypatch.setattr("headrace.gpu.backends.why_not_cuda", lambda: "there is no GPU")
+    monkeypatch.setattr("headrace.gpu.cuda.backend.CudaBackend.why_not", lambda backend: "there is no GPU")
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     assert "simulated (there is no GPU)" in told

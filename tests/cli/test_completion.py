@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_a_script_has_every_command_and_every_option(capsys: pytest.CaptureFixture[str], shell: str) -> None:
     text = script(shell, capsys)
     for name, parser in make_parser(every=True).get_default("commands").items():
@@ -31,7 +32,7 @@ def test_a_script_has_every_command_and_every_option(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["headrace", ""], [*COMMANDS, "--help", "--version"]),
+        (["headrace", ""], [*COMMANDS]),
         (["headrace", "gr"], ["graph"]),
         (["headrace", "run", "--de"], ["--device", "--debug"]),
         (["headrace", "run", "app.py", "--device", ""], ["auto", "cuda", "sim", "none"]),
@@ -39,9 +40,8 @@ def test_a_script_has_every_command_and_every_option(capsys: pytest.CaptureFixtu
         (["headrace", "run", "ap"], ["app.py"]),
         (["headrace", "run", "app.py", "--config", "se"], ["settings.yaml"]),
         (["headrace", "run", "app.py", "--count", ""], []),
-        (["headrace", "run", "app.py", "--", "--de"], []),
         (["headrace", "graph", "app.py", "-o", "se"], ["settings.yaml"]),
-        (["headrace", "completion", ""], ["bash", "zsh", "fish"]),
+        (["headrace", "completion", ""], ["bash", "zsh", "fish", "tcsh", "powershell"]),
         (["headrace", "partition", ""], []),
     ],
 )
@@ -52,7 +52,7 @@ def test_bash_completes(
         (tmp_path / name).write_text("")
     quoted = " ".join(f"'{word}'" for word in words)
     ask = (
-        f"\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _headrace; "
+        f"\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _shtab_headrace; "
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(
@@ -80,5 +80,13 @@ def test_the_other_shells_accept_their_scripts(
 
 def test_an_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["completion", "csh"])
-    assert "invalid choice: 'csh'" in capsys.readouterr().err
+        main(["completion", "ksh"])
+    assert "invalid choice: 'ksh'" in capsys.readouterr().err
+
+
+def test_without_shtab_the_command_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 1
+    assert "needs shtab; pip install '.[completion]'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections import defaultdict
 from pathlib import Path
 
@@ -50,11 +51,11 @@ def app(folder: Path) -> str:
 def test_a_program_is_recorded_and_replayed(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["record", app, "--ports", "camera.out", "-o", "a.rec"]) == 0
+    assert main(["record", app, "--ports", "camera.out", "-o", "a.mcap"]) == 0
     assert capsys.readouterr().out.splitlines() == ["camera runs", "0", "1", "2"]
-    assert [one.data for one in Recording(folder / "a.rec")] == [0, 1, 2]
+    assert [one.data for one in Recording(folder / "a.mcap")] == [0, 1, 2]
     for options in ([], ["--fast"]):
-        assert main(["replay", app, "a.rec", *options]) == 0
+        assert main(["replay", app, "a.mcap", *options]) == 0
         assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
 
 
@@ -62,20 +63,20 @@ def test_every_connected_output_is_recorded_unless_ports_are_named(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", app]) == 0
-    assert [port.name for port in Recording(folder / "recording.rec").ports] == ["camera.out"]
+    assert [port.name for port in Recording(folder / "recording.mcap").ports] == ["camera.out"]
     capsys.readouterr()
-    assert main(["replay", app, "recording.rec", "--ports", "camera.*"]) == 0
+    assert main(["replay", app, "recording.mcap", "--ports", "camera.*"]) == 0
     assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
-    assert main(["replay", app, "recording.rec", "--ports", "blur"]) == 1
+    assert main(["replay", app, "recording.mcap", "--ports", "blur"]) == 1
     assert "has nothing named blur to play: it has the outputs 'camera.out'" in capsys.readouterr().err
 
 
 def test_an_operator_whose_output_nobody_listens_to_is_not_replaced(
     app: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["record", app, "--ports", "*", "-o", "a.rec"]) == 0
+    assert main(["record", app, "--ports", "*", "-o", "a.mcap"]) == 0
     capsys.readouterr()
-    assert main(["replay", app, "a.rec"]) == 0
+    assert main(["replay", app, "a.mcap"]) == 0
     assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
 
 
@@ -87,9 +88,9 @@ def test_an_unknown_port_is_an_error_in_one_line(app: str, capsys: pytest.Captur
 
 
 def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", app, "--ports", "camera,show.value", "-o", "a.rec"]) == 0
+    assert main(["record", app, "--ports", "camera,show.value", "-o", "a.mcap"]) == 0
     capsys.readouterr()
-    assert main(["replay", "a.rec", "--list"]) == 0
+    assert main(["replay", "a.mcap", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Shows: 6 messages, ")
     assert lines[2].split() == ["port", "direction", "messages", "first", "last"]
@@ -102,14 +103,14 @@ def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_file_that_is_no_recording_is_refused(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in (["app.py", "--list"], ["app.py", "app.py"], ["app.py", "missing.rec"]):
+    for arguments in (["app.py", "--list"], ["app.py", "app.py"], ["app.py", "missing.mcap"]):
         assert main(["replay", *arguments]) == 1
         error = capsys.readouterr().err
         assert error.startswith("headrace replay: ")
         assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["app.py"], ["a.rec", "b.rec", "--list"]])
+@pytest.mark.parametrize("arguments", [["app.py"], ["a.mcap", "b.mcap", "--list"]])
 def test_what_is_missing_or_too_much_is_named(
     folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,18 +121,18 @@ def test_what_is_missing_or_too_much_is_named(
 def test_a_damaged_recording_is_played_up_to_the_damage_only_if_asked(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["record", app, "--ports", "camera.out", "-o", "a.rec"]) == 0
-    content = bytearray((folder / "a.rec").read_bytes())
-    content[content.rindex(b"E") - 1] ^= 1  # the last byte of the length of the end
-    (folder / "a.rec").write_bytes(content)
+    assert main(["record", app, "--ports", "camera.out", "-o", "a.mcap"]) == 0
+    content = bytearray((folder / "a.mcap").read_bytes())
+    content[content.rindex(struct.pack("<QH", 3, 1))] ^= 1  # the number of messages, and that of schemas
+    (folder / "a.mcap").write_bytes(content)
     capsys.readouterr()
-    assert main(["replay", app, "a.rec"]) == 1
-    assert "'a.rec' is damaged at byte" in capsys.readouterr().err
-    assert main(["replay", app, "a.rec", "--no-strict"]) == 0
+    assert main(["replay", app, "a.mcap"]) == 1
+    assert "'a.mcap' is damaged at byte" in capsys.readouterr().err
+    assert main(["replay", app, "a.mcap", "--no-strict"]) == 0
     out, error = capsys.readouterr()
     assert out.splitlines() == ["0", "1", "2"]
     assert error.count("the 3 messages in its first") == 1  # once, however often the file is opened
-    assert main(["replay", "a.rec", "--list", "--no-strict"]) == 0
+    assert main(["replay", "a.mcap", "--list", "--no-strict"]) == 0
     out, error = capsys.readouterr()
     assert out.startswith("Shows: 3 messages, ")
     assert error.count("the 3 messages in its first") == 1

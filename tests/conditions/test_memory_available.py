@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from headrace import Application
 from headrace.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
-from headrace.core import Application, patient_condition
-from headrace.core.condition import SchedulingStatusType
+from headrace.core import patient_condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import AllocationError
 from headrace.core.outcome import EndedBy
 from headrace.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator

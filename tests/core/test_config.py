@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Operator, OperatorSpec
-from headrace.core import Fragment, ParameterError
+from headrace import Application, CountCondition, Fragment, Operator, OperatorSpec
+from headrace.core import ParameterError
 from headrace.core.errors import ConfigError
 from tests.harness import App
 

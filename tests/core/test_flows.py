@@ -239,10 +239,17 @@ def test_port_sizes_and_policies_are_checked() -> None:
         build(lambda app: Step(app, inputs=["in", "in"]))
 
 
+class Capturable(Step):
+    capturable = True
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        pass
+
+
 CALLS: dict[str, Any] = {
     "add_operator('b')": lambda app, a, b: app.add_operator(b),
     "add_flow('a', 'b')": lambda app, a, b: app.add_flow(a, b, {("x", "p")}),
-    "capture('a')": lambda app, a, b: app.capture(a),
+    "capture('c')": lambda app, a, b: app.capture(Capturable(app, name="c")),
     "capture_chains()": lambda app, a, b: app.capture_chains(),
 }
 

@@ -10,6 +10,7 @@ import pytest
 
 API = Path(__file__).parents[2] / "docs" / "api"
 MODULES = {
+    "application": "headrace.application",
     "core": "headrace.core",
     "conditions": "headrace.conditions",
     "resources": "headrace.resources",
@@ -17,6 +18,7 @@ MODULES = {
     "operators": "headrace.operators",
     "capture": "headrace.capture",
     "inference": "headrace.inference",
+    "drawing": "headrace.drawing",
     "observe": "headrace.observe",
     "tensor": "headrace.tensor",
     "gpu": "headrace.gpu",
@@ -27,6 +29,7 @@ MODULES = {
 }
 # Shown on the page of another module, which the page says.
 ELSEWHERE = {
+    "headrace.core": {"Application", "Fragment"},
     "headrace.resources": {"Clock", "OrConditionCombiner"},
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.gpu.backends import DeviceUnavailable, why_not_cuda
+from headrace.gpu.backend import DeviceUnavailable, find_backend
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Bench:
 def cuda() -> ModuleType:
     """Return the names of CUDA, or skip or fail the test where there is no device."""
     try:
-        lack = why_not_cuda()
+        lack = find_backend("cuda").why_not()
     except DeviceUnavailable as error:
         lack = str(error)
     if lack is not None:

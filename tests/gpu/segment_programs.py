@@ -127,7 +127,7 @@ def launch(stream: Any, kernel: Any, *arguments: Any) -> None:
 def _argument(stream: Any, argument: Any) -> Any:
     if isinstance(argument, (int, np.integer)):
         return np.int32(argument)
-    return argument.data if isinstance(argument, Tensor) and not stream.is_simulated else argument
+    return argument.data if isinstance(argument, Tensor) and stream.backend.runs_cuda else argument
 
 
 class Seen(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headrace import gpu
-from headrace.gpu import ambient
+from headrace.gpu.ambient import remember_stream
+from tests.harness.libraries import stand_in
 
 
 class Foreign:
@@ -33,20 +34,21 @@ def current(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         from_external = classmethod(lambda cls, handle: cls(int(handle)))
 
-    cupy = SimpleNamespace(
-        cuda=SimpleNamespace(Stream=CupyStream, get_current_stream=lambda: CupyStream(streams["cupy"]))
+    stand_in(
+        monkeypatch,
+        "cupy",
+        cuda=SimpleNamespace(Stream=CupyStream, get_current_stream=lambda: CupyStream(streams["cupy"])),
     )
-    torch = SimpleNamespace(
+    stand_in(
+        monkeypatch,
+        "torch",
         cuda=SimpleNamespace(
             ExternalStream=int,
             is_available=lambda: True,
             current_stream=lambda: streams["torch"],
             set_stream=lambda stream: streams.update(torch=stream),
-        )
+        ),
     )
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(ambient, "_torch_has_cuda", lambda: True)
     return streams
 
 
@@ -84,7 +86,7 @@ def test_a_library_that_fails_leaves_nothing_changed(
 
 def test_blocks_that_were_never_left_are_undone(current: dict[str, Any]) -> None:
     with gpu.use_stream(Foreign()) as outside:
-        restore = gpu.remember_stream()
+        restore = remember_stream()
         again = gpu.use_stream(Foreign())
         again.__enter__()
         again.__enter__()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.gpu import completion
+from headrace.gpu.cuda import callbacks as completion
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write, spin
 from tests.harness import PATIENCE
@@ -215,7 +215,7 @@ def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch: pytest.Mo
     import sys
     import types
 
-    from headrace.gpu import host_function
+    from headrace.gpu.cuda import callbacks as host_function
 
     driver = types.SimpleNamespace(CUstream=lambda handle: handle)
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any, Never
 
 import numpy as np
@@ -168,7 +169,9 @@ def test_a_failure_half_way_leaves_nothing_behind(bench: Bench, monkeypatch: pyt
             made.append(bench.device.create_context(options))
             return made[-1]
 
-    monkeypatch.setattr("headrace.gpu.partitions._module_of", lambda device: bench.names)
+    monkeypatch.setattr(
+        "headrace.gpu.partitions.backend_of", lambda device: SimpleNamespace(names=bench.names)
+    )
     with pytest.raises(bench.names.CUDAError, match="out of contexts"):
         gpu.partition(Device(), [16, 40])
     assert made[0].is_closed
@@ -227,7 +230,9 @@ def test_an_error_that_is_not_about_splitting_is_not_taken_for_one(
         raise bench.names.CUDAError("CUDA_ERROR_LAUNCH_FAILED: an earlier kernel")
 
     resources = Proxy(bench.device.resources, sm=Proxy(bench.device.resources.sm, split=split))
-    monkeypatch.setattr("headrace.gpu.partitions._module_of", lambda device: bench.names)
+    monkeypatch.setattr(
+        "headrace.gpu.partitions.backend_of", lambda device: SimpleNamespace(names=bench.names)
+    )
     with pytest.raises(bench.names.CUDAError, match="LAUNCH_FAILED"):
         gpu.partition(Proxy(bench.device, resources=resources), [16])
 
@@ -244,7 +249,9 @@ def test_a_context_that_cannot_be_asked_is_not_left_behind(
     def refuse(*_: Any) -> Never:
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr("headrace.gpu.partitions._module_of", lambda device: bench.names)
+    monkeypatch.setattr(
+        "headrace.gpu.partitions.backend_of", lambda device: SimpleNamespace(names=bench.names)
+    )
     monkeypatch.setattr("headrace.gpu.partitions.Partition.__init__", refuse)
     with pytest.raises(RuntimeError, match="no answer"):
         gpu.partition(Proxy(bench.device, create_context=create_context), [16])

@@ -27,7 +27,7 @@ def _of_this_process(bench: Bench) -> None:
 
 def fill(stream: Any, tensor: Any, value: int, nanoseconds: int) -> None:
     """Write a number to every element of a tensor, after a while."""
-    memory = tensor if stream.is_simulated else tensor.data
+    memory = tensor.data if stream.backend.runs_cuda else tensor
     config = gpu.LaunchConfig(grid=-(-COUNT // 256), block=256)
     arguments = (memory, np.int32(COUNT), np.int32(value), np.int64(nanoseconds))
     gpu.launch(stream.stream, config, slow_write.on(gpu.Device()), *arguments)
@@ -113,11 +113,11 @@ def test_a_recording_has_each_frame_as_it_was_emitted_and_plays_it(tmp_path: Pat
         assert all(str(one.data["frame"].device) == "cuda:0" for one in messages)
         return [np.asarray(one.data["frame"]) for one in messages]
 
-    first = recorded(Pipeline(reuses), "a.rec")
+    first = recorded(Pipeline(reuses), "a.mcap")
     assert [(int(one.min()), int(one.max())) for one in first] == EXPECTED
     again = Pipeline(reuses)
-    replay(again, tmp_path / "a.rec", "fast")
-    second = recorded(again, "b.rec")
+    replay(again, tmp_path / "a.mcap", "fast")
+    second = recorded(again, "b.mcap")
     assert not again.camera.ran
     assert len(second) == FRAMES
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))

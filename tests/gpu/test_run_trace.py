@@ -11,7 +11,7 @@ import pytest
 import noisy_neighbour
 from headrace.observe import TraceWriter, summarize_trace, watch
 from tests.gpu.bench import Bench
-from tests.observe.traces import Trace, load
+from tests.observe.traces.traces import Trace, load
 
 FRAMES = 200
 

@@ -534,7 +534,7 @@ def test_frames_of_the_first_computes_do_not_live_to_the_end(bench: Bench) -> No
         launch(stream, count_up, buffer, COUNT, 100 * self.number)
         owner = Owner(buffer)
         seen.append(weakref.ref(owner))
-        op_output.emit(buffer._view(4 * COUNT, owner), "out")
+        op_output.emit(gpu.Buffer.from_handle(int(buffer.handle), 4 * COUNT, owner=owner), "out")
         self.number += 1
         if self.number == 60:
             self.alive = [number for number, ref in enumerate(seen) if ref() is not None]

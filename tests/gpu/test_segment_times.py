@@ -15,7 +15,7 @@ from tests.gpu.kernels import spin
 from tests.gpu.segment_programs import Sink, Source, Work, chain, launch
 from tests.harness import App
 from tests.harness.segments import Collects
-from tests.observe.traces import load
+from tests.observe.traces.traces import load
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.core import Application, Clock, Scheduler
+from headrace import Application
+from headrace.core import Clock, Scheduler
 from headrace.gpu.sim import machine as simulated
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler

@@ -53,9 +53,8 @@ __all__ = [
 _MODULES = [
     "headrace._runtime.scheduling.alone",
     "headrace._runtime.scheduling.awaited",
-    "headrace._runtime.scheduling.single_threaded",
-    "headrace._runtime.messages.input",
-    "headrace._runtime.messages.output",
+    "headrace._runtime.contexts.input",
+    "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",
     "headrace._runtime.scheduling.evaluated_conditions",
     "headrace._runtime.scheduling.node",
@@ -63,6 +62,8 @@ _MODULES = [
     "headrace._runtime.scheduling.pausing",
     "headrace._runtime.scheduling.polling",
     "headrace._runtime.messages.queue",
+    "headrace._runtime.messages.ports",
+    "headrace._runtime.scheduling.queue_state",
     "headrace._runtime.scheduling.ready_queue",
     "headrace._runtime.scheduling.room_sharing",
     "headrace._runtime.scheduling.threads",
@@ -73,7 +74,7 @@ _MODULES = [
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.manual_clock",
-    "headrace.resources.realtime_clock",
+    "headrace.core.clock",
     "headrace.resources.synthetic_clock",
     "headrace.waits",
 ]
@@ -302,16 +303,16 @@ def _miscounted(engine: Engine) -> list[str]:
     for node in engine.nodes:
         if node.awaited.until is not None and (node, node.awaited.until) not in armed:
             found.append(f"no timer for {node.name}")
-        closed = [not gate.available for gate in node.input_gates]
+        closed = [not state.available for state in node.input_states]
         closed += [
-            gate.producer is node and not gate.affordable
-            for gate in node.output_gates
-            if gate.queue.line is None and gate.queue.claims
+            state.producer is node and not state.affordable
+            for state in node.output_states
+            if state.line is None and state.requests
         ]
-        for queue in node.outputs:
-            if queue.line is not None:
-                waiting = [claim for group in queue.line._waiting.values() for _, claim in group]
-                closed += [claim.node is node for claim in waiting]
+        for state in node.output_states:
+            if state.line is not None:
+                waiting = [request for group in state.line._waiting.values() for _, request in group]
+                closed += [request.node is node for request in waiting]
         blockers = sum(closed) + node.awaited.blocks
         if node.blockers != blockers and not node.retired:
             found.append(f"{node.blockers} blockers of {node.name}, and {blockers} are")

@@ -16,6 +16,7 @@ _MISJUDGED = Kind.MISJUDGED
 _EARLY, _WRONG, _HANG, _LEAK, _ERROR = Kind.PREMATURE_END, Kind.WRONG_RESULT, Kind.HANG, Kind.LEAK, Kind.ERROR
 
 _ENGINE = "headrace._runtime.scheduling.engine"
+_NODE = "headrace._runtime.scheduling.node"
 _WAITING = "headrace._runtime.scheduling.waiting"
 _WORKERS = "headrace._runtime.scheduling.workers"
 _ROOM = "headrace._runtime.scheduling.room_sharing"
@@ -105,8 +106,8 @@ PLANTS = [
     Plant(
         "room that a receive makes wakes nobody",
         _ENGINE,
-        "            self.waiting.wake_others(queue.consumer.ready_queue, computes=True)\n",
-        "            pass\n",
+        "                self.waiting.wake_others(node.ready_queue, computes=True)\n",
+        "                pass\n",
         "slow-chain-2",
         (_LOST,),
     ),
@@ -129,7 +130,7 @@ PLANTS = [
     Plant(
         "the worker that overtakes does not tell the producers of room",
         _ENGINE,
-        "                update_producers(self, queue)  # its receive did not do this\n",
+        "                self._state(queue).update_producers(self.pausing.is_paused)  # no receive did\n",
         "                pass\n",
         "uneven-2",
         (_LOST, _WRONG),
@@ -160,9 +161,9 @@ PLANTS = [
     ),
     Plant(
         "a node can be put in its queue twice",
-        _ENGINE,
-        "        if not node.blockers and not node.busy:\n",
-        "        if not node.blockers:\n",
+        _NODE,
+        "        if not self.blockers and not self.busy:\n",
+        "        if not self.blockers:\n",
         "event-2",
         (_WRONG, _MISJUDGED),
     ),
@@ -497,15 +498,15 @@ PLANTS = [
     Plant(
         "a producer that finds no room does not wait for it",
         _ROOM,
-        "            line.add(claim)\n",
-        "            claim.node.blockers += 1\n",
+        "                line.add(request)\n",
+        "                request.node.blockers += 1\n",
         "two-producers-2",
         (_WRONG, _MISJUDGED, _LEAK),
     ),
     Plant(
         "room is promised to a producer that is not told",
         _ROOM,
-        "                engine.enqueue_if_ready(node)\n",
+        "                node.enqueue_if_ready()\n",
         "                pass\n",
         "two-producers-2",
         (_WRONG, _MISJUDGED),
@@ -513,7 +514,7 @@ PLANTS = [
     Plant(
         "room that becomes free is promised to nobody",
         _ENGINE,
-        "                line.promise(self)\n",
+        "                line.promise(self.pausing.is_paused)\n",
         "                pass\n",
         "two-producers-2",
         (_WRONG, _LOST, _HANG),
@@ -521,7 +522,7 @@ PLANTS = [
     Plant(
         "a producer that does not use the room it was promised keeps it",
         _ENGINE,
-        "            release(self, node.shared_room)\n",
+        "            node.shared_room.release(self.pausing.is_paused)\n",
         "            pass\n",
         "changing-mind-1",
         (_HANG, _WRONG),
@@ -529,7 +530,7 @@ PLANTS = [
     Plant(
         "two producers run for one place",
         _ROOM,
-        "        line.reserved += claim.places\n",
+        "            line.reserved += request.places\n",
         "",
         "two-producers-2",
         (_ERROR, _WRONG),
@@ -537,8 +538,8 @@ PLANTS = [
     Plant(
         "a producer that waits for room keeps what it has reserved elsewhere",
         _ROOM,
-        "            release(engine, room)\n",
-        "            pass\n",
+        "                self.release(is_paused)\n",
+        "                pass\n",
         "two-lines-2",
         (_HANG, _WRONG, _LEAK),
     ),
@@ -643,7 +644,7 @@ PLANTS = [
     Plant(
         "a node that waits to compute alone is not enqueued for the workers of its queue",
         _ALONE,
-        "        engine.enqueue_if_ready(node)  # a worker of its queue is woken for it, if this is another\n",
+        "        node.enqueue_if_ready()  # a worker of its queue is woken for it, if this is another\n",
         "",
         "alone-pool-1",
         (_LOST, _HANG, _WRONG),

@@ -294,10 +294,10 @@ class _Watched(Scheduler):
     before: Callable[[Any], None]
     after: Callable[[], None]
 
-    def execute(self, engine: Any) -> None:
-        self.before(engine)
+    def execute(self, run: Any) -> None:
+        self.before(run._engine)
         try:
-            super().execute(engine)
+            super().execute(run)
         finally:
             self.after()
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import headrace.operators
+from tests.harness.processes import output_of
 
 HEAVY = ("cupy", "torch", "cv2", "av", "onnxruntime", "aiohttp", "PIL", "cuda", "rerun")
 
@@ -16,7 +14,6 @@ def test_every_exported_name_is_an_operator() -> None:
     from headrace import Operator
 
     assert headrace.operators.__all__ == sorted(headrace.operators.__all__)
-    assert set(headrace.operators.__all__) == set(headrace.operators._MODULES)
     for name in headrace.operators.__all__:
         assert issubclass(getattr(headrace.operators, name), Operator)
         assert name in dir(headrace.operators)
@@ -35,11 +32,9 @@ def test_an_unknown_name_is_an_error() -> None:
         _ = headrace.operators.BlurOp
 
 
-def test_importing_the_package_and_an_operator_imports_nothing_heavy() -> None:
+def test_importing_the_package_and_its_operators_imports_nothing_heavy() -> None:
     code = (
-        "import sys, headrace.operators; assert 'numpy' not in sys.modules; "
-        "from headrace.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp; "
+        "import sys, headrace.operators; assert 'numpy' not in sys.modules; from headrace.operators import *; "
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
+    assert output_of("-c", code) == "[]\n"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core import ParameterError
 from headrace.operators import FormatConverterOp
 from headrace.testing import run_operator
 from tests.operators.cases import Array, random, without_opencv
@@ -353,11 +354,11 @@ def test_every_size_of_yuv_is_taken(half_rows: int, half_columns: int, name: str
             "can be resized, not 'float32'",
         ),
         ({"a": RGB, "b": RGB}, {}, "has 2 tensors, 'a', 'b'; set in_tensor_name"),
-        ([RGB], {}, "expected an array or a dict of arrays, received list"),
+        ([RGB], {}, "expected an array of any library.*'' is a list"),
     ],
 )
 def test_a_frame_that_cannot_be_converted_is_refused(frame: Any, params: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text) as raised:
+    with pytest.raises((TypeError, ValueError), match=text) as raised:
         run_operator(FormatConverterOp, inputs=[frame], name="format", **{"out_dtype": "rgb888", **params})
     assert str(raised.value).startswith("operator 'format', input 'source_video': ")
 
@@ -381,14 +382,15 @@ def test_a_refusal_offers_what_can_be_done_and_nothing_else(element: Any, channe
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"out_dtype": "rgb88"}, "out_dtype='rgb88' is not known.*did you mean 'rgb888'"),
-        ({"in_dtype": "nv21"}, "in_dtype='nv21' is not known.*'nv12'"),
-        ({"alpha_value": 256}, "alpha_value must be from 0 to 255, not 256"),
-        ({"resize_height": -1}, "resize_height must not be negative"),
+        ({"out_dtype": "rgb88"}, "'out_dtype' of .* must be one of .*did you mean 'rgb888'"),
+        ({"in_dtype": "nv21"}, "'in_dtype' of .* must be one of .*'nv12'"),
+        ({"alpha_value": 256}, "'alpha_value' of .* must be at most 255, not 256"),
+        ({"resize_height": -1}, "'resize_height' of .* must be at least 0, not -1"),
         ({"resize_height": 2**20, "resize_width": 2**20}, "are more than 2147483647 pixels"),
-        ({"scale_max": float("inf")}, "scale_max must be a finite number"),
-        ({"resize_mode": 3}, "resize_mode=3 is not known; it is 0 .cubic. or one of 1 nearest, 2 linear"),
-        ({"out_channel_order": ["r"]}, "out_channel_order must be a list of ints"),
+        ({"scale_max": float("inf")}, r"'scale_max' of .* must be at most 3\.40.*e\+38, not inf"),
+        ({"scale_min": float("nan")}, "'scale_min' of .* must be at least .* not nan"),
+        ({"resize_mode": 3}, "must not be 3: it is 0 .cubic. or one of 1 nearest, 2 linear"),
+        ({"out_channel_order": ["r"]}, "must not be .'r'.: it is a list of ints"),
         ({"out_channel_order": [0, 1]}, "must hold 3 different numbers from 0 to 2 for this output, not"),
         ({"out_channel_order": [0, 1, 3]}, "must hold 3 different numbers"),
         ({"out_channel_order": [0, 1, 1]}, "must hold 3 different numbers"),
@@ -400,7 +402,7 @@ def test_a_refusal_offers_what_can_be_done_and_nothing_else(element: Any, channe
     ],
 )
 def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((ParameterError, ValueError), match=text):
         run_operator(FormatConverterOp, inputs=[RGB], **{"out_dtype": "rgb888", **params})
 
 

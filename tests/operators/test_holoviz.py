@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from headrace.conditions import BooleanCondition, PeriodicCondition
-from headrace.core import Arg, IOSpec
+from headrace.core import Arg, IOSpec, ParameterError
 from headrace.operators import HolovizOp
 from headrace.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
 from headrace.viewer.display import OutletError
 from headrace.viewer.events import read_event
 from tests.harness import App, source
-from tests.harness.processes import output_of
 from tests.operators.allocators import CountingAllocator
 from tests.operators.viewing import pictures, view
 
@@ -233,7 +232,7 @@ def test_a_buffer_that_comes_in_is_filled_and_goes_out() -> None:
         (np.zeros((10, 20, 3), np.uint8), r"must be \(10, 20, 4\) of uint8.*\(10, 20, 3\)"),
         (np.zeros((10, 20, 4), np.int8), "dtype int8"),
         (np.zeros((10, 40, 4), np.uint8)[:, ::2], "contiguous"),
-        ("text", "must be a tensor to draw to"),
+        ("text", "expected an array"),
         ({"one": IMAGE, "two": IMAGE}, "this has 2"),
     ],
 )
@@ -299,14 +298,14 @@ def test_the_mouse_moves_the_camera_of_scenes_in_3d_alone(message: Any, moves: b
         ({"use_exclusive_display": True}, "use_exclusive_display.*use fullscreen=True"),
         ({"fullscreen": True, "headless": True}, "exclude each other"),
         ({"display_color_space": "hdr10_st2084"}, "HDR displays.*use auto, srgb_nonlinear, pass_through"),
-        ({"display_color_space": "rgb"}, "display_color_space must be one of srgb_nonlinear"),
-        ({"camera_pose_output_type": "matrix"}, "must be projection_matrix or extrinsics_model"),
-        ({"width": 0}, "width must be from 1 to 16384"),
-        ({"framerate": 0}, "framerate must be more than 0"),
-        ({"font_path": "/no/such/font.ttf"}, "font_path '/no/such/font.ttf' is no file"),
+        ({"display_color_space": "rgb"}, "'display_color_space' .* must be one of srgb_nonlinear"),
+        ({"camera_pose_output_type": "matrix"}, "must be one of 'projection_matrix', 'extrinsics_model'"),
+        ({"width": 0}, "'width' of .* must be at least 1"),
+        ({"framerate": 0}, "'framerate' of .* must be at least"),
+        ({"font_path": "/no/such/font.ttf"}, "'/no/such/font.ttf': there is no such file"),
         (
             {"tensors": [{"name": "it", "type": "color", "colour": 1}]},
-            "operator 'holoviz_op'.*unknown keys colour",
+            "HolovizOp 'holoviz_op'.*unknown keys colour",
         ),
         ({"tensors": ["it"]}, "must be described by a dict"),
         ({"color_lut": [[1, 2]]}, "color_lut must be rows of 4"),
@@ -314,7 +313,7 @@ def test_the_mouse_moves_the_camera_of_scenes_in_3d_alone(message: Any, moves: b
     ],
 )
 def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], what: str) -> None:
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ParameterError, match=what):
         view([IMAGE], **parameters)
 
 
@@ -453,9 +452,3 @@ def test_without_a_display_nothing_is_served_and_the_pipeline_runs(
     viewer, _ = view([IMAGE])
     assert viewer.url == ""
     assert capsys.readouterr().out == ""
-
-
-def test_importing_the_operator_imports_no_heavy_library() -> None:
-    heavy = "PIL", "cv2", "aiohttp", "av", "rerun", "cupy", "torch"
-    code = f"import sys; from headrace.operators import HolovizOp; print([m for m in {heavy} if m in sys.modules])"
-    assert output_of("-c", code).strip() == "[]"

@@ -190,7 +190,7 @@ def test_a_missing_tensor_is_an_error_that_says_what_came(tmp_path: Path) -> Non
 
 
 def test_two_tensors_of_one_name_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="needs the tensor 'x', and two messages brought one"):
+    with pytest.raises(RuntimeError, match="needs the tensor 'x', and two messages brought the tensor 'x'"):
         inference([{"x": values(1)}], [{"x": values(1)}], **one_model(models.scaling(tmp_path)))
 
 
@@ -214,7 +214,7 @@ def test_a_tensor_that_does_not_fit_is_an_error(tmp_path: Path, tensor: Any, fou
 
 
 def test_what_is_no_array_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="needs the tensor 'x': builtins.str cannot be a tensor"):
+    with pytest.raises(TypeError, match="'x' is a str .builtins.str cannot be a tensor"):
         inference(["text"], **one_model(models.scaling(tmp_path)))
 
 

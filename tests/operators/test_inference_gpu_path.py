@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import ParameterError
-from headrace.gpu import sim
 from headrace.inference import InferenceError, Model, ModelOptions, TensorSpec
 from headrace.operators import InferenceOp
 from headrace.resources import CudaStreamPool, UnboundedAllocator
@@ -74,9 +73,7 @@ class Net(InferenceOp):
 def _stand_in(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Times.loaded.clear()
     monkeypatch.setattr("headrace.inference.running_model.load_model", Times)
-    monkeypatch.setattr(
-        "headrace.operators.inference.gpu", SimpleNamespace(backend=lambda: "cuda", Device=sim.Device)
-    )
+    monkeypatch.setattr("headrace.operators.inference.active", lambda: SimpleNamespace(runs_cuda=True))
 
 
 def run_models(

@@ -137,7 +137,7 @@ def test_backend_map_chooses_for_single_models_and_stands_in_for_backend(tmp_pat
             {"backend": "trt", "enable_fp16": True, "infer_on_cpu": True},
             "needs backend 'trt' and infer_on_cpu=False",
         ),
-        ({"dla_core": -2}, "dla_core must be the number of a core, or -1 for none, not -2"),
+        ({"dla_core": -2}, "'dla_core' of .* must be at least -1, not -2"),
         ({"dla_core": 0}, "model 'm' is to run on DLA core 0. That needs backend 'trt'"),
         ({"backend": "trt", "dla_core_map": {"m": 1}, "dla_gpu_fallback": False}, "dla_gpu_fallback=True"),
         ({"trt_opt_profile": {"n": "1,2,3"}}, "trt_opt_profile has a model 'n'"),

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.operators import InferenceProcessorOp
-from headrace.testing import Outcome, run_operator
+from headrace.testing import OperatorResult, run_operator
 from tests.operators.cases import Array, random
 
 
-def process(message: Any, operations: dict[str, Any], **params: Any) -> Outcome:
+def process(message: Any, operations: dict[str, Any], **params: Any) -> OperatorResult:
     """Run the operator on one message."""
     return run_operator(
         InferenceProcessorOp, inputs={"receivers": [[message]]}, process_operations=operations, **params
@@ -285,7 +285,7 @@ def test_a_result_does_not_replace_a_box(config: str) -> None:
 
 
 def test_two_messages_with_one_tensor_are_refused() -> None:
-    def run(first: Any, second: Any) -> Outcome:
+    def run(first: Any, second: Any) -> OperatorResult:
         return run_operator(
             InferenceProcessorOp,
             inputs={"receivers": [[first], [second]]},
@@ -293,7 +293,7 @@ def test_two_messages_with_one_tensor_are_refused() -> None:
         )
 
     array = np.array([1], np.float32)
-    with pytest.raises(ValueError, match="input 'receivers': two messages brought the tensor 'a'"):
+    with pytest.raises(ValueError, match="input 'receivers': .*two messages brought the tensor 'a'"):
         run({"a": array}, {"a": array})
     with pytest.raises(ValueError, match="two messages brought the tensor ''"):
         run(array, array)
@@ -427,7 +427,7 @@ def test_a_tensor_that_an_operation_cannot_take_is_refused(array: Array, operati
 
 
 def test_a_tensor_that_is_missing_is_named() -> None:
-    with pytest.raises(ValueError, match="no message has the tensor 'scores'; they have 'score'"):
+    with pytest.raises(ValueError, match="needs the tensor 'scores'; the messages have 'score'"):
         process({"score": np.zeros(1, np.float32)}, {"scores": ["print"]})
 
 
@@ -451,8 +451,8 @@ def test_a_kernel_has_no_substitute_on_the_host() -> None:
     ("content", "text"),
     [
         ("other: 1", "has no section generate_boxes"),
-        ("generate_boxes: {params: {}}", "has no generate_boxes: params: label_file"),
-        ("generate_boxes: {params: {label_file: none.txt}}", "there is no label file"),
+        ("generate_boxes: {params: {}}", "generate_boxes: params: there is no label_file"),
+        ("generate_boxes: {params: {label_file: none.txt}}", "the label file .*none.txt.* cannot be read"),
         (
             "generate_boxes: {params: {label_file: labels.txt}, objects: {cat: many}}",
             "objects: cat must be a whole number, not 'many'",

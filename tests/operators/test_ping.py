@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition
+from headrace.core import ParameterError
 from headrace.gpu import sim
 from headrace.operators import PingRxOp, PingTensorRxOp, PingTensorTxOp, PingTxOp, ProbeOp
 from headrace.resources import CudaStreamPool
@@ -130,16 +131,19 @@ def test_memory_allocated_in_stream_order_carries_the_stream(machine: sim.Machin
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"storage_type": "gpu"}, "storage_type='gpu' is not known; it is one of 'host', 'device', 'system'"),
+        (
+            {"storage_type": "gpu"},
+            "'storage_type' of .* must be one of 'host', 'device', 'system', 'cuda_man",
+        ),
         ({"dtype": "uint7_t"}, "dtype='uint7_t' is not known; it is one of 'int8_t'"),
         ({"dtype": "object"}, "dtype='object' is not known"),
-        ({"rows": 0}, "rows must be at least 1, not 0"),
-        ({"channels": -1}, "channels must not be negative, got -1"),
+        ({"rows": 0}, "'rows' of .* must be at least 1, not 0"),
+        ({"channels": -1}, "'channels' of .* must be at least 0, not -1"),
         ({"async_device_allocation": True}, "needs storage_type='device', not 'system'"),
     ],
 )
 def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ParameterError, match=text):
         run_operator(PingTensorTxOp, steps=1, **params)
 
 
@@ -199,7 +203,7 @@ def test_a_single_tensor_is_logged_without_a_name(caplog: pytest.LogCaptureFixtu
 
 
 def test_something_else_than_a_tensor_is_refused() -> None:
-    with pytest.raises(ValueError, match="operator 'rx', input 'in': expected an array .* received str"):
+    with pytest.raises(TypeError, match="operator 'rx', input 'in': expected an array .*'' is a str"):
         run_operator(PingTensorRxOp, inputs=["text"], name="rx")
 
 

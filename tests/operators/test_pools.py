@@ -27,6 +27,7 @@ from headrace.resources import BlockMemoryPool, MemoryStorageType, StreamOrdered
 from headrace.tensor import DLDeviceType
 from headrace.testing import run_operator
 from tests.harness import App, Step, run, source
+from tests.harness.devices import use_device
 from tests.operators.allocators import CountingAllocator
 from tests.operators.cases import Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
@@ -94,7 +95,7 @@ def test_an_exhausted_pool_names_the_operator() -> None:
 
 
 def test_a_message_without_a_device_can_only_be_system_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
+    use_device(monkeypatch, "none")
     with pytest.raises(gpu.DeviceUnavailable, match="'tx_allocator': there is no DEVICE memory.*use SYSTEM"):
         run_operator(PingTensorTxOp, storage_type="device", name="tx", steps=1)
 
@@ -147,7 +148,7 @@ def test_nothing_runs_for_an_empty_result() -> None:
     ran: list[int] = []
     from headrace.operators.arrays import Routine
 
-    Workplace("x", None, None).run(Routine("f", "", lambda: ran.append(1)), 0)
+    Workplace("x", None, None).run(Routine("classify", lambda: ran.append(1)), 0)
     assert ran == []
 
 

@@ -211,3 +211,13 @@ def test_a_resized_frame_is_converted_as_by_a_second_operator(mode: int, params:
     resized = resize(picture, 6, 8, mode)
     (message,) = run_operator(FormatConverterOp, inputs=[resized], **params)["tensor"]
     np.testing.assert_array_equal(resize(picture, 6, 8, mode, **params), np.asarray(message.get()))
+
+
+def test_frames_of_several_sizes_are_resized_in_one_run() -> None:
+    frames = [random(np.uint8, rows, 2 * rows, 3, seed=rows) for rows in (9, 20, 9)]
+    parameters = {"out_dtype": "rgb888", "resize_height": 7, "resize_width": 5, "resize_mode": 5}
+    together = run_operator(FormatConverterOp, inputs=frames, **parameters)["tensor"]
+    alone = [run_operator(FormatConverterOp, inputs=[one], **parameters)["tensor"][0] for one in frames]
+    np.testing.assert_array_equal(
+        [np.asarray(message[""]) for message in together], [np.asarray(message[""]) for message in alone]
+    )

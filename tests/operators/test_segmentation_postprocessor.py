@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core import ParameterError
 from headrace.operators import SegmentationPostprocessorOp
 from headrace.testing import run_operator
 from tests.operators.cases import Array, random
@@ -98,11 +99,11 @@ def test_scores_that_cannot_be_classified_are_refused(scores: Any, params: dict[
     [
         (
             {"network_output_type": "softmx"},
-            "network_output_type='softmx' is not known.*did you mean 'softmax'",
+            "'network_output_type' of .* must be one of .*did you mean 'softmax'",
         ),
-        ({"data_format": "chw"}, "data_format='chw' is not known; it is one of 'hwc', 'nchw', 'nhwc'"),
+        ({"data_format": "chw"}, "'data_format' of .* must be one of 'hwc', 'nchw', 'nhwc', not 'chw'"),
     ],
 )
 def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ParameterError, match=text):
         classify(np.zeros((1, 1, 1), np.float32), **params)

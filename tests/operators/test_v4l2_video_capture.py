@@ -134,9 +134,22 @@ def test_the_time_of_a_frame_is_that_of_the_driver_by_the_runs_clock(cameras: An
     assert clock.timestamp() - since - 1_000_000 <= acquired <= now
 
 
-def test_the_full_range_of_a_camera_is_respected(cameras: Any) -> None:
-    taken, _ = capture(cameras(quantization=1), [yuyv(126)])
-    assert taken[0][0][0, 0, 0] == 126
+@pytest.mark.parametrize(("encoding", "red", "blue"), [(1, 0.299, 0.114), (2, 0.2126, 0.0722)])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_yuyv_is_converted_by_the_standard_and_the_range_that_the_camera_names(
+    cameras: Any, encoding: int, red: float, blue: float, is_full: bool
+) -> None:
+    picture = np.random.default_rng(5).integers(16, 256, (48, 64, 2), np.uint8)
+    taken, _ = capture(cameras(encoding=encoding, quantization=1 if is_full else 2), [picture])
+    y = picture[..., 0].astype(float)
+    u, v = (np.repeat(picture[:, first::2, 1], 2, axis=1) - 128.0 for first in (0, 1))
+    if not is_full:
+        y, u, v = (y - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
+    r, b = y + 2 * (1 - red) * v, y + 2 * (1 - blue) * u
+    g = (y - red * r - blue * b) / (1 - red - blue)
+    expected = np.clip(np.round(np.stack([r, g, b], -1)), 0, 255)
+    assert np.abs(taken[0][0][..., :3] - expected).max() <= 1
+    assert (taken[0][0][..., 3] == 255).all()
 
 
 def test_rows_with_padding_are_read_right(cameras: Any) -> None:
@@ -272,9 +285,9 @@ def test_stopping_the_run_stops_a_camera_that_sends_nothing(cameras: Any) -> Non
         ({"frame_rate": 99.0}, CameraError, "it offers 30, 15"),
         ({"exposure_time": 10_000}, CameraError, "exposure_time must be 1 to 500"),
         ({"gain": 1000}, CameraError, "gain must be 0 to 100"),
-        ({"num_buffers": 1}, ParameterError, "num_buffers must be 2 or more"),
-        ({"frame_rate": -1.0}, ParameterError, "frame_rate must be 0 or more"),
-        ({"gain": "high"}, ParameterError, "gain must be an int or None, not 'high'"),
+        ({"num_buffers": 1}, ParameterError, "'num_buffers' of .* must be at least 2"),
+        ({"frame_rate": -1.0}, ParameterError, "'frame_rate' of .* must be at least 0"),
+        ({"gain": "high"}, ParameterError, "'gain' of .* must be an int, not a str"),
         ({"storage_type": "disk"}, ValueError, "storage_type must be one of"),
     ],
 )

@@ -201,7 +201,6 @@ def test_system_memory_needs_no_allocator(tmp_path: Path) -> None:
 def test_an_application_without_a_device_is_told_what_to_do(tmp_path: Path) -> None:
     program = (
         "import sys, numpy as np\n"
-        "from headrace.operators import *\n"
         "from headrace.operators import VideoStreamRecorderOp, VideoStreamReplayerOp\n"
         "from headrace.testing import run_operator\n"
         "run_operator(VideoStreamRecorderOp, inputs=[np.ones(3)], directory=sys.argv[1], basename='clip')\n"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace import Application
 from headrace.conditions import CountCondition, MemoryAvailableCondition
-from headrace.core import Application, Operator, Scheduler
+from headrace.core import Operator, Scheduler
 from headrace.resources import BlockMemoryPool
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.harness import MS, read_frame, write_frame

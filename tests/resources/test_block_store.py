@@ -114,15 +114,3 @@ def test_blocks_that_were_to_make_room_are_kept_if_the_first_could_not_be_freed(
     assert (memory.in_use, memory.size) == ((0, 0), 192)
     assert memory.take(192, 192, None).size == 192
     assert source.freed == 3
-
-
-def test_a_block_beyond_the_limit_that_could_not_be_had_is_freed_with_the_others() -> None:
-    source = Source()
-    memory = store(0, source)
-    taken = memory.take_extra(64, 64)
-    del taken
-    source.failures = 1
-    with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
-        memory.take_extra(64, 64)
-    memory.release()
-    assert source.freed == 2

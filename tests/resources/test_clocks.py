@@ -236,7 +236,7 @@ def test_a_synthetic_clock_is_moved_by_the_sum_of_what_two_threads_move_it_by() 
 
 def test_a_realtime_clock_never_goes_back_while_its_scale_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread reads the clock, and in the middle of that another changes the scale."""
-    from headrace.resources import realtime_clock
+    from headrace.core import clock as realtime_clock
 
     now = 0
     meanwhile: list[float] = []

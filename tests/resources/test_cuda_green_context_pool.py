@@ -11,6 +11,7 @@ from headrace import CountCondition, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import MS, App, Consumer, MakeScheduler, Producer, Step, launch, run
+from tests.harness.devices import use_device
 from tests.resources.green_contexts import NAMED, composed, green_pool, sms_of
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -177,7 +178,7 @@ def test_slices_that_are_possible_are_composed_without_making_anything(
 
 
 def test_where_there_is_no_device_none_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "backend", lambda: "none")
+    use_device(monkeypatch, "none")
     monkeypatch.setattr(gpu, "Device", lambda *_: pytest.fail("there is no device"))
     for index in (0, 1, 2, -1, -3):
         composed(lambda app, index=index: CudaGreenContext(app, green_pool(app), index))

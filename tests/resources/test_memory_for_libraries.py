@@ -15,14 +15,15 @@ from headrace import gpu
 from headrace._runtime.streams.owners import add_owners
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
+from headrace.gpu.backend import find_backend
 from headrace.resources import (
     BlockMemoryPool,
     RMMAllocator,
     StreamOrderedAllocator,
     UnboundedAllocator,
-    torch_allocator,
 )
 from headrace.resources.memory_sources import DeviceMemory
+from tests.harness.libraries import stand_in
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -43,9 +44,11 @@ class Array:
     __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
 
 
+Array.__module__, Array.__name__ = "cupy", "ndarray"  # by which the runtime recognises it
+
+
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    module: Any = ModuleType("cupy")
     stream = sim.Device(0).create_stream()
 
     @contextmanager
@@ -54,13 +57,13 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield
         del module.allocator
 
-    module.cuda = SimpleNamespace(
+    cuda = SimpleNamespace(
         UnownedMemory=UnownedMemory,
         MemoryPointer=lambda memory, offset: SimpleNamespace(mem=memory, ptr=memory.ptr + offset),
         get_current_stream=lambda: stream,
         using_allocator=using_allocator,
     )
-    monkeypatch.setitem(sys.modules, "cupy", module)
+    module = stand_in(monkeypatch, "cupy", ndarray=Array, cuda=cuda)
     return module
 
 
@@ -159,19 +162,17 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use_mem_pool(pool: Any, device: int) -> Any:
         yield pool
 
-    module: Any = ModuleType("torch")
-    module.cuda = SimpleNamespace(
+    cuda = SimpleNamespace(
         memory=SimpleNamespace(CUDAPluggableAllocator=Plugged),
         MemPool=lambda allocator: SimpleNamespace(allocate=allocator.allocate, free=allocator.free),
         use_mem_pool=use_mem_pool,
     )
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
+    return stand_in(monkeypatch, "torch", cuda=cuda)
 
 
 @pytest.fixture
 def with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr("headrace.resources.allocator.active", lambda: find_backend("cuda"))
     monkeypatch.setattr(
         "headrace.resources.stream_ordered_allocator.DeviceMemory", type("Pool", (DeviceMemory,), POOL)
     )
@@ -209,13 +210,15 @@ def test_pytorch_is_refused_where_it_cannot_work(driver: Any, monkeypatch: pytes
     blocks.allocate_tensor(4, "u1")
     memory = UnboundedAllocator()
     memory.allocate_tensor(4, "u1")
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "cuda")
+    monkeypatch.setattr("headrace.resources.allocator.active", lambda: find_backend("cuda"))
     with pytest.raises(
         NotImplementedError, match=r"'blocks': PyTorch asks for sizes of its own.*from_dlpack"
     ):
         blocks.for_torch()
     with pytest.raises(ValueError, match="serves 'HOST' memory, not 'DEVICE'"):
         BlockMemoryPool(None, "host", 1024, 1).for_torch()
+    from headrace.tensor.libraries import torch_allocator
+
     torch_allocator._compiled.cache_clear()
     monkeypatch.setenv("CC", "/nowhere/cc")
     with pytest.raises(NotImplementedError, match=r"only compiled.*'/nowhere/cc' did not start"):

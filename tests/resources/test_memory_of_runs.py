@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from headrace import Application
 from headrace.conditions import CountCondition
-from headrace.core import Application, Operator
+from headrace.core import Operator
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, MemoryStorageType, RMMAllocator, UnboundedAllocator
 from headrace.schedulers import GreedyScheduler

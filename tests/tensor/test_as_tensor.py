@@ -13,6 +13,7 @@ import pytest
 from headrace import Tensor, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.tensor import TensorError, export
+from tests.harness.libraries import stand_in
 from tests.harness.producers import CPU, CUDA, Interface, Library, Made, OldLibrary
 
 
@@ -341,8 +342,10 @@ def test_a_library_whose_current_stream_can_be_asked_is_not_told_one(
         cuda = SimpleNamespace(
             current_stream=lambda index: asked.append(index) or SimpleNamespace(cuda_stream=0x40)
         )
-    monkeypatch.setitem(sys.modules, library, SimpleNamespace(cuda=cuda, ndarray=object))  # type: ignore[arg-type]
-    kind = type("ndarray", (Library,), {"__module__": f"{library}.inside"})
+    stand_in(monkeypatch, library, cuda=cuda)
+    name = "ndarray" if library == "cupy" else "Tensor"
+    attributes = {"__module__": f"{library}.inside", "untyped_storage": lambda array: array}
+    kind = type(name, (Library,), attributes)
     kind = type("Mine", (kind,), {})  # a class of the program's own is of that library all the same
     array = kind((2, 3))
     tensor = as_tensor(array)
@@ -353,8 +356,9 @@ def test_a_library_whose_current_stream_can_be_asked_is_not_told_one(
 
 def test_the_default_stream_of_such_a_library_is_called_1(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = SimpleNamespace(current_stream=lambda index: SimpleNamespace(cuda_stream=0))
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # type: ignore[arg-type]
-    tensor = as_tensor(type("Tensor", (Library,), {"__module__": "torch"})())
+    stand_in(monkeypatch, "torch", cuda=cuda)
+    kind = type("Tensor", (Library,), {"__module__": "torch", "untyped_storage": lambda array: array})
+    tensor = as_tensor(kind())
     assert tensor.stream == 1
 
 

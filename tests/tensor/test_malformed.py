@@ -447,10 +447,10 @@ def test_something_else_that_is_called_a_capsule_is_refused() -> None:
 def test_a_capsule_that_fails_when_it_is_taken_is_a_tensor_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.tensor import conversion
 
-    def fail(obj: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise ValueError("no view of it")
 
-    monkeypatch.setattr(conversion, "_numpy_view", fail)
+    monkeypatch.setattr(conversion, "exporter_of", fail)
     made = Made(dtype=F32)
     with pytest.raises(TensorError, match=r"builtins\.PyCapsule cannot be a tensor: no view of it"):
         as_tensor(made.capsule)

@@ -17,6 +17,7 @@ import pytest
 from headrace import as_tensor, gpu
 from headrace.gpu import sim
 from headrace.tensor import DLDevice, TensorError, conversion, export
+from tests.harness.devices import use_device
 
 HOST = np.arange(24, dtype=np.float32)
 
@@ -144,7 +145,7 @@ def test_cuda_core_is_given_what_it_reads(monkeypatch: pytest.MonkeyPatch, given
         seen.append(interface["data"][0])
         return SimpleNamespace(held=obj, __dlpack_device__=lambda: (13, 2))
 
-    monkeypatch.setattr(gpu, "backend", lambda: "cuda")
+    use_device(monkeypatch, "cuda")
     monkeypatch.setattr(conversion, "_cuda_view", view)
     tensor = as_tensor(given)
     assert seen == [tensor.data]

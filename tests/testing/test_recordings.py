@@ -46,28 +46,28 @@ VALUES = [1.0, np.arange(3.0), -0.5]
 
 @pytest.mark.parametrize("ports", [["scale"], ["camera.out", "scale.out"]])
 def test_an_operator_that_does_the_same_passes(tmp_path: Path, ports: list[str]) -> None:
-    recorded(tmp_path / "a.rec", ports, VALUES)
-    assert check_recording(Scale, tmp_path / "a.rec", name="scale") == 3
+    recorded(tmp_path / "a.mcap", ports, VALUES)
+    assert check_recording(Scale, tmp_path / "a.mcap", name="scale") == 3
 
 
 def test_a_difference_is_named(tmp_path: Path) -> None:
-    recorded(tmp_path / "a.rec", ["scale"], VALUES)
+    recorded(tmp_path / "a.mcap", ["scale"], VALUES)
     with pytest.raises(AssertionError, match="message 0 of 'scale.out': data was 2.0, and is now 3.0"):
-        check_recording(Scale, tmp_path / "a.rec", name="scale", factor=3.0)
+        check_recording(Scale, tmp_path / "a.mcap", name="scale", factor=3.0)
 
 
 def test_a_tolerance_allows_small_differences_only(tmp_path: Path) -> None:
-    recorded(tmp_path / "a.rec", ["scale"], VALUES)
+    recorded(tmp_path / "a.mcap", ["scale"], VALUES)
     factor = 2.0 + 1e-9
     with pytest.raises(AssertionError, match="message 0"):
-        check_recording(Scale, tmp_path / "a.rec", name="scale", factor=factor)
-    assert check_recording(Scale, tmp_path / "a.rec", name="scale", rtol=1e-6, factor=factor) == 3
+        check_recording(Scale, tmp_path / "a.mcap", name="scale", factor=factor)
+    assert check_recording(Scale, tmp_path / "a.mcap", name="scale", rtol=1e-6, factor=factor) == 3
     with pytest.raises(AssertionError, match="message 0"):
-        check_recording(Scale, tmp_path / "a.rec", name="scale", rtol=1e-12, factor=factor)
+        check_recording(Scale, tmp_path / "a.mcap", name="scale", rtol=1e-12, factor=factor)
 
 
 def test_missing_and_additional_messages_are_named(tmp_path: Path) -> None:
-    recorded(tmp_path / "a.rec", ["scale"], VALUES)
+    recorded(tmp_path / "a.mcap", ["scale"], VALUES)
 
     class Silent(Scale):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -85,9 +85,9 @@ def test_missing_and_additional_messages_are_named(tmp_path: Path) -> None:
                 op_output.emit(data, "out")
 
     with pytest.raises(AssertionError, match="message 0 of 'scale.out' was recorded and not emitted"):
-        check_recording(Silent, tmp_path / "a.rec", name="scale")
+        check_recording(Silent, tmp_path / "a.mcap", name="scale")
     with pytest.raises(AssertionError, match="message 3 of 'scale.out' was emitted and not recorded"):
-        check_recording(Twice, tmp_path / "a.rec", name="scale")
+        check_recording(Twice, tmp_path / "a.mcap", name="scale")
 
 
 @op(outputs="out")
@@ -102,23 +102,23 @@ def test_a_function_is_checked(tmp_path: Path) -> None:
         app.add_flow(half, sink(app, []))
 
     app = App(compose)
-    watch(app, PortRecorder(tmp_path / "a.rec", ["half.out", "camera"]))
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["half.out", "camera"]))
     app.run()
-    assert check_recording(halve, tmp_path / "a.rec", name="half") == 2
+    assert check_recording(halve, tmp_path / "a.mcap", name="half") == 2
 
 
 def test_an_input_without_recorded_messages_is_named(tmp_path: Path) -> None:
-    recorded(tmp_path / "a.rec", ["scale.out"], VALUES)
+    recorded(tmp_path / "a.mcap", ["scale.out"], VALUES)
     with pytest.raises(
         GraphError, match="no messages of input 'in' of 'scale'; record 'scale.in', or the outputs"
     ):
-        check_recording(Scale, tmp_path / "a.rec", name="scale")
+        check_recording(Scale, tmp_path / "a.mcap", name="scale")
 
 
 def test_a_recording_without_the_operator_is_an_error(tmp_path: Path) -> None:
-    recorded(tmp_path / "a.rec", ["camera"], VALUES)
+    recorded(tmp_path / "a.mcap", ["camera"], VALUES)
     with pytest.raises(GraphError, match="has no outputs of 'scale'; it has those of 'camera'"):
-        check_recording(Scale, tmp_path / "a.rec", name="scale")
+        check_recording(Scale, tmp_path / "a.mcap", name="scale")
 
 
 def test_frames_of_a_device_are_compared(tmp_path: Path, machine: sim.Machine) -> None:
@@ -128,14 +128,14 @@ def test_frames_of_a_device_are_compared(tmp_path: Path, machine: sim.Machine) -
         app.add_flow(doubler, Consumer(app, name="consumer"))
 
     app = App(compose)
-    watch(app, PortRecorder(tmp_path / "a.rec", ["doubler"]))
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["doubler"]))
     app.run()
-    assert check_recording(Doubler, tmp_path / "a.rec", name="doubler") == 4
+    assert check_recording(Doubler, tmp_path / "a.mcap", name="doubler") == 4
     with pytest.raises(
         AssertionError,
         match=r"message 1 of 'doubler.out': data\[0\] was 2, and is now 1; 1 of 8 elements differ, most at",
     ):
-        check_recording(Copier, tmp_path / "a.rec", name="doubler")
+        check_recording(Copier, tmp_path / "a.mcap", name="doubler")
 
 
 class Copier(Operator):
@@ -166,6 +166,36 @@ def test_each_connection_of_an_input_receives_its_messages(tmp_path: Path) -> No
         app.add_flow(joined, sink(app, []))
 
     app = App(compose)
-    watch(app, PortRecorder(tmp_path / "a.rec", ["one", "two", "join.out"]))
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["one", "two", "join.out"]))
     app.run()
-    assert check_recording(join, tmp_path / "a.rec", name="join") == 3
+    assert check_recording(join, tmp_path / "a.mcap", name="join") == 3
+
+
+class Total(Operator):
+    """Takes three messages at once."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in", size=3)
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(sum(op_input.receive("in")), "out")
+
+
+def test_several_messages_of_one_compute_reach_the_operator(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 2),
+            outputs=[("out", {"size": 3})],
+            body=lambda self, i, o: [o.emit(10 * self.ticks + n, "out") for n in range(3)],
+            name="burst",
+        )
+        total = Total(app, name="total")
+        app.add_flow(burst, total)
+        app.add_flow(total, sink(app, []))
+
+    app = App(compose)
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["burst", "total.out"]))
+    app.run()
+    assert check_recording(Total, tmp_path / "a.mcap", name="total") == 2

@@ -76,7 +76,7 @@ def test_a_class_gives_what_it_emits_for_each_output() -> None:
     assert outcome == {"average": [1, 1.5, 2.5, 5]}
     assert outcome.steps == 4
     assert outcome.operator.stopped
-    assert repr(outcome) == "<Outcome of 'average' after 4 steps: {'average': [1.0, 1.5, 2.5, 5.0]}>"
+    assert repr(outcome) == "<OperatorResult of 'average' after 4 steps: {'average': [1.0, 1.5, 2.5, 5.0]}>"
 
 
 def test_a_function_does_too() -> None:

@@ -20,7 +20,6 @@ from headrace import (
 )
 from headrace.core import Scheduler
 from headrace.core.function_operator import FunctionOperator
-from headrace.core.protocols import GreenContextPool
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
 from headrace.testing import run_operator
 
@@ -83,7 +82,7 @@ class Program(Application):
         pool.add(scale, pin_operator=True, pin_cores=[0])
         assert_type(self.scheduler(), Scheduler)
         slices = self.add_default_green_context_pool(0, {"vision": 16})
-        assert_type(slices, GreenContextPool)
+        assert_type(slices, CudaGreenContextPool)
         CudaStreamPool(self, cuda_green_context=CudaGreenContext(self, slices, "vision"))
         CudaStreamPool(self, cuda_green_context=CudaGreenContextPool(self, sms_per_partition=[16]))
         assert_type(slices.share("vision").sm_count, int)

@@ -253,7 +253,8 @@ def test_a_recording_cut_at_any_byte_gives_all_complete_frames(tmp_path: Path) -
     index, entities = record(tmp_path, messages)
     ends = [0] + [struct.unpack_from("<3Q", index, n * 24)[1] * (n + 1) for n in range(2)]
     assert ends[-1] == len(entities)
-    for cut in range(len(entities), -1, -1):
+    cuts = {*range(0, len(entities), 3), *(end + near for end in ends for near in (-1, 0, 1))}
+    for cut in sorted(cuts & {*range(len(entities) + 1)}, reverse=True):
         os.truncate(tmp_path / "clip.gxf_entities", cut)
         complete = max(n for n, end in enumerate(ends) if end <= cut)
         # The index of what was complete, a shorter one (cut while it was written), and a longer one.

@@ -16,7 +16,7 @@ import pytest
 
 from headrace.video import CameraError, SizeRange, V4L2Camera, VideoDevice
 from headrace.video import v4l2_ioctl as v4l2
-from headrace.video.pixels import JpegDecoder, rgb_to_rgba, yuyv_to_rgba
+from headrace.video.jpeg import JpegDecoder
 from tests.video.v4l2_driver import FakeDriver, yuyv
 
 SIZES = {
@@ -87,38 +87,7 @@ def test_the_offsets_are_those_of_the_compiler(tmp_path: Path) -> None:
     ]
 
 
-# Conversion.
-
-
-@pytest.mark.parametrize("standard", ["601", "709"])
-@pytest.mark.parametrize("full_range", [False, True])
-def test_yuyv_is_converted_as_the_standard_says(standard: str, full_range: bool) -> None:
-    picture = np.random.default_rng(5).integers(0, 256, (16, 32, 2), np.uint8)
-    red, blue = {"601": (0.299, 0.114), "709": (0.2126, 0.0722)}[standard]
-    y = picture[..., 0].astype(float)
-    u = np.repeat(picture[:, 0::2, 1], 2, 1) - 128.0
-    v = np.repeat(picture[:, 1::2, 1], 2, 1) - 128.0
-    if not full_range:
-        y, u, v = (y - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
-    r, b = y + 2 * (1 - red) * v, y + 2 * (1 - blue) * u
-    g = (y - red * r - blue * b) / (1 - red - blue)
-    expected = np.clip(np.round(np.stack([r, g, b], -1)), 0, 255)
-    converted = yuyv_to_rgba(picture, standard=standard, full_range=full_range)
-    assert np.abs(converted[..., :3] - expected).max() <= 1
-    assert (converted[..., 3] == 255).all()
-
-
-def test_yuyv_agrees_with_opencv() -> None:
-    cv2 = pytest.importorskip("cv2")
-    picture = np.random.default_rng(6).integers(16, 241, (16, 32, 2), np.uint8)  # what is valid
-    expected = cv2.cvtColor(picture, cv2.COLOR_YUV2RGBA_YUYV).astype(int)
-    assert np.abs(yuyv_to_rgba(picture) - expected).max() <= 2
-
-
-def test_rgb_gets_an_alpha() -> None:
-    rgb = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    np.testing.assert_array_equal(rgb_to_rgba(rgb)[..., :3], rgb)
-    assert (rgb_to_rgba(rgb)[..., 3] == 255).all()
+# Motion JPEG.
 
 
 def jpeg(colour: tuple[int, int, int], width: int = 64, height: int = 48) -> bytes:
@@ -130,13 +99,13 @@ def jpeg(colour: tuple[int, int, int], width: int = 64, height: int = 48) -> byt
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("library", ["av", "PIL", "cv2"])
+@pytest.mark.parametrize("library", ["av", "cv2"])
 def test_jpeg_is_decoded_by_what_is_installed(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = jpeg((200, 40, 90))
     pytest.importorskip(library)
     import sys
 
-    for other in {"av", "PIL", "cv2"} - {library}:
+    for other in {"av", "cv2"} - {library}:
         monkeypatch.setitem(sys.modules, other, None)
     decode = JpegDecoder()
     picture = decode(data)
@@ -150,9 +119,9 @@ def test_jpeg_is_decoded_by_what_is_installed(library: str, monkeypatch: pytest.
 def test_without_a_decoder_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    for library in ("av", "PIL", "cv2"):
+    for library in ("av", "cv2"):
         monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ImportError, match=r"none is installed: pip install '\.\[video\]'.*pass_through"):
+    with pytest.raises(ImportError, match=r"neither is installed: pip install '\.\[video\]'.*pass_through"):
         JpegDecoder()
 
 
@@ -269,6 +238,26 @@ def test_a_camera_without_controls_says_so_if_one_is_needed() -> None:
     camera.set_gain(None)
     with pytest.raises(CameraError, match="no control for gain"):
         camera.set_gain(3)
+
+
+def test_a_control_that_is_disabled_is_none() -> None:
+    def queryctrl(self: Any, it: Any) -> None:
+        FakeDriver.queryctrl(self, it)
+        it.flags = v4l2.CTRL_FLAG_DISABLED
+
+    with pytest.raises(CameraError, match="has no control for gain.*disabled"):
+        Camera(queryctrl=queryctrl).camera.set_gain(3)
+
+
+def test_a_rate_that_the_driver_changes_is_an_error() -> None:
+    def s_parm(self: Any, it: Any) -> None:
+        self.interval = (1, 25)
+        self.g_parm(it)
+
+    with pytest.raises(
+        CameraError, match="chose 25 frames per second in place of 15; in YUYV it offers 30, 15"
+    ):
+        Camera(s_parm=s_parm).camera.configure(frame_rate=15.0)
 
 
 # Frames.

@@ -39,7 +39,7 @@ class FakeDriver:
     }
     stepwise: tuple[int, ...] | None = None
     line_padding = 0
-    quantization = 0
+    quantization = encoding = 0
     max_buffers = 32
 
     def __init__(self, path: str = "/dev/video9") -> None:
@@ -121,7 +121,7 @@ class FakeDriver:
         pixel = {"YUYV": 2, "RGB3": 3, "GREY": 1}.get(self.fourcc, 0)
         pix.bytesperline = pix.width * pixel + self.line_padding if pixel else 0
         pix.sizeimage = (pix.bytesperline or pix.width * 4) * pix.height
-        pix.quantization = self.quantization
+        pix.quantization, pix.ycbcr_enc = self.quantization, self.encoding
 
     def s_fmt(self, it: Any) -> None:
         self.size = (it.fmt.pix.width, it.fmt.pix.height)

@@ -247,12 +247,28 @@ def test_an_image_fills_the_window() -> None:
     assert (picture == 200).all()
 
 
-def test_a_scaled_image_is_that_of_pillow() -> None:
+def test_a_larger_image_lies_linearly_between_its_pixels() -> None:
     from PIL import Image
 
     data = image(7, 13, 3)
     expected = np.asarray(Image.fromarray(data).resize((20, 10), Image.Resampling.BILINEAR))
     assert np.abs(draw_one(data, type="color").astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_smaller_image_has_the_mean_of_its_pixels(channels: int) -> None:
+    data = image(40, 60, channels)
+    data[..., 3:] = 255
+    expected = data.reshape(10, 4, 20, 3, channels).mean(axis=(1, 3))[..., :3]
+    assert np.abs(draw_one(data, (20, 10), type="color") - expected).max() <= 1
+
+
+def test_an_image_that_is_wider_and_lower_than_its_place_is_scaled_both_ways() -> None:
+    data = np.repeat(np.repeat(image(5, 20, 3), 3, axis=1)[:5], 2, axis=1)  # 120 columns for 20
+    expected = data[:, ::6]
+    picture = draw_one(data, (20, 10), type="color")
+    assert np.abs(picture[0].astype(int) - expected[0]).max() <= 1
+    assert np.abs(picture[-1].astype(int) - expected[-1]).max() <= 1
 
 
 def test_a_layer_with_a_higher_priority_is_on_top_and_equals_keep_their_order() -> None:

@@ -11,8 +11,11 @@ import cv2
 import numpy as np
 import pytest
 
-from headrace.viewer import LayerError, renderer
+from headrace.viewer import LayerError
+from headrace.viewer import text as texts
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
+
+GREY, LIGHTER = (127, 127, 127), (128, 128, 128)  # half of white, rounded either way
 
 SIZE = (20, 10)
 
@@ -93,7 +96,8 @@ def test_a_strip_connects_each_coordinate_to_the_next_and_draws_corners_once() -
     data = points((0.1, 0.2), (0.5, 0.2), (0.5, 0.8))
     picture = draw_one(data, type="line_strip", color=[1, 1, 1, 0.5])
     assert lit(picture) == block(2, 2, 11, 3) | block(10, 2, 11, 9)
-    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} == {BLACK, (128, 128, 128)}
+    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} <= {BLACK, GREY, LIGHTER}
+    assert len({tuple(color) for color in picture.reshape(-1, 3).tolist()}) == 2
 
 
 def test_a_triangle_covers_its_inside_and_the_pixels_of_its_edges() -> None:
@@ -112,7 +116,7 @@ def mesh() -> np.ndarray:
 
 def test_triangles_that_share_edges_leave_no_gap_and_are_drawn_once() -> None:
     picture = draw_one(mesh(), (64, 64), type="triangles", color=[1, 1, 1, 0.5])
-    assert (picture == 128).all()
+    assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} in ({GREY}, {LIGHTER})
 
 
 @pytest.mark.parametrize("corner", [(-1e7, -1e7), (3e4, -2e6), (2e38, 3e38)])
@@ -216,10 +220,10 @@ def test_of_a_text_with_too_many_pixels_the_beginning_is_drawn(text: str) -> Non
 
 
 def test_few_large_texts_are_kept() -> None:
-    renderer._large_mask.cache_clear()
+    texts._large_mask.cache_clear()
     for size in np.linspace(3, 3.9, 10):
         draw_one(points((0, 0, size)), (400, 300), type="text", text=["HHHH"])
-    assert renderer._large_mask.cache_info().currsize == 4
+    assert texts._large_mask.cache_info().currsize == 4
 
 
 def test_text_that_a_matrix_moves_beyond_all_integers_is_not_drawn() -> None:

@@ -7,44 +7,36 @@ headrace` does not pay for the engine and the streams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from headrace.core.registry import registry
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from headrace import gpu
     from headrace._runtime.compiled import is_compiled
-    from headrace._runtime.lifecycle.accounts import Tally
-    from headrace._runtime.messages.details_flow import DetailsFlow
-    from headrace._runtime.messages.direct_compute import (
+    from headrace._runtime.lifecycle.accounts import MessageCounter
+    from headrace._runtime.lifecycle.run import run, run_async
+    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.messages.envelope import Details, Envelope
+    from headrace._runtime.messages.fences import Fences, is_complete
+    from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
+    from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+    from headrace._runtime.observer import Launches, Observer, Replays
+    from headrace._runtime.scheduling.details_flow import DetailsFlow
+    from headrace._runtime.scheduling.direct_compute import (
         DirectCompute,
         DirectStreams,
         NotDirect,
         RefusingMetadata,
     )
-    from headrace._runtime.messages.message import Details, Message
-    from headrace._runtime.messages.queue import Queue, UnconnectedQueue
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.single_threaded import run_single_threaded
-    from headrace._runtime.scheduling.workers import run_workers
-    from headrace._runtime.streams.default_stream import default_stream_of, is_default
-    from headrace._runtime.streams.fences import Fences, is_complete
+    from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.knobs import Knobs
-    from headrace._runtime.streams.managed_stream import ManagedStream, create_event
     from headrace._runtime.streams.order import wait_for
     from headrace._runtime.streams.owners import add_owners
-    from headrace._runtime.streams.run_streams import RunStreams, source_of
+    from headrace._runtime.streams.run_streams import RunStreams, slice_of, source_of
     from headrace._runtime.streams.stream_source import StreamSource
-    from headrace.core import protocols
-    from headrace.core.claim import Claim
-    from headrace.core.fragment import Fragment
-    from headrace.core.operator import Operator
-    from headrace.core.outcome import Outcome
 
 __all__ = [
     "Boundary",
@@ -53,19 +45,23 @@ __all__ = [
     "DirectCompute",
     "DirectStreams",
     "Engine",
+    "Envelope",
     "Fences",
     "Group",
     "GroupPlan",
     "Knobs",
+    "Launches",
     "ManagedStream",
-    "Message",
+    "MessageCounter",
     "Node",
     "NotDirect",
+    "Observer",
     "Queue",
     "RefusingMetadata",
+    "Replays",
     "RunStreams",
     "StreamSource",
-    "Tally",
+    "Supplies",
     "UnconnectedQueue",
     "add_owners",
     "create_event",
@@ -73,74 +69,50 @@ __all__ = [
     "is_compiled",
     "is_complete",
     "is_default",
-    "run_single_threaded",
-    "run_workers",
+    "run",
+    "run_async",
+    "slice_of",
     "source_of",
     "wait_for",
 ]
 
 _MODULES = {
     "Boundary": "scheduling.group",
-    "Details": "messages.message",
-    "DetailsFlow": "messages.details_flow",
-    "DirectCompute": "messages.direct_compute",
-    "DirectStreams": "messages.direct_compute",
+    "Details": "messages.envelope",
+    "DetailsFlow": "scheduling.details_flow",
+    "DirectCompute": "scheduling.direct_compute",
+    "DirectStreams": "scheduling.direct_compute",
     "Engine": "scheduling.engine",
-    "Fences": "streams.fences",
+    "Envelope": "messages.envelope",
+    "Fences": "messages.fences",
     "Group": "scheduling.group",
     "GroupPlan": "scheduling.group",
     "Knobs": "streams.knobs",
-    "ManagedStream": "streams.managed_stream",
-    "Message": "messages.message",
+    "Launches": "observer",
+    "ManagedStream": "messages.managed_stream",
+    "MessageCounter": "lifecycle.accounts",
     "Node": "scheduling.node",
-    "NotDirect": "messages.direct_compute",
+    "NotDirect": "scheduling.direct_compute",
+    "Observer": "observer",
     "Queue": "messages.queue",
-    "RefusingMetadata": "messages.direct_compute",
+    "RefusingMetadata": "scheduling.direct_compute",
+    "Replays": "observer",
     "RunStreams": "streams.run_streams",
     "StreamSource": "streams.stream_source",
-    "Tally": "lifecycle.accounts",
+    "Supplies": "lifecycle.supplies",
     "UnconnectedQueue": "messages.queue",
     "add_owners": "streams.owners",
-    "create_event": "streams.managed_stream",
+    "create_event": "messages.managed_stream",
     "default_stream_of": "streams.default_stream",
     "is_compiled": "compiled",
-    "is_complete": "streams.fences",
-    "is_default": "streams.default_stream",
-    "run_single_threaded": "scheduling.single_threaded",
-    "run_workers": "scheduling.workers",
+    "is_complete": "messages.fences",
+    "is_default": "messages.managed_stream",
+    "run": "lifecycle.run",
+    "run_async": "lifecycle.run",
+    "slice_of": "streams.run_streams",
     "source_of": "streams.run_streams",
     "wait_for": "streams.order",
 }
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
     __getattr__, __dir__ = lazy_names(globals(), _MODULES)
-
-
-def _run(fragment: Fragment, claim: Claim) -> Outcome:
-    from headrace._runtime.lifecycle.run import run
-
-    return run(fragment, claim)
-
-
-def _run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
-    from headrace._runtime.lifecycle.run import run_async
-
-    return run_async(fragment, claim)
-
-
-def _resume(node: protocols.Node) -> protocols.Resume:
-    from headrace._runtime.scheduling.resume import Resume
-
-    return Resume(cast("Node", node))
-
-
-def _slice_of(operator: Operator) -> gpu.Share | None:
-    from headrace._runtime.streams.run_streams import slice_of
-
-    return slice_of(operator)
-
-
-registry.run = _run
-registry.run_async = _run_async
-registry.resume = _resume
-registry.slice_of = _slice_of

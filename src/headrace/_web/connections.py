@@ -53,7 +53,7 @@ class Connections:
     Parameters
     ----------
     name
-        What is served, for the log.
+        The name of the page, for the log.
     make_protocol
         Returns the protocol of a new connection.
     most
@@ -219,36 +219,27 @@ def _abort(connection: _Connection) -> None:
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of a host; with port 0, on one that is free."""
+    """Return sockets that listen on all addresses of a host; with port 0, on one that is free.
+
+    `loop.create_server` would take another free port for each address.
+    """
     listening: list[socket.socket] = []
-    missing: OSError | None = None
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            try:
-                one = socket.socket(family, kind, protocol)
-            except OSError as error:  # an address of IPv6 on a machine without it
-                missing = error
-                continue
-            listening.append(one)
-            one.setblocking(False)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                one.bind((address[0], port, *address[2:]))
-            except OSError as error:
-                if error.errno != errno.EADDRNOTAVAIL:
-                    raise
-                missing = error
-                listening.pop().close()
-                continue
-            one.listen(_BACKLOG)
-            port = port or int(one.getsockname()[1])
-        if not listening:
-            raise missing or OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
-    except BaseException:
-        for one in listening:
-            one.close()
-        raise
+    missing = OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
+            one = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            # An address of IPv6 on a machine without it is left out.
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for other in listening:
+                    other.close()
+                raise
+            missing = error
+            continue
+        one.setblocking(False)
+        listening.append(one)
+        port = port or int(one.getsockname()[1])
+    if not listening:
+        raise missing
     return listening

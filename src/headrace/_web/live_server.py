@@ -1,6 +1,6 @@
 """LiveServer: a page in the browser, and the server that sends it what is new.
 
-What it defends against, and how:
+The server defends the pipeline and its pictures against
 
 - another user of the machine, or of the network: it listens on the loopback interface, and every request needs the
   token that is part of the address which is printed;
@@ -11,7 +11,7 @@ What it defends against, and how:
   sent is sent nothing more;
 - code from elsewhere: the page is one file that loads nothing, and its Content-Security-Policy allows nothing else.
 
-What is sent are items: pictures (bytes) or figures (text). A client says when it has shown an item and has at most
+The server sends items: pictures (bytes) or figures (text). A client says when it has shown an item and has at most
 two under way. So a slow client gets fewer items, none is queued, and the others do not notice.
 
 At the end of a run the server sends every client the last item and the end, and the client closes the connection
@@ -42,7 +42,7 @@ from headrace.lazy import import_or_explain
 __all__ = ["Client", "Item", "LiveServer"]
 
 Item: TypeAlias = str | bytes
-"""What a client confirms: a picture, or figures."""
+"""A picture, or figures, which a client confirms."""
 
 _MOST_UNDER_WAY = 2  # items that a client has not confirmed
 _MOST_MESSAGE = 2048  # bytes
@@ -60,19 +60,19 @@ class LiveServer:
     Parameters
     ----------
     name
-        What is served, for errors, threads and the log: ``"the viewer's page"``.
+        The name of the page, for errors, threads and the log: ``"the viewer's page"``.
     page
         The text of the page, with ``{{settings}}`` and ``{{nonce}}`` in it.
     settings
-        What takes the place of ``{{settings}}``, as JSON.
+        The settings of the page, which replace ``{{settings}}`` as JSON.
     host, port
         Where to listen; port 0 takes any that is free.
     token
-        What a request has to have; made anew unless given.
+        The token that a request must have; made anew unless given.
     clients
         The most clients at a time.
     remedy
-        What to do if the port is taken.
+        The remedy if the port is taken, for the error.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class LiveServer:
         if failure is not None:
             raise RuntimeError(f"{name} cannot listen on {host}:{port} ({failure}); {remedy}") from failure
 
-    # What a subclass overrides; called on the server's thread.
+    # A subclass overrides these, which are called on the server's thread.
 
     def on_connect(self, client: Client) -> None:
         """Send a new client what it begins with."""
@@ -129,6 +129,10 @@ class LiveServer:
 
     def status(self) -> Fields | None:
         """Return what every client is told twice a second, or None."""
+        return None
+
+    def metrics(self) -> bytes | None:
+        """Return the figures that are served to Prometheus, or None."""
         return None
 
     def last_item(self, client: Client) -> Item | None:
@@ -207,6 +211,7 @@ class LiveServer:
         app = web.Application(client_max_size=_MOST_MESSAGE)
         app.router.add_get("/", self._page)
         app.router.add_get("/ws", self._socket)
+        app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_request_log()
         )
@@ -306,6 +311,15 @@ class LiveServer:
         }
         return self._web.Response(text=text, content_type="text/html", headers=headers)
 
+    async def _metrics(self, request: Any) -> Any:
+        refusal = self._refusal(request, is_socket=False)
+        if refusal is not None:
+            return refusal
+        figures = self.metrics()
+        if figures is None:
+            return self._web.Response(status=404, text="There are no figures here.\n")
+        return self._web.Response(body=figures, headers={"Content-Type": "text/plain; version=0.0.4"})
+
     async def _socket(self, request: Any) -> Any:
         refusal = self._refusal(request, is_socket=True)
         if refusal is not None:
@@ -401,7 +415,7 @@ class Client:
     under_way
         The number of items that it has not shown yet.
     seen
-        What the server notes about it: up to where it was told something.
+        The server's notes about it: up to where it was told something.
     """
 
     def __init__(self, socket: Any, transport: Any) -> None:

@@ -61,7 +61,7 @@ class Input:
     def array(self) -> Any:
         """Return an array on the memory of the graph."""
         assert self.memory is not None
-        return self.layout.kind.at(self.layout, self.address + self.before, self.memory.owner)
+        return self.layout.kind.at(self.layout, self.address + self.before, self.memory)
 
     def close(self, stream: gpu.StreamHandle) -> None:
         """Free the memory of the graph, unless that is the task of another that shares it."""

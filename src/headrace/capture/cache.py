@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.capture.host_values import HostValue
 from headrace.tensor.device_arrays import Unsupported, shared_memory
 from headrace.tensor.structures import Leaves, Structure, key_of_value, take_apart
@@ -89,7 +89,7 @@ class Frame:
 
 def data_of(item: Any) -> Any:
     """Return what is in a message."""
-    return item.data if type(item) is Message else item
+    return item.data if type(item) is Envelope else item
 
 
 class Same:

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace._runtime import GroupPlan, source_of
-from headrace.core.checks import check_member
 from headrace.core.errors import GraphError, choices
+from headrace.core.graph import check_member
 from headrace.core.groups import check_group, in_order, why_not_a_group, why_not_in_group
+from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition as Fragment
     from headrace.core.operator import Operator
     from headrace.core.outcome import SegmentOutcome
 
@@ -247,7 +247,7 @@ def plan_groups(fragment: Fragment) -> list[GroupPlan]:
     planned: list[GroupPlan] = []
     for segment in fragment._segments:
         segment.begin_run()
-        if mode == "off" or gpu.backend() == "none":
+        if mode == "off" or not active().has_devices:
             segment.state = "off"
             continue
         why = _why_not_together(segment)

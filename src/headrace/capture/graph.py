@@ -25,9 +25,8 @@ from headrace.tensor.structures import Leaves, Structure, rebuild
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace._runtime import DetailsFlow, ManagedStream
+    from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
     from headrace.capture.slots import Slots
-    from headrace.core.protocols import Launches, Replays
 
 __all__ = ["BoundaryCopy", "Executables", "Graph"]
 

@@ -24,10 +24,9 @@ from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, t
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from headrace._runtime import Group, ManagedStream, Node
+    from headrace._runtime import Group, ManagedStream, Node, Replays
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
-    from headrace.core.protocols import Replays
 
 __all__ = ["compute_one", "record"]
 
@@ -92,7 +91,7 @@ def _capture(
     marks: Any,
 ) -> Graph:
     origin = streams.origin
-    memory = PrivateMemory(own.device_id, own.handle.is_simulated)
+    memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
     kept: list[Any] = [memory, received]
     flow = DetailsFlow(group.inner)
     builder = origin.stream.create_graph_builder()

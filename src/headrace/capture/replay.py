@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace import gpu
 from headrace._runtime import (
     DirectStreams,
+    Envelope,
     ManagedStream,
-    Message,
     NotDirect,
     add_owners,
     create_event,
@@ -127,17 +127,17 @@ class Replay:
             for place, item in enumerate(items):
                 # `NodeStreams.received` for a message with one fence and without metadata, without the calls.
                 if (
-                    type(item) is Message
+                    type(item) is Envelope
                     and item.more_fences is None
                     and ((details := item.details) is None or (graph.is_chain and details.metadata is None))
                 ):
                     fences = item.fences
                     if fences is not None and fences.stream is not own and item.number > fences.completed:
                         own.wait(item.event)
-                    add_owners(item.data, lifetimes.keeper.received)
+                    add_owners(item.data, lifetimes.held.received)
                 else:
                     streams.received(node.input.ports[place], item)
-                    has_details |= type(item) is Message and item.details is not None
+                    has_details |= type(item) is Envelope and item.details is not None
             for knobs in self._knobs:
                 knobs.replay(own)
             if self._period is not None and (not graph.is_compared or self._clock() >= self._compare_at):
@@ -177,7 +177,7 @@ class Replay:
             {
                 (boundary.node, boundary.port): item.details
                 for boundary, item in zip(self._group.inputs, items, strict=True)
-                if type(item) is Message and item.details is not None
+                if type(item) is Envelope and item.details is not None
             }
         )
         node.has_extra_work = node.has_details = True
@@ -274,7 +274,7 @@ class Replay:
         self._knobs = [knobs for node in self._group.members if (knobs := node.streams.knobs) is not None]
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
-        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.keeper.received)
+        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)
 
     def end(self) -> None:
         """Order the computes of the operators after the last replay, if there has been one since the last call."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import Tally, UnconnectedQueue
+from headrace._runtime import MessageCounter, UnconnectedQueue
 from headrace.capture.cache import Entry, Frame, GraphCache, Same, data_of
 from headrace.capture.comparison import changed_arrays
 from headrace.capture.declaration import CaptureError, CaptureRefused
@@ -36,10 +36,9 @@ from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, key_of_value
 
 if TYPE_CHECKING:
-    from headrace._runtime import Group
+    from headrace._runtime import Group, Replays
     from headrace.capture.declaration import Segment
     from headrace.capture.graph import Graph
-    from headrace.core.protocols import Replays
 
 __all__ = ["CapturedSegment"]
 
@@ -460,7 +459,9 @@ class CapturedSegment:
                 queues = node.output.ports[port].queues
                 for queue, behind in zip(queues, node.output_queues[port], strict=True):
                     is_unconnected = isinstance(behind, UnconnectedQueue)
-                    if isinstance(queue, Tally) and (is_unconnected or behind.consumer in self.members):
+                    if isinstance(queue, MessageCounter) and (
+                        is_unconnected or behind.consumer in self.members
+                    ):
                         queue.passed_on += graph.launches
                     if is_unconnected:
                         behind.dropped += graph.launches

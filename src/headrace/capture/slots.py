@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace.core.patient_condition import PatientCondition
 from headrace.gpu.allocation import Allocation
-from headrace.tensor.device_memory import memory_at
 
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
@@ -29,16 +28,17 @@ __all__ = ["Slot", "SlotAvailable", "Slots"]
 class _Block:
     """The memory of one array of a slot, as an allocation refers to it."""
 
-    __slots__ = ("address", "size", "slot")
+    __slots__ = ("_array", "address", "size", "slot")
 
     def __init__(self, slot: Slot, array: OutputArray) -> None:
         self.slot = slot
         self.address = array.address
         self.size = array.size
+        self._array = array
 
     def memory_bytes(self) -> Any:
         """Return its bytes, where the device is simulated."""
-        return memory_at(self.address, self.size)
+        return self.view(self.size, self._array).__simulated_memory__()
 
     def view(self, size: int, owner: object) -> Any:
         """Return a buffer on its first bytes that keeps its owner and frees nothing."""

@@ -79,7 +79,7 @@ class DeviceState:
                 before, size = layout.kind.extent(layout)
                 behind = -(-size // _ALIGNED) * _ALIGNED
                 memory = DeviceMemory(stream, behind + size)
-                array = layout.kind.at(layout, memory.address + before, memory.owner)
+                array = layout.kind.at(layout, memory.address + before, memory)
                 known = _Buffer(layout, memory, array, size, memory.address + behind)
                 self._buffers[operator, name] = known
             copies.append((known, span_of(value)[0]))

@@ -27,9 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("headrace.cli.info", "show the device, the libraries, and what is missing"),
     "partition": ("headrace.cli.partition", "show the slices that a device would give"),
     "bench": ("headrace.cli.bench", "measure what a step costs on this machine"),
-    "demo": ("headrace.cli.demo", "a critical kernel beside a noisy one, on slices"),
     "trace": ("headrace.cli.trace", "show where the time in a trace file goes"),
-    "completion": ("headrace.cli.completion", "print a completion script for bash, zsh or fish"),
+    "completion": ("headrace.cli.completion", "print a completion script for a shell"),
 }
 
 EPILOG = """\

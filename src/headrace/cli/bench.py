@@ -17,8 +17,9 @@ from itertools import count, pairwise
 from typing import Any
 
 from headrace._runtime import ManagedStream, StreamSource, is_compiled
+from headrace.application import Application
 from headrace.conditions import CountCondition
-from headrace.core import Application, InputContext, Operator, OperatorSpec, OutputContext, Scheduler
+from headrace.core import InputContext, Operator, OperatorSpec, OutputContext, Scheduler
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from headrace.version import __version__
 

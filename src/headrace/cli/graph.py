@@ -14,7 +14,7 @@ from headrace.cli.run import add_program_arguments, changed_environment, variabl
 from headrace.cli.runs import Runs
 
 if TYPE_CHECKING:
-    from headrace.core import Fragment
+    from headrace.application import Fragment
 
 __all__ = ["add_arguments", "compose_program", "main"]
 

@@ -7,11 +7,10 @@ import os
 import platform
 import sys
 from importlib import metadata
-from typing import Any
 
 from headrace._runtime import is_compiled
 from headrace.extras import installing
-from headrace.gpu import backends
+from headrace.gpu.backend import Backend, DeviceUnavailable, device_choices, find_backend
 from headrace.version import __version__
 
 # Each library: the distributions that provide it, and the extra that installs it; "" if none does. The libraries of
@@ -37,6 +36,7 @@ LIBRARIES = {
     "aiohttp": (["aiohttp"], "view"),
     "Pillow": (["Pillow"], "view"),
     "Rerun": (["rerun-sdk"], "rerun"),
+    "MCAP": (["mcap"], "record"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),
@@ -82,37 +82,32 @@ def info() -> str:
 
 def _devices(advice: list[str]) -> list[str]:
     asked = os.environ.get("HEADRACE_DEVICE", "auto")
-    if asked not in backends.CHOICES:
-        return [f"Device   none: HEADRACE_DEVICE={asked!r} must be one of {', '.join(backends.CHOICES)}"]
-    if asked == "none":
-        return ["Device   none (HEADRACE_DEVICE=none)"]
-    if asked == "sim":  # an explicit choice, so other devices do not matter
-        return _simulated("HEADRACE_DEVICE=sim", advice)
+    if asked not in device_choices():
+        return [f"Device   none: HEADRACE_DEVICE={asked!r} must be one of {', '.join(device_choices())}"]
+    backend = find_backend("cuda" if asked == "auto" else asked)
     try:
-        lack = backends.why_not_cuda()
-    except backends.DeviceUnavailable as error:
+        lack = backend.why_not()
+    except DeviceUnavailable as error:
         advice.append("a newer NVIDIA driver, for CUDA 12.4 or later")
         return [f"Device   none: {error}"]
-    if lack is not None:
-        if asked == "cuda":
-            advice.append(f"a CUDA device: {lack}")
-            return [f"Device   none: HEADRACE_DEVICE=cuda, but {lack}"]
-        advice.append(f"a real device: {lack}")
-        return _simulated(lack, advice)
-    from headrace.gpu import cuda
-
-    return ["Device   CUDA", *_abilities(cuda, backends.driver_version(), advice)]
+    if lack is None:
+        return _device(backend, f"HEADRACE_DEVICE={asked}", advice)
+    if asked != "auto":
+        advice.append(f"a CUDA device: {lack}")
+        return [f"Device   none: HEADRACE_DEVICE={asked}, but {lack}"]
+    advice.append(f"a real device: {lack}")
+    return _device(find_backend("sim"), lack, advice)
 
 
-def _simulated(why: str, advice: list[str]) -> list[str]:
-    from headrace.gpu import sim
-
-    machine = sim.current_machine()
-    return [
-        f"Device   simulated ({why})",
-        f"Time     {machine.time}: {_TIMES[machine.time]}",
-        *_abilities(sim, machine.driver, advice),
-    ]
+def _device(backend: Backend, why: str, advice: list[str]) -> list[str]:
+    """Return what there is to say about a device that can be used, and why it was chosen."""
+    if not backend.has_devices:
+        return [f"Device   none ({why})"]
+    clock = backend.clock()
+    if clock is None:
+        return [f"Device   {backend.description}", *_abilities(backend, advice)]
+    time = "virtual" if clock.is_virtual else "real" if clock.is_wall else "paced"
+    return [f"Device   simulated ({why})", f"Time     {time}: {_TIMES[time]}", *_abilities(backend, advice)]
 
 
 _TIMES = {
@@ -122,7 +117,10 @@ _TIMES = {
 }
 
 
-def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[str]:
+def _abilities(backend: Backend, advice: list[str]) -> list[str]:
+    driver = backend.driver_version
+    if driver is None:
+        return [f"  {device.device_id}  {device.name}" for device in backend.names.Device.get_all_devices()]
     version = ".".join(map(str, driver))
     by_group = driver >= (13, 1)
     how = "by the driver" if by_group else "from the driver's smallest groups"
@@ -132,7 +130,7 @@ def _abilities(names: Any, driver: tuple[int, int], advice: list[str]) -> list[s
     ]
     if not by_group:
         advice.append(f"partitions in steps of 2 SMs, workqueues: a driver for CUDA 13.1 (now {version})")
-    for device in names.Device.get_all_devices():
+    for device in backend.names.Device.get_all_devices():
         sm = device.resources.sm
         major, minor = device.compute_capability
         lines.append(

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from headrace.core import Application, Fragment
+from headrace.application import Application, Fragment
 
 __all__ = ["Program", "ProgramError"]
 

@@ -12,9 +12,9 @@ TAKES_ARGUMENTS = True  # those of the program, after --
 
 EPILOG = """\
 examples:
-  headrace record app.py                                  record every output to recording.rec
-  headrace record app.py --ports camera.out -o frames.rec
-  headrace replay app.py frames.rec                       run the program on these messages
+  headrace record app.py                                  record every output to recording.mcap
+  headrace record app.py --ports camera.out -o frames.mcap
+  headrace replay app.py frames.mcap                       run the program on these messages
 """
 
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the ports to record; patterns and commas allowed; every connected output unless given",
     )
     parser.add_argument(
-        "-o", "--output", default="recording.rec", metavar="FILE", help="the file (default recording.rec)"
+        "-o", "--output", default="recording.mcap", metavar="FILE", help="the file (default recording.mcap)"
     )
 
 

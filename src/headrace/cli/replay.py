@@ -17,9 +17,9 @@ TAKES_ARGUMENTS = True  # those of the program, after --
 
 EPILOG = """\
 examples:
-  headrace replay app.py recording.rec         at the recorded times
-  headrace replay app.py recording.rec --fast
-  headrace replay recording.rec --list         what a recording holds
+  headrace replay app.py recording.mcap         at the recorded times
+  headrace replay app.py recording.mcap --fast
+  headrace replay recording.mcap --list         what a recording holds
 """
 
 
@@ -82,10 +82,10 @@ def _listed(recording: Recording) -> str:
     """Return a table of the ports of a recording."""
     outline = recording.outline()
     state = "" if recording.is_complete else ", incomplete"
-    seconds = max((time for _, _, time in outline), default=0) / 1e9
+    seconds = max((time for _, time in outline), default=0) / 1e9
     rows = [("port", "direction", "messages", "first", "last")]
     for port in recording.ports:
-        times = [time / 1e9 for one, _, time in outline if one == port]
+        times = [time / 1e9 for one, time in outline if one == port]
         span = (f"{times[0]:.3f} s", f"{times[-1]:.3f} s") if times else ("", "")
         rows.append((port.name, "output" if port.is_output else "input", str(len(times)), *span))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -96,5 +96,5 @@ def _listed(recording: Recording) -> str:
         ).rstrip()
         for row in rows
     ]
-    title = f"{recording.application}: {len(recording)} messages, {seconds:.3f} s{state}"
+    title = f"{recording.run.application}: {len(recording)} messages, {seconds:.3f} s{state}"
     return "\n".join([title, "", *lines])

@@ -1,4 +1,4 @@
-"""Runs: the runs of a program, observed through the roles of the registry that every run goes through."""
+"""Runs: the runs of a program, observed in the place of the runner that every run goes through."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from headrace.core.registry import registry
+from headrace.application import Fragment
+from headrace.application.runner import Runner
 
 if TYPE_CHECKING:
-    from headrace.core import Fragment, Outcome
-    from headrace.core.claim import Claim
+    from headrace.core import Outcome
 
 __all__ = ["Runs"]
 
 
-class Runs:
+class Runs(Runner):
     """The runs that a program begins for the duration of a ``with`` block.
 
     Parameters
@@ -39,12 +39,11 @@ class Runs:
         self._read_settings = False
 
     def __enter__(self) -> Runs:
-        self._run, self._run_async = registry.run, registry.run_async
-        registry.run, registry.run_async = self.run, self.run_async
+        self._runner, Fragment._runner = Fragment._runner, self
         return self
 
     def __exit__(self, *raised: object) -> None:
-        registry.run, registry.run_async = self._run, self._run_async
+        Fragment._runner = self._runner
 
     @property
     def last_outcome(self) -> Outcome | None:
@@ -56,21 +55,21 @@ class Runs:
         """Whether one of the applications has a configuration."""
         return self._read_settings or (self._last is not None and self._last._config is not None)
 
-    def run(self, fragment: Fragment, claim: Claim) -> Outcome:
-        """Run a fragment in the place of the runtime's function."""
+    def run(self, fragment: Fragment) -> Outcome:
+        """Run a fragment to its end."""
         self._begin(fragment)
         try:
-            return self._run(fragment, claim)
+            return self._runner.run(fragment)
         finally:
             self._read_settings = self._read_settings or fragment._config is not None
             self._last, self._last_outcome = None, fragment.outcome
 
-    def run_async(self, fragment: Fragment, claim: Claim) -> Future[Outcome]:
-        """Run a fragment on its own thread in the place of the runtime's function."""
+    def run_async(self, fragment: Fragment) -> Future[Outcome]:
+        """Run a fragment on its own thread."""
         self._begin(fragment)
         # Read when it is asked for: a callback of the future could come later than the program's end.
         self._last = fragment
-        return self._run_async(fragment, claim)
+        return self._runner.run_async(fragment)
 
     def _begin(self, fragment: Fragment) -> None:
         self._read_settings = self.read_settings

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
-    from headrace.observe.trace_summary import TraceError, summarize_trace
+    from headrace.observe.traces.trace_summary import TraceError, summarize_trace
 
     try:
         summary = summarize_trace(options.file)

@@ -17,12 +17,13 @@ from headrace.conditions.multi_message import (
 )
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.conditions.periodic import PeriodicCondition, PeriodicConditionPolicy
-from headrace.core.registry import registry
+from headrace.core.condition_types import ConditionType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.conditions.cuda_stream import CudaStreamCondition
     from headrace.core.condition import Condition
-    from headrace.core.fragment import Fragment
 
 __all__ = [
     "AsynchronousCondition",
@@ -41,6 +42,18 @@ __all__ = [
     "PeriodicConditionPolicy",
 ]
 
+CONDITIONS: Mapping[ConditionType, type[Condition]] = {
+    ConditionType.MESSAGE_AVAILABLE: MessageAvailableCondition,
+    ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE: DownstreamMessageAffordableCondition,
+    ConditionType.COUNT: CountCondition,
+    ConditionType.BOOLEAN: BooleanCondition,
+    ConditionType.PERIODIC: PeriodicCondition,
+    ConditionType.ASYNCHRONOUS: AsynchronousCondition,
+    ConditionType.EXPIRING_MESSAGE_AVAILABLE: ExpiringMessageAvailableCondition,
+    ConditionType.MULTI_MESSAGE_AVAILABLE: MultiMessageAvailableCondition,
+    ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT: MultiMessageAvailableTimeoutCondition,
+}
+"""The conditions that a port can select by name."""
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
 
@@ -51,10 +64,3 @@ if not TYPE_CHECKING:  # or a type checker would accept every name
         from headrace.conditions.cuda_stream import CudaStreamCondition
 
         return CudaStreamCondition
-
-
-def _any_of(fragment: Fragment, terms: list[Condition], name: str) -> Condition:
-    return OrConditionCombiner(fragment, terms=terms, name=name)
-
-
-registry.any_of = _any_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["AsynchronousCondition", "AsynchronousEventState"]
 
@@ -32,7 +33,7 @@ _STATUS = {
 }
 
 
-class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
+class AsynchronousCondition(Condition):
     """Lets an operator run unless it waits for an outside event; `event_state` may be set from any thread.
 
     While the state is ``EVENT_WAITING`` the run does not end, even if nothing else is ready.
@@ -41,7 +42,7 @@ class AsynchronousCondition(Condition, kind=ConditionType.ASYNCHRONOUS):
     polled = False
     depends_on_ports = False
 
-    def __init__(self, fragment: Fragment | None = None, *, name: str = "async_condition") -> None:
+    def __init__(self, fragment: Composition | None = None, *, name: str = "async_condition") -> None:
         super().__init__(fragment, name=name)
         self._state = AsynchronousEventState.READY
 

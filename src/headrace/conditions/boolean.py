@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.booleans import boolean
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["BooleanCondition"]
 
 
-class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
+class BooleanCondition(Condition):
     """Lets an operator run while the switch is on.
 
     Once the scheduler has seen the switch off, the operator never runs again in that run.
@@ -28,7 +29,11 @@ class BooleanCondition(Condition, kind=ConditionType.BOOLEAN):
     depends_on_ports = False
 
     def __init__(
-        self, fragment: Fragment | None = None, enable_tick: bool = True, *, name: str = "boolean_condition"
+        self,
+        fragment: Composition | None = None,
+        enable_tick: bool = True,
+        *,
+        name: str = "boolean_condition",
     ) -> None:
         super().__init__(fragment, name=name)
         self._enabled = boolean(enable_tick, f"condition {name!r}: enable_tick")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node
 
 __all__ = ["CountCondition"]
 
 
-class CountCondition(Condition, kind=ConditionType.COUNT):
+class CountCondition(Condition):
     """Lets an operator run `count` times in a run.
 
     Parameters
@@ -26,7 +27,7 @@ class CountCondition(Condition, kind=ConditionType.COUNT):
     polled = False
 
     def __init__(
-        self, fragment: Fragment | None = None, count: int = 1, *, name: str = "count_condition"
+        self, fragment: Composition | None = None, count: int = 1, *, name: str = "count_condition"
     ) -> None:
         super().__init__(fragment, name=name)
         self.count = count

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
-from headrace._runtime import Message, is_complete
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace._runtime import Envelope, is_complete
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.ports import port_names
 
 if TYPE_CHECKING:
     from headrace import _runtime
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["CudaStreamCondition"]
 
@@ -38,7 +39,7 @@ class CudaStreamCondition(Condition):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         receiver: str | None = None,
         *,
         receivers: Sequence[str] = (),
@@ -49,7 +50,7 @@ class CudaStreamCondition(Condition):
         first = () if receiver is None else port_names([receiver], f"{where}receiver")
         self.ports = (*first, *port_names(receivers, f"{where}receivers"))
         self._queues: tuple[Queue, ...] = ()
-        self._awaited: Message | None = None
+        self._awaited: Envelope | None = None
 
     def join(self, node: Node) -> None:
         """Look up the queues of the inputs."""
@@ -73,19 +74,19 @@ class CudaStreamCondition(Condition):
         for queue in self._queues:
             # One receive empties a queue, so every message in it would be received.
             for item in queue.snapshot():
-                if type(item) is Message and not self._is_done(item):
+                if type(item) is Envelope and not self._is_done(item):
                     return SchedulingStatusType.WAIT_EVENT, None
         self._awaited = None
         return SchedulingStatusType.READY, None
 
-    def _is_done(self, message: Message) -> bool:
+    def _is_done(self, message: Envelope) -> bool:
         """Return whether the work behind a message is finished; if not, request a callback for when it is."""
         for fences, number, event in message.all_fences():
             if not is_complete(fences, number, event):
                 return self._is_done_by_now(message, fences, number, event)
         return True
 
-    def _is_done_by_now(self, message: Message, fences: _runtime.Fences, number: int, event: Any) -> bool:
+    def _is_done_by_now(self, message: Envelope, fences: _runtime.Fences, number: int, event: Any) -> bool:
         if message is not self._awaited:
             fences.lend(event)
             if number <= fences.completed:  # by now the event may have been recorded again

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import UnconnectedQueue
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["DownstreamMessageAffordableCondition"]
 
 
-class DownstreamMessageAffordableCondition(
-    SinglePortCondition, kind=ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE
-):
+class DownstreamMessageAffordableCondition(SinglePortCondition):
     """Lets an operator run when every queue behind an output has room for `min_size` messages.
 
     An output without a condition waits for room only in queues that do not drop messages. With this condition it
@@ -37,7 +35,7 @@ class DownstreamMessageAffordableCondition(
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         min_size: int = 1,
         transmitter: str | None = None,
         *,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime import Message
+from headrace._runtime import Envelope
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.clock import Clock, Duration, nanoseconds
-from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.clock import Clock
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["ExpiringMessageAvailableCondition"]
 
 
-class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.EXPIRING_MESSAGE_AVAILABLE):
+class ExpiringMessageAvailableCondition(SinglePortCondition):
     """Lets an operator run when a batch is complete, or when its first message is old enough.
 
     Parameters
@@ -36,7 +37,7 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         max_batch_size: int = 1,
         max_delay_ns: Duration = 0,
         clock: Clock | None = None,
@@ -81,6 +82,6 @@ class ExpiringMessageAvailableCondition(SinglePortCondition, kind=ConditionType.
 def _since(queue: Queue) -> int | None:
     """Return the timestamp of the oldest message, or the time of its arrival if it has none; None without one."""
     message = queue.peek()
-    if type(message) is Message and message.acq_timestamp is not None:
+    if type(message) is Envelope and message.acq_timestamp is not None:
         return message.acq_timestamp
     return queue.oldest_arrival()

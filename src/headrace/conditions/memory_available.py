@@ -9,7 +9,7 @@ from headrace.core.patient_condition import PatientCondition
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["MemoryAvailableCondition"]
 
@@ -65,7 +65,7 @@ class MemoryAvailableCondition(PatientCondition):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         allocator: Resource | None = None,
         min_bytes: Size | None = None,
         min_blocks: int | None = None,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.conditions.single_port import SinglePortCondition
-from headrace.core.condition import ConditionType, SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["MessageAvailableCondition"]
 
 
-class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_AVAILABLE):
+class MessageAvailableCondition(SinglePortCondition):
     """Lets an operator run when at least `min_size` messages wait at an input.
 
     Parameters
@@ -33,7 +33,7 @@ class MessageAvailableCondition(SinglePortCondition, kind=ConditionType.MESSAGE_
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         min_size: int = 1,
         front_stage_max_size: int | None = None,
         receiver: str | None = None,

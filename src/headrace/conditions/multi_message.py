@@ -6,15 +6,16 @@ import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.clock import Duration, nanoseconds
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError
 from headrace.core.ports import port_names
 from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Queue
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Queue
 
 __all__ = ["MultiMessageAvailableCondition", "MultiMessageAvailableTimeoutCondition"]
 
@@ -29,7 +30,7 @@ class _SamplingMode(enum.Enum):
 _BY_NAME = {"SumOfAll": _SamplingMode.SUM_OF_ALL, "PerReceiver": _SamplingMode.PER_RECEIVER}
 
 
-class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE):
+class MultiMessageAvailableCondition(Condition):
     """Lets an operator run when enough messages wait at several inputs.
 
     Parameters
@@ -49,7 +50,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
         min_sum: int | None = None,
         min_sizes: Sequence[int] | None = None,
@@ -122,9 +123,7 @@ class MultiMessageAvailableCondition(Condition, kind=ConditionType.MULTI_MESSAGE
         return (SchedulingStatusType.READY if enough else SchedulingStatusType.WAIT), None
 
 
-class MultiMessageAvailableTimeoutCondition(
-    MultiMessageAvailableCondition, kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT
-):
+class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
     """Lets an operator run when enough messages wait at several inputs, or when it has not run for a time.
 
     Parameters
@@ -136,7 +135,7 @@ class MultiMessageAvailableTimeoutCondition(
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         execution_frequency: Duration = 0,
         sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
         min_sum: int | None = None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node
 
 __all__ = ["OrConditionCombiner"]
 
@@ -28,7 +29,11 @@ class OrConditionCombiner(Condition):
     """
 
     def __init__(
-        self, fragment: Fragment | None = None, terms: Iterable[Condition] = (), *, name: str = "or_combiner"
+        self,
+        fragment: Composition | None = None,
+        terms: Iterable[Condition] = (),
+        *,
+        name: str = "or_combiner",
     ) -> None:
         super().__init__(fragment, name=name)
         if not isinstance(terms, Iterable):

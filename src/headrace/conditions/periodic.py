@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from headrace.core.clock import Duration, nanoseconds
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import Duration, nanoseconds
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["PeriodicCondition", "PeriodicConditionPolicy"]
 
@@ -29,7 +30,7 @@ _BY_NAME = {
 }
 
 
-class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
+class PeriodicCondition(Condition):
     """Lets an operator run once per period of the clock; the first tick comes at once.
 
     Parameters
@@ -49,7 +50,7 @@ class PeriodicCondition(Condition, kind=ConditionType.PERIODIC):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         recess_period: Duration = 0,
         policy: PeriodicConditionPolicy | str = PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS,
         *,

@@ -8,8 +8,8 @@ from headrace.core.condition import Condition
 from headrace.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node
 
 __all__ = ["SinglePortCondition"]
 
@@ -22,7 +22,7 @@ class SinglePortCondition(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment | None, port: str | None, *, name: str) -> None:
+    def __init__(self, fragment: Composition | None, port: str | None, *, name: str) -> None:
         super().__init__(fragment, name=name)
         if port is not None and not isinstance(port, str):
             raise TypeError(f"condition {name!r}: {self.port_role} must be the name of a port, not {port!r}")

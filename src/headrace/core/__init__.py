@@ -1,90 +1,11 @@
-"""The classes that a program declares: applications, operators, ports, conditions, resources, schedulers."""
+"""The classes that a program declares: operators, ports, conditions, resources, schedulers.
+
+As in the Holoscan SDK, the application is offered here too. It stands above this package, which imports it only
+when a program asks for it by this name.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from headrace.lazy import lazy_package
 
-from headrace.core.application import Application
-from headrace.core.arguments import Arg, ArgList
-from headrace.core.clock import Clock
-from headrace.core.condition import Condition, ConditionType, SchedulingStatusType
-from headrace.core.error_policy import ErrorPolicy
-from headrace.core.errors import (
-    GraphError,
-    ParameterError,
-    PortError,
-    QueueFullError,
-    UnreceivedMessageWarning,
-)
-from headrace.core.fragment import Fragment
-from headrace.core.function import op
-from headrace.core.graph import Flow, Graph
-from headrace.core.metadata import MetadataDictionary, MetadataPolicy
-from headrace.core.operator import Operator
-from headrace.core.parameter import ParameterFlag
-from headrace.core.port_declarations import Input, Output
-from headrace.core.ports import IOSpec
-from headrace.core.resource import Resource
-from headrace.core.scheduler import Scheduler
-from headrace.core.spec import ComponentSpec, OperatorSpec
-from headrace.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.outcome import EndedBy, OperatorOutcome, Outcome, SegmentOutcome
-    from headrace.core.progress import Progress
-
-__all__ = [
-    "Application",
-    "Arg",
-    "ArgList",
-    "Clock",
-    "ComponentSpec",
-    "Condition",
-    "ConditionType",
-    "EndedBy",
-    "ErrorPolicy",
-    "ExecutionContext",
-    "Flow",
-    "Fragment",
-    "Graph",
-    "GraphError",
-    "IOSpec",
-    "Input",
-    "InputContext",
-    "MetadataDictionary",
-    "MetadataPolicy",
-    "Operator",
-    "OperatorOutcome",
-    "OperatorSpec",
-    "Outcome",
-    "Output",
-    "OutputContext",
-    "ParameterError",
-    "ParameterFlag",
-    "PortError",
-    "Progress",
-    "QueueFullError",
-    "Resource",
-    "Scheduler",
-    "SchedulingStatusType",
-    "SegmentOutcome",
-    "UnreceivedMessageWarning",
-    "op",
-]
-
-
-_MODULES = {
-    "EndedBy": "outcome",
-    "ExecutionContext": "contexts",
-    "InputContext": "contexts",
-    "OperatorOutcome": "outcome",
-    "Outcome": "outcome",
-    "OutputContext": "contexts",
-    "Progress": "progress",
-    "SegmentOutcome": "outcome",
-}
-
-# The outcome alone would take a tenth of the time of importing headrace.
-if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__, __dir__ = lazy_names(globals(), _MODULES)
+__getattr__, __dir__, __all__ = lazy_package(__name__, __file__)

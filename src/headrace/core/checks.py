@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
 from headrace.core.operator import Operator
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
-from headrace.core.scheduler import Scheduler
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.graph import Graph
 
 __all__ = [
     "check",
     "check_compute",
-    "check_member",
-    "check_resources",
-    "check_scheduler",
+    "compose",
     "has_nothing_to_wait_for",
     "waits_for_ever",
 ]
+
+
+def compose(fragment: Composition) -> Graph:
+    """Compose a fragment, check what it declared, and return its graph."""
+    made = fragment._compose_graph()
+    check(fragment.graph, made)
+    _check_resources(fragment)
+    fragment._find_segments()
+    return fragment.graph
 
 
 def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
@@ -72,32 +78,7 @@ def _check_result(operator: Operator) -> None:
         )
 
 
-def check_member(fragment: Fragment, operator: Any) -> None:
-    """Raise if `operator` is not an operator of `fragment`."""
-    if not isinstance(operator, Operator):
-        hint = ""
-        if isinstance(operator, type) or callable(operator):
-            hint = f"; create one first: {getattr(operator, '__name__', operator)}(self, name=...)"
-        raise GraphError(f"{operator!r} is not an operator{hint}")
-    if not hasattr(operator, "spec"):
-        raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
-    if operator.fragment is not fragment:
-        raise GraphError(
-            f"operator {operator.name!r} belongs to {operator.fragment.name!r} and cannot be added to "
-            f"{fragment.name!r}, which is another fragment; create it in this compose(), with self as the first "
-            "argument"
-        )
-
-
-def check_scheduler(given: Any) -> None:
-    """Raise if `given` is not a scheduler."""
-    if not isinstance(given, Scheduler):
-        is_class = isinstance(given, type) and issubclass(given, Scheduler)
-        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
-        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
-
-
-def check_resources(fragment: Fragment) -> None:
+def _check_resources(fragment: Composition) -> None:
     """Raise for resources that are not available or cannot be used together (:meth:`Resource.check_graph`)."""
     found: list[object] = [fragment.get_default_green_context_pool()]
     for operator in fragment.graph:

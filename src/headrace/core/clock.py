@@ -9,124 +9,36 @@ ten-minute timeout takes a millisecond. A clock whose time is set from outside a
 
 from __future__ import annotations
 
-import math
-import numbers
-import re
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from headrace import waits
+from headrace.core.booleans import boolean
+from headrace.core.durations import Duration, finite_number, nanoseconds
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
-    from headrace.core.protocols import Parker
+    from headrace.core.composition import Composition
 
-__all__ = ["Clock", "Duration", "finite_number", "milliseconds", "nanoseconds"]
+__all__ = ["Clock", "Parker", "RealtimeClock"]
 
-
-Duration: TypeAlias = int | float | str | timedelta
-"""A length of time: an int is nanoseconds, a float is seconds, a str has a unit (``"33ms"``, ``"30Hz"``)."""
-
-_UNITS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "min": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_FREQUENCIES = {"hz": 1, "khz": 1_000, "mhz": 1_000_000}
 _CHANGING = threading.Lock()
-_TEXT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\W\d_]*)\s*"
 
 
-def nanoseconds(duration: Duration, what: str = "a duration") -> int:
-    """Return a duration in nanoseconds.
+class Parker(Protocol):
+    """The place where one worker of a scheduler waits."""
 
-    Parameters
-    ----------
-    duration
-        An int is nanoseconds, a float is seconds; a str is a number with a unit of time (ns, us, ms, s, min, h), or
-        of frequency (Hz, kHz, MHz), which means its period; or a timedelta.
-    what
-        The name of the duration, for the error.
-    """
-    if isinstance(duration, str):
-        found = _parse(duration, what)
-    elif isinstance(duration, timedelta):
-        found = (duration.days * 86_400 + duration.seconds) * 1_000_000_000 + duration.microseconds * 1_000
-    else:
-        number = finite_number(duration)
-        if number is None:
-            raise TypeError(f"{what} must be {_FORMS}; not {duration!r}")
-        found = number if isinstance(number, int) else round(min(max(number, -1e12), 1e12) * 1e9)
-    if not -_LONGEST <= found <= _LONGEST:
-        raise ValueError(f"{what} must be less than 292 years, which 64 bits of nanoseconds hold")
-    return found
+    def park(self, seconds: float | None) -> bool:
+        """Wait until unparked (True), or until `seconds` have passed (False)."""
 
+    def take(self) -> bool:
+        """Take the permit, if there is one, without waiting."""
 
-def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
-    """Return a duration in milliseconds; a number means milliseconds; text and a timedelta are rounded up."""
-    if isinstance(duration, str):
-        if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
-            return int(duration)  # here a bare number means milliseconds
-        try:
-            return -(-_parse(duration, what) // 1_000_000)
-        except ValueError:
-            raise ValueError(_not_milliseconds(duration, what)) from None
-    if isinstance(duration, timedelta):
-        return -(-nanoseconds(duration, what) // 1_000_000)
-    number = finite_number(duration)
-    if number is not None:
-        return number
-    raise TypeError(_not_milliseconds(duration, what))
-
-
-def _not_milliseconds(duration: object, what: str) -> str:
-    return f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
-
-
-def finite_number(value: object) -> int | float | None:
-    """Return a number of any library as an int or a float, or None for anything but a finite number."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return None
-    if isinstance(value, numbers.Integral):
-        return int(value)  # of any size, so not by way of a float
-    return float(value) if math.isfinite(value) else None
-
-
-_LONGEST = 2**63 - 1
-_LONGEST_TEXT = 100  # characters
-_FORMS = (
-    "an int (nanoseconds), a float (seconds), a timedelta, or a str of a number and a unit: "
-    "'500us', '33ms', '1.5s', '2min', '30Hz'"
-)
-
-
-def _parse(text: str, what: str) -> int:
-    from fractions import Fraction  # slow to import, as it imports decimal
-
-    match = re.fullmatch(_TEXT, text) if len(text) <= _LONGEST_TEXT else None
-    if match is not None:
-        number, unit = match[1], match[2]
-        if not unit and number.lstrip("+-").isdigit():
-            return int(number)  # a bare number of nanoseconds
-        if (
-            len(number.lower().partition("e")[2].lstrip("+-0")) > 2
-        ):  # a power of ten that takes long to compute
-            raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
-        if unit in _UNITS:
-            # Exact, unlike floats: "0.1s" is 100,000,000 ns.
-            return round(Fraction(number) * _UNITS[unit])
-        if unit.lower() in _FREQUENCIES:
-            if Fraction(number) <= 0:
-                raise ValueError(f"{what} must have a frequency of more than 0, not {text!r}")
-            return round(Fraction(1_000_000_000) / (Fraction(number) * _FREQUENCIES[unit.lower()]))
-    raise ValueError(f"{what} must be {_FORMS}; not {text!r:.100}")
+    def unpark(self) -> None:
+        """End the wait; may be called from any thread."""
 
 
 class Clock(Resource):
@@ -202,3 +114,87 @@ class Clock(Resource):
     def is_in_use(self) -> bool:
         """Whether a run that is in progress uses this clock, so that its time must not be set back."""
         return bool(self._watchers)
+
+
+class RealtimeClock(Clock):
+    """Real time, optionally shifted and scaled.
+
+    Parameters
+    ----------
+    initial_time_offset
+        The seconds that the clock shows when a run begins.
+    initial_time_scale
+        The number of clock seconds per real second.
+    use_time_since_epoch
+        Whether to show the time since the epoch, plus the offset, instead of the time since the run began.
+    """
+
+    passes = True
+
+    def __init__(
+        self,
+        fragment: Composition | None = None,
+        initial_time_offset: float = 0.0,
+        initial_time_scale: float = 1.0,
+        use_time_since_epoch: bool = False,
+        *,
+        name: str = "realtime_clock",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        offset = finite_number(initial_time_offset)
+        if offset is None:
+            raise TypeError(
+                f"clock {name!r}: initial_time_offset must be a number of seconds, not {initial_time_offset!r}"
+            )
+        self._offset = offset
+        self._initial_scale = self._scale(initial_time_scale)
+        self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
+        self._changed = threading.Condition()
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Start from the offset, unless another run uses this clock."""
+        if self.is_in_use:
+            return
+        start = self._offset + (time.time() if self._since_epoch else 0.0)
+        # The time shown at a reference moment, that moment, and the scale since then. They form one object, so that
+        # a thread that reads it while another changes the scale sees either all old or all new values.
+        self._reading = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
+
+    def timestamp(self) -> int:
+        """Return the time in nanoseconds."""
+        while True:
+            reading = self._reading
+            shown, reference, scale = reading
+            passed = time.monotonic_ns() - reference
+            if reading is self._reading:  # otherwise the scale changed around the moment that was read
+                return shown + (passed if scale == 1.0 else round(passed * scale))
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until this clock shows `target_time_ns`, even if its scale changes meanwhile."""
+        with self._changed:
+            while (seconds := self.seconds_until(target_time_ns)) > 0:
+                waits.wait(self._changed, seconds)
+
+    def seconds_until(self, target_time_ns: int) -> float:
+        """Return the real seconds until this clock shows a time."""
+        shown, reference, scale = self._reading
+        return (target_time_ns - shown) / scale / 1e9 - (time.monotonic_ns() - reference) / 1e9
+
+    def set_time_scale(self, time_scale: float) -> None:
+        """Set the number of clock seconds per real second, from now on."""
+        new_scale = self._scale(time_scale)
+        with self._changed:
+            shown, reference, scale = self._reading
+            now = time.monotonic_ns()
+            self._reading = (shown + round((now - reference) * scale), now, new_scale)
+            self._changed.notify_all()
+        self.announce()
+
+    def _scale(self, given: object) -> float:
+        scale = finite_number(given)
+        if scale is None:
+            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {given!r}")
+        if scale <= 0:
+            raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {given}")
+        return scale

@@ -10,50 +10,27 @@ with `check` after every event that may have changed their state.
 
 from __future__ import annotations
 
-import enum
 import math
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.construction import refuse_keywords
+from headrace.core.durations import finite_number
 from headrace.core.reserved_names import check_parameter_name
+from headrace.core.resource import Component
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Node, Receiver, Transmitter
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
     from headrace.core.spec import ComponentSpec
 
-__all__ = ["Condition", "ConditionType", "SchedulingStatusType"]
+__all__ = ["Condition"]
 
 
-class SchedulingStatusType(enum.Enum):
-    """The state of a condition, or of an operator as a whole."""
-
-    NEVER = 0
-    READY = 1
-    WAIT = 2
-    WAIT_TIME = 3
-    WAIT_EVENT = 4
-
-
-class ConditionType(enum.Enum):
-    """The conditions that a port can select by name: see :meth:`IOSpec.condition`."""
-
-    NONE = 0
-    MESSAGE_AVAILABLE = 1
-    DOWNSTREAM_MESSAGE_AFFORDABLE = 2
-    COUNT = 3
-    BOOLEAN = 4
-    PERIODIC = 5
-    ASYNCHRONOUS = 6
-    EXPIRING_MESSAGE_AVAILABLE = 7
-    MULTI_MESSAGE_AVAILABLE = 8
-    MULTI_MESSAGE_AVAILABLE_TIMEOUT = 9
-
-
-class Condition:
+class Condition(Component):
     """The base of conditions; subclass it and write `check`.
 
     A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
@@ -74,8 +51,6 @@ class Condition:
     """
 
     # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
-    fragment: Fragment | None
-    name: str
     spec: ComponentSpec
     _node: Node | None
     _awaits_event: bool
@@ -96,26 +71,18 @@ class Condition:
     reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.
     port_role: ClassVar[str | None] = None
-    kinds: ClassVar[dict[ConditionType, type[Condition]]] = {}
 
-    def __init_subclass__(cls, kind: ConditionType | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if kind is not None:
-            Condition.kinds[kind] = cls
         if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
             cls.depends_on_ports = True
-        if "__init__" in vars(cls):
-            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
-    @constructor
-    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
         from headrace.core.spec import ComponentSpec
 
-        if args:
-            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
-        check_name(type(self), name)
-        self.fragment = fragment
-        self.name = name or type(self).__name__.lower()
+        super().__init__(fragment, *args, name=name)
         self._node = None
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
         # checks it, under the engine's lock; cleared by any thread.
@@ -236,8 +203,6 @@ class Condition:
 
     def _time(self, until: Any) -> int:
         """Return a time that is not an int, such as ``timestamp + 5e8``, as one."""
-        from headrace.core.clock import finite_number
-
         number = finite_number(until)
         if number is None:
             raise TypeError(
@@ -276,6 +241,3 @@ class Condition:
     def detach(self) -> None:
         """Leave the run."""
         self._node = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"

@@ -203,36 +203,28 @@ def _copy(value: Any, where: str = "the configuration") -> Any:
     A section that YAML repeats (``&name``, ``*name``) is loaded as one object, so setting a value in one place
     would set it in all of them. A change that an operator makes to a list must not affect the next run either.
     """
-    return _Copying(where).copy(value, "")
+    around: set[int] = set()
+    count = 0
 
-
-class _Copying:
-    """A copy in progress: the objects around the current one, and the number of values so far."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._around: set[int] = set()
-        self._count = 0
-
-    def copy(self, value: Any, path: str) -> Any:
-        """Return a copy of the value at `path`."""
+    def copy(value: Any, path: str) -> Any:
+        nonlocal count
         if not isinstance(value, dict | list):
             return value
-        if id(value) in self._around:
-            raise ValueError(f"{self._where}: {path!r} contains itself; write out what is meant")
-        self._count += len(value)
-        if self._count > _MOST_VALUES:
+        if id(value) in around:
+            raise ValueError(f"{where}: {path!r} contains itself; write out what is meant")
+        count += len(value)
+        if count > _MOST_VALUES:
             # A few lines of YAML that repeat each other (*name) can stand for any number of values.
-            raise ValueError(f"{self._where} has more than {_MOST_VALUES:,} values, at {path!r}")
-        self._around.add(id(value))
+            raise ValueError(f"{where} has more than {_MOST_VALUES:,} values, at {path!r}")
+        around.add(id(value))
         try:
             if isinstance(value, dict):
-                return {
-                    key: self.copy(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()
-                }
-            return [self.copy(each, f"{path}[{place}]") for place, each in enumerate(value)]
+                return {key: copy(each, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
+            return [copy(each, f"{path}[{place}]") for place, each in enumerate(value)]
         finally:
-            self._around.discard(id(value))
+            around.discard(id(value))
+
+    return copy(value, "")
 
 
 _MOST_VALUES = 1_000_000

@@ -56,10 +56,8 @@ def needs_fragment(init: Constructor) -> Constructor:
 
     @functools.wraps(init)
     def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> None:
-        from headrace.core.fragment import Fragment
-
         first = args[0] if args else kwargs.get("fragment")
-        if not isinstance(first, Fragment):
+        if not _is_fragment(first):
             name = type(self).__name__
             wrong = "and none was given" if first is None else f"not {first!r}"
             shown = [repr(arg) for arg in args if arg is not None]
@@ -76,6 +74,11 @@ def needs_fragment(init: Constructor) -> Constructor:
         init(self, *args, **kwargs)
 
     return cast(Constructor, wrapper)
+
+
+def _is_fragment(value: object) -> bool:
+    """Return whether a value is a fragment; told by a method, because this module must not import the class."""
+    return hasattr(type(value), "add_flow")
 
 
 def check_name(cls: type, name: object) -> None:
@@ -146,12 +149,10 @@ def _signature(init: Callable[..., None]) -> _Signature:
 
 
 def _check_fragment(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    from headrace.core.fragment import Fragment
-
     if not signature.positional or signature.positional[0] != "fragment":
         return  # a user's class, with a signature of its own
     first = args[0] if args else kwargs.get("fragment")
-    if first is None or isinstance(first, Fragment):
+    if first is None or _is_fragment(first):
         return
     raise TypeError(
         f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {first!r}; "

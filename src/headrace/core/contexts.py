@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace.core.condition import SchedulingStatusType
+    from headrace.core.condition_types import SchedulingStatusType
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
 

@@ -28,8 +28,8 @@ from headrace.core.port_declarations import Input, Output, PortDeclaration
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.error_policy import OnError
-    from headrace.core.fragment import Fragment
     from headrace.core.operator import Part
 
 __all__ = ["OperatorFunction", "op"]
@@ -187,7 +187,7 @@ class OperatorFunction(Generic[P, R]):
     @overload
     def __call__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         /,
         *parts: Part,
         name: str = "",
@@ -198,14 +198,14 @@ class OperatorFunction(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Create an operator if the first argument is a fragment; otherwise call the function."""
-        from headrace.core.fragment import Fragment
+        from headrace.core.composition import Composition
 
-        if args and isinstance(args[0], Fragment):
+        if args and isinstance(args[0], Composition):
             return self.operator(*args, **kwargs)
         return self.function(*args, **kwargs)
 
     def operator(
-        self, fragment: Fragment, /, *parts: Part, name: str = "", **parameters: Any
+        self, fragment: Composition, /, *parts: Part, name: str = "", **parameters: Any
     ) -> FunctionOperator:
         """Create an operator from this function in a fragment."""
         return FunctionOperator(fragment, self, *parts, name=name, **parameters)

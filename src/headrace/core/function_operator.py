@@ -17,15 +17,14 @@ from headrace.core.construction import needs_fragment
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
-from headrace.core.registry import registry
 from headrace.core.reserved_names import reserved_names
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.function import OperatorFunction
+    from headrace.core.node import Resume
     from headrace.core.operator import Part
-    from headrace.core.protocols import Resume
     from headrace.core.spec import OperatorSpec
 
 __all__ = ["FunctionOperator"]
@@ -65,7 +64,7 @@ class FunctionOperator(Operator):
     @needs_fragment
     def __init__(
         self,
-        fragment: Fragment,
+        fragment: Composition,
         declared: OperatorFunction[..., Any],
         /,
         *parts: Part,
@@ -152,7 +151,7 @@ class FunctionOperator(Operator):
         assert self._node is not None
         resume = self._resume
         if resume is None or resume.node is not self._node:  # a restart keeps the existing one
-            resume = self._resume = registry.resume(self._node)
+            resume = self._resume = self._node.make_resume()
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()

@@ -10,9 +10,10 @@ from headrace.core.errors import GraphError, choices
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
-__all__ = ["Flow", "Graph", "PortPairs"]
+__all__ = ["Flow", "Graph", "PortPairs", "check_member"]
 
 PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[str]]
 """The connected ports: pairs, or a dict from an output to one input or several."""
@@ -167,3 +168,22 @@ def _only(ports: Mapping[str, Any], kind: str, source: Operator, target: Operato
         f"{where}: operator {name!r} has several {kind}s ({choices(ports)}), so the port map must name one, "
         f"such as {{{pair!r}}}"
     )
+
+
+def check_member(fragment: Composition, operator: Any) -> None:
+    """Raise if `operator` is not an operator of `fragment`."""
+    from headrace.core.operator import Operator
+
+    if not isinstance(operator, Operator):
+        hint = ""
+        if isinstance(operator, type) or callable(operator):
+            hint = f"; create one first: {getattr(operator, '__name__', operator)}(self, name=...)"
+        raise GraphError(f"{operator!r} is not an operator{hint}")
+    if not hasattr(operator, "spec"):
+        raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
+    if operator.fragment is not fragment:
+        raise GraphError(
+            f"operator {operator.name!r} belongs to {operator.fragment.name!r} and cannot be added to "
+            f"{fragment.name!r}, which is another fragment; create it in this compose(), with self as the first "
+            "argument"
+        )

@@ -20,23 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KnobType", "check_number"]
 
-# The formats of `struct`, by NumPy's kind and size.
-_FORMATS = {
-    "b1": "?",
-    "i1": "b",
-    "i2": "h",
-    "i4": "i",
-    "i8": "q",
-    "u1": "B",
-    "u2": "H",
-    "u4": "I",
-    "u8": "Q",
-    "f2": "e",
-    "f4": "f",
-    "f8": "d",
-    "c8": "ff",
-    "c16": "dd",
-}
+# The formats of `struct`, by NumPy's character: the same for most types.
+_FORMATS = {**{char: char for char in "?bhiqBHIQefd"}, "l": "q", "L": "Q", "F": "ff", "D": "dd"}
 
 
 class KnobType:
@@ -69,7 +54,7 @@ class KnobType:
             self._kind = "f"
             is_known = self.name == "bfloat16" or self.name.startswith("float8")
         else:
-            form = _FORMATS.get(f"{self._kind}{self.size}")
+            form = _FORMATS.get(self.dtype.char)
             is_known = form is not None and self.dtype.isnative
             self._store = struct.Struct(f"={form or ''}").pack
             self._as_it_is = {"f": float, "i": int, "u": int}.get(self._kind)
@@ -169,7 +154,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
     if dtype is None:  # NumPy takes it as float64
         raise ValueError("None is not a type of knobs; name one, such as np.float32")
-    name = str(dtype).removeprefix("torch.")
+    name = str(dtype).rpartition(".")[2]  # PyTorch's names begin with that of its module
     for known in (dtype, name):
         try:
             found: np.dtype[Any] = np.dtype(known)

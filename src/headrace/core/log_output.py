@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 __all__ = ["LEVELS", "LEVEL_VARIABLES", "configure_log", "level_of"]
@@ -104,34 +104,32 @@ class _PatternFormatter(logging.Formatter):
         return re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
 
 
+# The attribute of a record for each flag of spdlog, and the letters that strftime has in common with it.
+_ATTRIBUTES = {"n": "name", "t": "thread", "P": "process", "s": "filename", "g": "pathname", "#": "lineno"}
+_TIMES = "YmdHMSTDyIpjaAbBz"
+
+
 def _expand(match: re.Match[str], record: logging.LogRecord) -> str:
     side, width, flag = match.groups()
     when = datetime.fromtimestamp(record.created)
-    values: dict[str, Callable[[], str]] = {
-        "v": record.getMessage,
-        "n": lambda: record.name,
-        "l": lambda: record.levelname.lower(),
-        "L": lambda: record.levelname[:1],
-        "t": lambda: str(record.thread),
-        "P": lambda: str(record.process),
-        "s": lambda: record.filename,
-        "g": lambda: record.pathname,
-        "#": lambda: str(record.lineno),
-        "!": lambda: record.funcName or "",
-        "e": lambda: f"{when.microsecond // 1000:03}",
-        "f": lambda: f"{when.microsecond:06}",
-        "%": lambda: "%",
-        "^": str,  # where colours begin and end
-        "$": str,
+    texts = {
+        "v": record.getMessage(),
+        "l": record.levelname.lower(),
+        "L": record.levelname[:1],
+        "!": record.funcName or "",
+        "e": f"{when.microsecond // 1000:03}",
+        "f": f"{when.microsecond:06}",
+        "%": "%",
+        "^": "",  # where colours begin and end
+        "$": "",
     }
-    if flag in values:
-        text = values[flag]()
-    elif flag in "YmdHMSTDyIpjaAbBz":
+    if flag in texts:
+        text = texts[flag]
+    elif flag in _ATTRIBUTES:
+        text = str(getattr(record, _ATTRIBUTES[flag]))
+    elif flag in _TIMES:
         text = when.astimezone().strftime(f"%{flag}")
     else:
         return match[0]
-    if not width:
-        return text
-    if side == "=":
-        return text.center(int(width))
-    return text.ljust(int(width)) if side == "-" else text.rjust(int(width))
+    adjust = {"=": text.center, "-": text.ljust, "": text.rjust}[side]
+    return adjust(int(width or 0))

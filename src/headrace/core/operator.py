@@ -11,8 +11,7 @@ from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import GraphError, ParameterError, PortError, choices
-from headrace.core.knob_values import KnobValues
-from headrace.core.live_values import LiveValues
+from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.reserved_names import check_parameter_name
@@ -22,13 +21,13 @@ from headrace.core.spec import OperatorSpec
 if TYPE_CHECKING:
     import logging
 
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.error_policy import OnError
-    from headrace.core.fragment import Fragment
     from headrace.core.graph import Flow
+    from headrace.core.node import Node
     from headrace.core.parameter import Parameter, ParameterVersion
     from headrace.core.ports import IOSpec
-    from headrace.core.protocols import Node
 
 __all__ = ["Operator", "Part"]
 
@@ -62,7 +61,7 @@ class Operator:
         The parameters that `setup` declares. A condition, a resource or `on_error` may be given by keyword too.
     """
 
-    fragment: Fragment
+    fragment: Composition
     """The fragment that it belongs to."""
     name: str
     """Its unique name."""
@@ -112,11 +111,11 @@ class Operator:
             _raise_versions(cls)
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
         self._construct(fragment, args, name, kwargs)
 
     def _construct(
-        self, fragment: Fragment, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
+        self, fragment: Composition, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
     ) -> None:
         """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
         if not isinstance(name, str):
@@ -308,7 +307,7 @@ class Operator:
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        # For a run that has not been assembled yet; set before the node is read, as in `Claim.stop`.
+        # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
         self._stop_wanted = True
         if self._node is not None:
             self._node.request_stop()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.core.errors import ParameterError
+from headrace.core.errors import ParameterError, closest
 
 __all__ = ["REQUIRED", "Parameter", "ParameterFlag", "ParameterVersion"]
 
@@ -93,7 +93,10 @@ class Parameter:
         """Raise ParameterError for a value of the right type that is out of bounds."""
         what = f"parameter {self.name!r} of {owner}"
         if self.choices and value not in self.choices:
-            raise ParameterError(f"{what} must be one of {', '.join(map(repr, self.choices))}, not {value!r}")
+            nearest = closest(value, self.choices) if isinstance(value, str) else None
+            hint = "" if nearest is None else f"; did you mean {nearest!r}?"
+            listed = ", ".join(map(repr, self.choices))
+            raise ParameterError(f"{what} must be one of {listed}, not {value!r}{hint}")
         # The other way round, a NaN would pass.
         if self.minimum is not None and not value >= self.minimum:
             raise ParameterError(f"{what} must be at least {self.minimum!r}, not {value!r}")

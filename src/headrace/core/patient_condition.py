@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 
 __all__ = ["PatientCondition"]
 

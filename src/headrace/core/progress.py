@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.core.port_counts import count_by_port
-
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.graph import Graph
+    from headrace.core.node import Queue
 
-__all__ = ["Progress", "progress_of"]
+__all__ = ["Progress", "count_by_port", "progress_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +31,39 @@ class Progress:
     """The number of messages dropped at each port, by ``"operator.port"``, if it is not 0."""
 
 
-def progress_of(graph: Graph, application: str, is_running: bool) -> Progress:
-    """Return the progress of the run of a graph.
+def progress_of(fragment: Composition) -> Progress:
+    """Return the progress of the run of a fragment, or of its last run.
 
     It takes no lock. Every number was right at some moment of the call, but they may differ by the computes that
     finished meanwhile.
     """
+    graph = fragment.graph
     return Progress(
-        application,
-        is_running,
+        fragment.name,
+        fragment._engine is not None,
         {operator.name: operator._node.computes for operator in graph if operator._node is not None},
         tuple(operator.name for operator in graph if not operator._incoming),
         count_by_port(graph, len),
         count_by_port(graph, lambda queue: queue.dropped),
     )
+
+
+def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:
+    """Return the sum of `count` over the queues of each port, by ``"operator.port"``, if it is not 0."""
+    counts: dict[str, int] = {}
+    for operator in graph:
+        if operator._node is None:
+            continue
+        # The queues behind a connected output belong to the connected inputs, and count for them.
+        ports = list(operator._node.input_queues.items())
+        ports += [
+            (name, queues)
+            for name, queues in operator._node.output_queues.items()
+            if not any(flow.output == name for flow in operator._outgoing)
+        ]
+        for name, queues in ports:
+            total = sum(map(count, queues))
+            if total:
+                key = f"{operator.name}.{name}"
+                counts[key] = counts.get(key, 0) + total
+    return counts

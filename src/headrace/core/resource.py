@@ -7,12 +7,34 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.construction import check_name, constructor, refuse_keywords
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
-__all__ = ["Resource"]
+__all__ = ["Component", "Resource"]
 
 
-class Resource:
+class Component:
+    """The base of conditions and resources."""
+
+    fragment: Composition | None
+    name: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
+
+    def __init__(self, fragment: Composition | None = None, *args: Any, name: str = "") -> None:
+        if args:
+            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+        check_name(type(self), name)
+        self.fragment = fragment
+        self.name = name or type(self).__name__.lower()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+class Resource(Component):
     """The base of resources; subclass it to write your own.
 
     Parameters
@@ -23,23 +45,15 @@ class Resource:
         The name to find it by; the class's name in lower case unless given.
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
-
-    @constructor
-    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
-        if args:
-            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
         if kwargs:
             refuse_keywords(type(self), list(kwargs))
-        check_name(type(self), name)
-        self.fragment = fragment
-        self.name = name or type(self).__name__.lower()
+        super().__init__(fragment, *args, name=name)
 
     @staticmethod
-    def check_graph(fragment: Fragment) -> None:
+    def check_graph(fragment: Composition) -> None:
         """Raise if a graph uses resources of this class incorrectly.
 
         A subclass may override it. It is called once for each class, when the graph has been composed.
@@ -50,6 +64,3 @@ class Resource:
 
     def release(self) -> None:
         """Release what the run used; called once per run, after the last operator has stopped."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.core.booleans import flag
-from headrace.core.clock import nanoseconds
+from headrace.core.durations import nanoseconds
 
 __all__ = [
     "MOST_WORKERS",
@@ -167,27 +167,30 @@ def parse_duration(text: str) -> int:
     return duration
 
 
-_MOST_DIGITS = 18
 _LONGEST = 100 * 365 * 86_400_000  # milliseconds; the operating system cannot wait for several hundred years
 
 
 def parse_count(text: str) -> int:
     """Return a whole number of at least 1."""
-    if re.fullmatch(r"\s*[0-9]+\s*", text) is None:
-        raise ValueError("must be a whole number of at least 1")
-    if len(text.strip()) > _MOST_DIGITS:
-        raise ValueError(f"must be a whole number of at least 1 and at most {_MOST_DIGITS} digits")
-    if int(text) < 1:
-        raise ValueError("must be a whole number of at least 1")
-    return int(text)
+    # Few digits: Python refuses to read very long numbers, in words of its own.
+    if re.fullmatch(r"\s*[0-9]+\s*", text) and len(text.strip()) > 18:
+        raise ValueError("must be a whole number of at least 1 and at most 18 digits")
+    return _whole(text, 1, None, "must be a whole number of at least 1")
 
 
 def parse_workers(text: str) -> int:
     """Return a number of worker threads."""
-    # Few digits: Python refuses to read very long numbers, in words of its own.
-    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) is None or not 1 <= int(text) <= MOST_WORKERS:
-        raise ValueError(f"must be a whole number from 1 to {MOST_WORKERS}")
-    return int(text)
+    return _whole(text, 1, MOST_WORKERS, f"must be a whole number from 1 to {MOST_WORKERS}")
+
+
+def _whole(
+    text: str, least: int | None, most: int | None, rule: str, form: str = r"\s*[0-9]{1,18}\s*"
+) -> int:
+    """Return a whole number; raise ValueError with the rule for anything else."""
+    number = int(text) if re.fullmatch(form, text) else None
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        raise ValueError(rule)
+    return number
 
 
 def _parse_their_scheduler(text: str) -> tuple[str, int | None]:
@@ -198,9 +201,7 @@ def _parse_their_scheduler(text: str) -> tuple[str, int | None]:
 
 
 def _parse_milliseconds(text: str) -> int:
-    if re.fullmatch(r"[-+]?[0-9]+", text) is None:
-        raise ValueError("must be a whole number of milliseconds")
-    return int(text)
+    return _whole(text, None, None, "must be a whole number of milliseconds", r"[-+]?[0-9]+")
 
 
 def _parse_period(text: str) -> float:

@@ -1,28 +1,86 @@
-"""Scheduler: on which threads ready operators run, and when a run ends."""
+"""Scheduler: on which threads ready operators run, and when a run ends.
+
+The engine of the runtime knows which operators are ready, wakes those that wait, and detects the end. A scheduler
+decides on which threads they run, and in which order if several are ready. It sees the run as the Protocols `Run`
+and `Worker`, because core must not import the runtime.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.core.booleans import boolean
-from headrace.core.clock import Clock, milliseconds
-from headrace.core.registry import registry
+from headrace.core.clock import Clock, RealtimeClock
+from headrace.core.durations import milliseconds
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
+    from headrace.core.node import Node
 
-__all__ = ["SHORTEST_RECESSION_MS", "Scheduler", "recession_period"]
+__all__ = ["SHORTEST_RECESSION_MS", "Run", "Scheduler", "Worker", "recession_period"]
 
 SHORTEST_RECESSION_MS = 1.0
 """The shortest period of polling. With a period of 0 an idle run would use a whole core."""
 
 
+class Worker(Protocol):
+    """One thread that runs operators, for a scheduler that decides itself which of them runs next.
+
+    Use it in a ``with`` block, which counts the thread as working for a clock of simulated time.
+    """
+
+    def take(self) -> Node | None:
+        """Take the next operator that is ready, or return None if none is.
+
+        A worker may take several and run them in any order. It runs all of them before it waits.
+        """
+
+    def run(self, node: Node) -> None:
+        """Run the compute of an operator that was taken, and make those ready that wait for it.
+
+        An exception of the compute is raised here. The scheduler lets it through, and the run ends with it.
+        """
+
+    def wait(self) -> bool:
+        """Wait until something may be ready and return True, or return False if the run is over."""
+
+    def __enter__(self) -> Worker: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Run(Protocol):
+    """A run, as its scheduler sees it."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+
+    def run_here(self) -> None:
+        """Run all operators on this thread, to the end of the run."""
+
+    def run_on_threads(self, count: int, cores: Sequence[int] = ()) -> None:
+        """Run operators on `count` new threads, and on those of the thread pools, to the end of the run.
+
+        The new threads are bound to `cores`, if any are given.
+        """
+
+    def worker(self) -> Worker:
+        """Return a worker for one thread; make the workers of all threads before the first of them takes."""
+
+    def request_stop(self) -> None:
+        """End the run; may be called from any thread."""
+
+
 class Scheduler(Resource):
-    """The base of schedulers.
+    """The base of schedulers; subclass it and write `execute`.
 
     Parameters
     ----------
@@ -47,7 +105,7 @@ class Scheduler(Resource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         clock: Clock | None = None,
         stop_on_deadlock: bool = True,
@@ -61,8 +119,8 @@ class Scheduler(Resource):
         super().__init__(fragment, name=name, **kwargs)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
-        self._clock_was_given = clock is not None
-        self.clock: Clock = registry.default_clock(fragment) if clock is None else clock
+        self.clock_was_given = clock is not None
+        self.clock: Clock = RealtimeClock(fragment) if clock is None else clock
         where = f"scheduler {self.name!r}: "
         self.stop_on_deadlock_timeout: int = _whole(
             stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
@@ -77,21 +135,16 @@ class Scheduler(Resource):
         # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
 
-    def prepare(self, fragment: Fragment) -> None:
-        """Prepare for a run of a composed graph.
-
-        Unless the program gave a clock, use the clock of the simulated machine that the run will use.
-        """
-        if not self._clock_was_given:
-            self.clock = registry.device_clock(self.fragment) or self.clock
+    def prepare(self, fragment: Composition) -> None:
+        """Prepare for a run of a composed graph."""
 
     @property
     def workers(self) -> int:
         """The number of worker threads; 0 when operators run on the thread that called `run`."""
         return 0
 
-    def execute(self, engine: Any) -> None:
-        """Run until the engine is finished; `engine` is the runtime's, and only schedulers use it."""
+    def execute(self, run: Run) -> None:
+        """Run operators until the run is over."""
         raise NotImplementedError
 
 

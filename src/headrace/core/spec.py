@@ -7,18 +7,15 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.booleans import boolean
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, ParameterError
 from headrace.core.errors import choices as choices_of
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
-
-if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
 
 __all__ = ["ComponentSpec", "OperatorSpec"]
 
@@ -28,9 +25,7 @@ class ComponentSpec:
 
     _may_be_live = False
 
-    def __init__(
-        self, fragment: Fragment | None = None, check_name: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, fragment: Any = None, check_name: Callable[[str], None] | None = None) -> None:
         self.fragment = fragment
         self.params: dict[str, Parameter] = {}
         # The annotations of the parameters; those of the component's class unless set.
@@ -70,7 +65,7 @@ class ComponentSpec:
         headline, description
             Text about the parameter, kept in ``spec.params``.
         kind
-            See :meth:`OperatorSpec.param`.
+            ``"receivers"``, for an operator: declare an ``ANY_SIZE`` input instead.
         live
             Whether an operator's parameter may be changed while it runs, by :meth:`Operator.set_live` or on the
             live page.
@@ -79,10 +74,11 @@ class ComponentSpec:
         check
             Called with a value; raises ValueError or returns False if the value is wrong.
         """
+        if kind:
+            self._declare_kind(name, kind)
+            return
         if self._check_name is not None:
             self._check_name(name)
-        if kind:
-            raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
         if live and not self._may_be_live:
             raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
         self.params[name] = Parameter(
@@ -98,6 +94,9 @@ class ComponentSpec:
             tuple(choices),
             check,
         )
+
+    def _declare_kind(self, name: str, kind: str) -> None:
+        raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
 
     def apply(self, component: Any, values: dict[str, Any]) -> None:
         """Set the parameters of `component`: the given values, or else the defaults."""
@@ -174,7 +173,7 @@ class OperatorSpec(ComponentSpec):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Any = None,
         owner: str = "",
         check_name: Callable[[str], None] | None = None,
     ) -> None:
@@ -241,38 +240,10 @@ class OperatorSpec(ComponentSpec):
         port = ports[name] = IOSpec(name, io_type, size, policy)
         return port
 
-    def param(
-        self,
-        name: str,
-        default_value: Any = REQUIRED,
-        flag: ParameterFlag = ParameterFlag.NONE,
-        *,
-        headline: str = "",
-        description: str = "",
-        kind: str = "",
-        live: bool = False,
-        minimum: Any = None,
-        maximum: Any = None,
-        choices: Iterable[Any] = (),
-        check: Callable[[Any], object] | None = None,
-    ) -> None:
-        """Declare a parameter; ``kind="receivers"`` declares an ``ANY_SIZE`` input instead."""
-        if kind == "receivers":
-            self.input(name, size=IOSpec.ANY_SIZE)
-            return
-        super().param(
-            name,
-            default_value,
-            flag,
-            headline=headline,
-            description=description,
-            kind=kind,
-            live=live,
-            minimum=minimum,
-            maximum=maximum,
-            choices=choices,
-            check=check,
-        )
+    def _declare_kind(self, name: str, kind: str) -> None:
+        if kind != "receivers":
+            super()._declare_kind(name, kind)
+        self.input(name, size=IOSpec.ANY_SIZE)
 
     def state(self, *names: str) -> None:
         """Declare attributes that are the operator's state: arrays on the device that one compute leaves to the

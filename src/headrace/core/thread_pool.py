@@ -13,7 +13,7 @@ from headrace.core.run_options import MOST_WORKERS
 from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["Assignment", "ThreadPool"]
 
@@ -37,7 +37,7 @@ class ThreadPool(Resource):
     """
 
     def __init__(
-        self, fragment: Fragment | None = None, initial_size: int = 1, *, name: str = "thread_pool"
+        self, fragment: Composition | None = None, initial_size: int = 1, *, name: str = "thread_pool"
     ) -> None:
         super().__init__(fragment, name=name)
         self.initial_size = whole_number(initial_size, f"thread pool {name!r}: initial_size", 1, MOST_WORKERS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.gpu.backends import backend, module
+from headrace.gpu.backend import active
 
 
 class on_device:
@@ -32,13 +32,12 @@ class on_device:
 
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
-        self._restore: list[
-            Callable[[], None]
-        ] = []  # a stack: an instance may be entered while it is entered
+        # A stack: an instance may be entered while it is entered.
+        self._restore: list[Callable[[], None]] = []
 
     def __enter__(self) -> None:
         restore = remember_current()
-        module().Device(self._device_id).set_current()
+        active().names.Device(self._device_id).set_current()
         self._restore.append(restore)
 
     def __exit__(self, *_: object) -> None:
@@ -47,40 +46,4 @@ class on_device:
 
 def remember_current() -> Callable[[], None]:
     """Return a function that restores this thread's current context; without one, the function does nothing."""
-    return _remember_real() if backend() == "cuda" else _remember_simulated()
-
-
-def _remember_real() -> Callable[[], None]:
-    from cuda.bindings import driver
-
-    _, current = driver.cuCtxGetCurrent()
-    if not int(current):
-        return _do_nothing
-    names = module()
-    device = names.Device()
-    try:
-        known = device.context
-    except names.CUDAError:  # another library made it current; cuda.core was not used on this thread
-        known = None
-
-    def restore() -> None:
-        # Both are needed: cuda.core creates streams in the context last set through it, whichever is current.
-        if known is not None:
-            device.set_current(known)
-        driver.cuCtxSetCurrent(current)
-
-    return restore
-
-
-def _remember_simulated() -> Callable[[], None]:
-    from headrace.gpu.sim.machine import current_machine
-
-    machine = current_machine()
-    context, view = machine.current_context, machine.current_view
-    if context is None:
-        return _do_nothing
-    return lambda: machine.make_current(context, view)
-
-
-def _do_nothing() -> None:
-    pass
+    return active().remember_current()

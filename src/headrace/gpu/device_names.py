@@ -9,20 +9,9 @@ instead.
 from __future__ import annotations
 
 GRAPH_NAMES = (
-    "AllocNode",
-    "EmptyNode",
-    "EventRecordNode",
-    "EventWaitNode",
-    "FreeNode",
-    "Graph",
-    "GraphBuilder",
-    "GraphCompleteOptions",
-    "GraphDefinition",
-    "GraphNode",
-    "HostCallbackNode",
-    "KernelNode",
-    "MemcpyNode",
-    "MemsetNode",
+    *("Graph", "GraphBuilder", "GraphCompleteOptions", "GraphDefinition", "GraphNode"),
+    *("KernelNode", "MemcpyNode", "MemsetNode", "AllocNode", "FreeNode"),
+    *("HostCallbackNode", "EventRecordNode", "EventWaitNode", "EmptyNode"),
 )
 """The names of ``cuda.core.graph``."""
 
@@ -30,30 +19,11 @@ UTILITY_NAMES = ("CopyOptions",)
 """The names of ``cuda.core.utils``."""
 
 DEVICE_NAMES = (
-    "LEGACY_DEFAULT_STREAM",
-    "Buffer",
-    "CUDAError",
-    "Context",
-    "ContextOptions",
-    "Device",
-    "DeviceMemoryResource",
-    "DeviceResources",
-    "Event",
-    "EventOptions",
-    "GraphMemoryResource",
-    "Kernel",
-    "LaunchConfig",
-    "LegacyPinnedMemoryResource",
-    "ObjectCode",
-    "Program",
-    "ProgramOptions",
-    "SMResource",
-    "SMResourceOptions",
-    "Stream",
-    "StreamOptions",
-    "WorkqueueResource",
-    "WorkqueueResourceOptions",
-    "launch",
+    *("CUDAError", "Device", "DeviceResources", "Context", "ContextOptions"),
+    *("SMResource", "SMResourceOptions", "WorkqueueResource", "WorkqueueResourceOptions"),
+    *("LEGACY_DEFAULT_STREAM", "Stream", "StreamOptions", "Event", "EventOptions"),
+    *("Buffer", "DeviceMemoryResource", "GraphMemoryResource", "LegacyPinnedMemoryResource"),
+    *("Kernel", "LaunchConfig", "ObjectCode", "Program", "ProgramOptions", "launch"),
     *GRAPH_NAMES,
     *UTILITY_NAMES,
 )

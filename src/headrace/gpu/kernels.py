@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from headrace.gpu.simulated import is_simulated
+from headrace.gpu.backend import backend_of
+from headrace.gpu.declared_kernels import P, declared
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec
-
-    from headrace.gpu import sim
-
-    P = ParamSpec("P", default=...)
-    """The parameters of a kernel. A kernel without known parameters accepts any arguments."""
-else:
-    from typing import ParamSpec
-
-    P = ParamSpec("P")  # before Python 3.13 it has no default
+    from headrace.gpu.sim.device import Device
+    from headrace.gpu.sim.kernel import Kernel
 
 
 class kernel(Generic[P]):
@@ -76,49 +67,28 @@ class kernel(Generic[P]):
     ) -> None:
         self.name = name
         self.source = source
-        self._seconds = seconds
-        self._effect = effect
-        self._compiled: dict[str, Any] = {}
+        self.seconds = seconds
+        self.effect = effect
+        self._compiled: dict[tuple[type, str], Any] = {}  # by the kind of device and its chip
         # The same by the number of the device: reading the name of its chip takes longer.
-        self._on_device: dict[int, Any] = {}
+        self._on_device: dict[tuple[type, int], Any] = {}
         self._compiling = threading.Lock()
-        _declared[source, name] = self
+        declared[source, name] = self
 
-    @cached_property
-    def model(self) -> sim.Kernel[P]:
-        """The kernel for simulated devices."""
-        from headrace.gpu import sim  # imported only where something is simulated
-
-        return sim.Kernel(self.name, self._seconds, self._effect)
-
-    def on(self, device: sim.Device) -> sim.Kernel[P]:
+    def on(self, device: Device) -> Kernel[P]:
         """Return the kernel for a device, to pass to ``launch``; the first call for a chip compiles it."""
-        if is_simulated(device):
-            return self.model
-        compiled = self._on_device.get(device.device_id)
+        compiled = self._on_device.get((type(device), device.device_id))
         return self._compile(device) if compiled is None else compiled
 
-    def _compile(self, device: sim.Device) -> sim.Kernel[P]:
+    def _compile(self, device: Device) -> Kernel[P]:
         """Return the kernel for a device that it was not launched on before."""
+        chip = (type(device), device.arch)
         with self._compiling:
-            if device.arch not in self._compiled:
-                from headrace.gpu.cuda import Program, ProgramOptions
-
-                options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-                code = Program(self.source, "c++", options).compile("cubin")
-                self._compiled[device.arch] = code.get_kernel(self.name)
-            compiled: sim.Kernel[P] = self._compiled[device.arch]
-            self._on_device[device.device_id] = compiled
+            if chip not in self._compiled:
+                self._compiled[chip] = backend_of(device).compile(self, device)
+            compiled: Kernel[P] = self._compiled[chip]
+            self._on_device[type(device), device.device_id] = compiled
             return compiled
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
-
-
-# The declared kernels that are still referenced, for the simulated Program.
-_declared: weakref.WeakValueDictionary[tuple[str, str], kernel[...]] = weakref.WeakValueDictionary()
-
-
-def find_declared(source: str, name: str) -> kernel[...] | None:
-    """Return the kernel that was declared with that source and name, or None."""
-    return _declared.get((source, name))

@@ -7,12 +7,12 @@ are split.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from headrace.gpu.backend import backend_of
 from headrace.gpu.partition_layout import group_size, lay_out, total_sms
-from headrace.gpu.simulated import is_simulated
 
 if TYPE_CHECKING:
     from headrace.gpu.sim import Context, Device, Stream, StreamOptions
@@ -77,6 +77,7 @@ class Plan:
         return "\n".join(lines)
 
 
+@dataclass(eq=False, repr=False)
 class Partition:
     """Some SMs of a device, and a green context whose work runs on them.
 
@@ -90,12 +91,14 @@ class Partition:
         The green context.
     """
 
-    def __init__(self, name: str, requested: int, context: Context) -> None:
-        self.name = name
-        self.requested = requested
-        self.context = context
-        self.sm_count: int = context.resources.sm.sm_count
-        self._streams: list[Stream] = []
+    name: str
+    requested: int
+    context: Context
+    sm_count: int = field(init=False)
+    _streams: list[Stream] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sm_count = self.context.resources.sm.sm_count
 
     def create_stream(self, options: StreamOptions | dict[str, Any] | None = None) -> Stream:
         """Create a stream whose work runs on these SMs only; closing the partition closes it."""
@@ -109,21 +112,11 @@ class Partition:
         A context that is current cannot be closed. In that case everything stays open, and the partition can be
         closed later. Errors of a stream's work do not prevent closing; the first one is raised at the end.
         """
-        errors: list[Exception] = []
-
-        def attempt(call: Callable[[], object]) -> None:
-            try:
-                call()
-            except Exception as error:
-                errors.append(error)
-
-        for stream in self._streams:
-            if not stream.is_closed:
-                attempt(stream.sync)
+        errors = _errors_of(stream.sync for stream in self._streams if not stream.is_closed)
         if not self.context.is_closed:
             self.context.close()  # first, since its streams can outlive it: if this fails, they stay open
-        while self._streams:
-            attempt(self._streams.pop().close)
+        streams, self._streams = self._streams, []
+        errors += _errors_of(stream.close for stream in reversed(streams))
         if errors:
             raise errors[0]
 
@@ -169,12 +162,7 @@ class Partitions(Sequence[Partition]):
         An error while closing one does not keep the others open; the first error is raised at the end. A
         partition that cannot be closed because its context is current remains, to be closed later.
         """
-        errors: list[Exception] = []
-        for partition in reversed(self._partitions):
-            try:
-                partition.close()
-            except Exception as error:
-                errors.append(error)
+        errors = _errors_of(partition.close for partition in reversed(self._partitions))
         self._partitions = [partition for partition in self._partitions if not partition.context.is_closed]
         if errors:
             raise errors[0]
@@ -249,7 +237,7 @@ def partition(
     """
     names, counts = _parse(request)
     sm = device.resources.sm
-    module = _module_of(device)
+    module = backend_of(device).names  # with the options and errors of this kind of device
     layout = lay_out(sm, module, counts, dry_run=dry_run)
     if layout is None:
         raise _does_not_fit(device, counts)
@@ -338,15 +326,15 @@ def _does_not_fit(device: Device, counts: list[int]) -> PartitionError:
     )
 
 
-def _module_of(device: Device) -> Any:
-    """Return the module with the options and errors of this kind of device."""
-    if is_simulated(device):
-        from headrace.gpu import sim
-
-        return sim
-    from headrace.gpu import cuda
-
-    return cuda
+def _errors_of(calls: Iterable[Callable[[], object]]) -> list[Exception]:
+    """Make calls, each whatever the others do, and return their errors."""
+    errors: list[Exception] = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            errors.append(error)
+    return errors
 
 
 def _by_name(items: Sequence[Any], name: str) -> Any:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from headrace.gpu.simulated import is_simulated
+from headrace.gpu import array_libraries
+from headrace.gpu.backend import Backend, backend_of
+from headrace.gpu.backend import SupportsStream as SupportsStream
 
 LEGACY_DEFAULT_HANDLE = 1  # CU_STREAM_LEGACY: the default stream of the current context
 PER_THREAD_DEFAULT_HANDLE = 2  # CU_STREAM_PER_THREAD: the default stream of the calling thread
-
-
-class SupportsStream(Protocol):
-    """An object of any library that supports the CUDA stream protocol."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the protocol's version, 0, and the stream's handle."""
 
 
 class StreamHandle(int):
@@ -29,22 +24,28 @@ class StreamHandle(int):
     ----------
     stream : Stream
         A stream of cuda.core, of a simulated device, or of any library that supports the protocol.
+
+    Attributes
+    ----------
+    backend : Backend
+        The kind of device that the stream belongs to, such as whether it runs CUDA code (``backend.runs_cuda``).
     """
 
     stream: Any
-    is_simulated: bool
+    backend: Backend
     _device: Any
     _follows_default: bool
-    _cupy: Any
-    _cvcuda: Any
-    _numba: Any
-    _torch: Any
+    _objects: dict[str, Any]
+    is_default = False
+    """Whether it stands for the default stream of a device, which libraries have an object for."""
+    device_id: int | None = None
+    """The device whose default stream it stands for; None for the current one."""
 
     def __new__(cls, stream: SupportsStream) -> StreamHandle:
         """Return the handle of a stream."""
         self = super().__new__(cls, handle_of(stream))
         self.stream = getattr(stream, "stream", stream)  # the handle of a handle has the same stream
-        self.is_simulated = is_simulated(self.stream)
+        self.backend = backend_of(self.stream)
         return self
 
     @property
@@ -67,46 +68,30 @@ class StreamHandle(int):
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, created on the first call."""
-        try:
-            return self._cupy
-        except AttributeError:
-            import cupy
-
-            self._cupy = cupy.cuda.Stream.from_external(self)
-            return self._cupy
+        return self.of_library("cupy")
 
     def torch(self) -> Any:
         """Return PyTorch's object for this stream, created on the first call."""
-        try:
-            return self._torch
-        except AttributeError:
-            import torch
-
-            # Without a device PyTorch would assume that the stream belongs to the current one.
-            device_id = getattr(getattr(self.stream, "device", None), "device_id", None)
-            keywords = {} if device_id is None else {"device": device_id}
-            self._torch = torch.cuda.ExternalStream(self, **keywords)
-            return self._torch
+        return self.of_library("torch")
 
     def numba(self) -> Any:
         """Return Numba's object for this stream, created on the first call."""
-        try:
-            return self._numba
-        except AttributeError:
-            from numba import cuda
-
-            self._numba = cuda.external_stream(int(self))
-            return self._numba
+        return self.of_library("numba")
 
     def cvcuda(self) -> Any:
         """Return CV-CUDA's object for this stream, created on the first call."""
-        try:
-            return self._cvcuda
-        except AttributeError:
-            import cvcuda
+        return self.of_library("cvcuda")
 
-            self._cvcuda = cvcuda.as_stream(int(self))
-            return self._cvcuda
+    def of_library(self, name: str) -> Any:
+        """Return the object of a library, given by the name of its module, created on the first call."""
+        try:
+            return self._objects[name]
+        except AttributeError:
+            self._objects = {}
+        except KeyError:
+            pass
+        made = self._objects[name] = array_libraries.make_stream(name, self)
+        return made
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, int(self))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace import gpu
 from headrace.extras import installing
 from headrace.inference.errors import InferenceError
 from headrace.tensor import DLDeviceType, Tensor, as_tensor
 from headrace.tensor.copies import copy, simulate, simulated_memory
+from headrace.tensor.description import row_major
+from headrace.tensor.memory_exporter import exporter_of
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -31,12 +31,9 @@ def in_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return a C-contiguous tensor in another shape with the same elements."""
     if tensor.shape == shape:
         return tensor
-    strides = _row_major(shape, tensor.itemsize)
+    strides = row_major(shape, tensor.itemsize)
     description = (tensor.data, shape, strides, tensor.dl_dtype, tensor.device, tensor.is_readonly)
-    exporter = None
-    if gpu.backend() == "cuda":
-        exporter = _cuda_view(Tensor._create(description, tensor, None, None))
-    return Tensor._create(description, tensor, exporter, tensor._pending_work)
+    return Tensor._create(description, tensor, exporter_of(description, tensor), tensor._pending_work)
 
 
 def host_array(tensor: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -63,7 +60,7 @@ def to_device(tensor: Tensor, stream: StreamHandle, allocator: Any, operator: st
 
 def _contiguous_on_device(tensor: Tensor, stream: StreamHandle, allocator: Any, operator: str) -> Tensor:
     """Return a C-contiguous copy of a strided tensor in device memory, which takes a kernel."""
-    if stream.is_simulated:
+    if not stream.backend.runs_cuda:
         target: Tensor = allocator.allocate_tensor(
             tensor.shape, tensor.dtype, stream=stream, operator=operator
         )
@@ -71,21 +68,10 @@ def _contiguous_on_device(tensor: Tensor, stream: StreamHandle, allocator: Any, 
         simulate("contiguous", _COPY_SECONDS, stream, lambda: np.copyto(*views))
         return target
     try:
-        import cupy
+        from headrace.tensor.libraries.cupy import contiguous_copy
     except ImportError as error:
         raise InferenceError(
             f"{tensor!r} is strided, and only CuPy could copy it on the GPU ({error}): {installing('cupy')}, "
             "or send a C-contiguous tensor"
         ) from error
-    with stream.cupy():
-        return as_tensor(cupy.ascontiguousarray(cupy.from_dlpack(tensor)), stream=stream)
-
-
-def _cuda_view(tensor: Tensor) -> Any:
-    from cuda.core.utils import StridedMemoryView
-
-    return StridedMemoryView.from_cuda_array_interface(tensor, -1)
-
-
-def _row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    return tuple(itemsize * prod(shape[place + 1 :]) for place in range(len(shape)))
+    return as_tensor(contiguous_copy(tensor, stream), stream=stream)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace import gpu
 from headrace.inference.errors import InferenceError
 from headrace.inference.loading import load_model
 from headrace.inference.model import Model, ModelOptions
@@ -48,21 +49,6 @@ class RunningModel:
     stream
         A stream of its own; None where it shares the operator's.
     """
-
-    __slots__ = (
-        "_described",
-        "_first_shapes",
-        "_known_outputs",
-        "_may_change_shapes",
-        "_model",
-        "_operator",
-        "_profile",
-        "_shapes",
-        "is_active",
-        "results",
-        "setting",
-        "stream",
-    )
 
     def __init__(self, setting: ModelSetting, operator: str, may_change_shapes: bool) -> None:
         self.setting = setting
@@ -233,18 +219,17 @@ class RunningModel:
 
     def simulate(self, tensors: Mapping[str, Tensor], outputs: list[Tensor], stream: StreamHandle) -> None:
         """Launch a simulated kernel that runs the model when it ends, on the memory of the device."""
-        from headrace.gpu import sim
-
         pairs = zip(self.setting.inputs, self._shapes, strict=True)
         inputs = [simulated_memory(tensors[name]).reshape(shape) for name, shape in pairs]
         targets = [simulated_memory(output) for output in outputs]
         model, guarded = self.model, self._guarded
-        kernel = sim.Kernel(
+        kernel = gpu.kernel(
             f"model {self.setting.name}",
-            _SIMULATED_SECONDS,
-            lambda: guarded(lambda: model.run_on_host(inputs, targets)),
+            source="",
+            seconds=_SIMULATED_SECONDS,
+            effect=lambda: guarded(lambda: model.run_on_host(inputs, targets)),
         )
-        sim.launch(stream.stream, sim.LaunchConfig(grid=64, block=256), kernel)
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=64, block=256), kernel.on(stream.device))
 
     def _guarded(self, call: Callable[[], list[Any]]) -> list[Any]:
         """Call the runtime; its errors name the model."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from headrace.inference.errors import InferenceError
 from headrace.inference.tensor_spec import Extent, TensorSpec
+from headrace.tensor import tree
 
 __all__ = ["TorchFormat", "read_format"]
 
@@ -69,7 +70,7 @@ class TorchFormat:
         if self.input_format is None:
             return list(tensors)
         named = {spec.name: tensor for spec, tensor in zip(self.inputs, tensors, strict=True)}
-        filled = _fill(self.input_format, named)
+        filled = tree.map(lambda leaf: None if leaf is None else named[leaf], self.input_format)
         return filled if isinstance(self.input_format, list) else [filled]
 
     def results(self, returned: Any) -> list[Any]:
@@ -166,33 +167,16 @@ def _shape(path: Path, where: str, given: Any) -> tuple[Extent, ...] | None:
 
 def _check_names(path: Path, key: str, form: Any, names: list[str]) -> None:
     """Raise unless each name is in a format exactly once."""
-    used = list(_names_in(path, key, form))
+    used = [leaf for leaf in tree.flatten(form)[0] if leaf is not None]
+    for leaf in used:
+        if not isinstance(leaf, str):
+            raise InferenceError(f"{path}: {key} has lists, dicts and names of tensors, not {leaf!r}")
     wrong = [name for name in used if name not in names] or [name for name in names if used.count(name) != 1]
     if wrong:
         raise InferenceError(
             f"{path}: {key} must name each of {', '.join(map(repr, names))} once; {wrong[0]!r} is "
             + ("not one of them" if wrong[0] not in names else f"in it {used.count(wrong[0])} times")
         )
-
-
-def _names_in(path: Path, key: str, form: Any) -> list[str]:
-    if form is None:
-        return []
-    if isinstance(form, str):
-        return [form]
-    if isinstance(form, list):
-        return [name for part in form for name in _names_in(path, key, part)]
-    if isinstance(form, dict):
-        return [name for part in form.values() for name in _names_in(path, key, part)]
-    raise InferenceError(f"{path}: {key} has lists, dicts and names of tensors, not {form!r}")
-
-
-def _fill(form: Any, named: dict[str, Any]) -> Any:
-    if isinstance(form, list):
-        return [_fill(part, named) for part in form]
-    if isinstance(form, dict):
-        return {key: _fill(part, named) for key, part in form.items()}
-    return None if form is None else named[form]
 
 
 def _described(value: Any) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["TorchModel", "load_torch"]
 
 
+@dataclass(repr=False, eq=False)
 class TorchModel(Model):
     """A model that PyTorch runs.
 
-    Parameters
+    Attributes
     ----------
+    kind
+        What the file holds, in words.
     module
         What to call.
     arguments
@@ -42,33 +46,22 @@ class TorchModel(Model):
         Returns the tensors in what the call returned, one for each output.
     """
 
+    path: Path
+    name: str
+    kind: str
+    device_id: int | None
+    module: Any
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    arguments: Callable[[Sequence[Any]], tuple[Sequence[Any], dict[str, Any]]]
+    results: Callable[[Any], list[Any]]
     returns_own_memory = True
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        kind: str,
-        device_id: int | None,
-        module: Any,
-        inputs: tuple[TensorSpec, ...],
-        outputs: tuple[TensorSpec, ...],
-        arguments: Callable[[Sequence[Any]], tuple[Sequence[Any], dict[str, Any]]],
-        results: Callable[[Any], list[Any]],
-    ) -> None:
-        self.path = path
-        self.name = name
-        self.runtime = f"PyTorch ({kind}, {'cpu' if device_id is None else f'cuda:{device_id}'})"
-        self.device_id = device_id
-        self.inputs = inputs
-        self.outputs = outputs
+    def __post_init__(self) -> None:
+        where = "cpu" if self.device_id is None else f"cuda:{self.device_id}"
+        self.runtime = f"PyTorch ({self.kind}, {where})"
         self._torch = import_torch()
-        self._module = module
-        self._arguments = arguments
-        self._results = results
-        self._state = {
-            _address(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors
-        }
+        self._state = {_address(tensor) for tensor in (*self.module.parameters(), *self.module.buffers())}
 
     def run_on_host(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
         """Run on NumPy arrays and return PyTorch's tensors; see :meth:`Model.run_on_host`."""
@@ -92,8 +85,8 @@ class TorchModel(Model):
             return self._call([torch.from_dlpack(tensor) for tensor in inputs])
 
     def _call(self, tensors: list[Any]) -> list[Any]:
-        positional, named = self._arguments(tensors)
-        results = self._results(self._module(*positional, **named))
+        positional, named = self.arguments(tensors)
+        results = self.results(self.module(*positional, **named))
         kept = self._state | {_address(tensor) for tensor in tensors}
         return [self._fresh(spec, result, kept) for spec, result in zip(self.outputs, results, strict=True)]
 
@@ -112,7 +105,7 @@ class TorchModel(Model):
 
     def close(self) -> None:
         """Release the module."""
-        self._module = self._arguments = self._results = None  # type: ignore[assignment]
+        self.module = self.arguments = self.results = None  # type: ignore[assignment]
 
 
 def load_torch(path: Path, name: str, options: ModelOptions) -> TorchModel:

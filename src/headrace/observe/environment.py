@@ -30,7 +30,7 @@ import itertools
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +38,9 @@ from headrace.core.booleans import flag
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
-    from headrace.observe.records import RunInfo
-    from headrace.observe.replaying import Replay
-    from headrace.observe.watchers import Watcher
+    from headrace.observe.events.records import RunInfo
+    from headrace.observe.events.watchers import Watcher
+    from headrace.observe.recordings.replaying import Replay
 
 __all__ = ["VARIABLES", "asked_for", "replay_from_environment", "watchers_from_environment"]
 
@@ -69,34 +69,23 @@ def asked_for() -> bool:
 
 def watchers_from_environment() -> list[Watcher]:
     """Return the watchers that the environment asks for."""
-    found: list[Watcher] = []
+    found: list[Watcher | None] = []
     target = _statistics_target()
     if target is not None:
         found.append(_report_to(target))
-    log_file = os.environ.get("HOLOSCAN_FLOW_TRACKING_LOG_FILE")
-    if log_file:
-        found.append(_log_to(log_file))
-    patterns = os.environ.get("HEADRACE_LOG")
-    if patterns:
-        found.append(_print_ports(patterns))
-    recording = os.environ.get("HEADRACE_RECORD")
-    if recording:
-        found.append(_record_to(recording))
-    trace_file = os.environ.get("HEADRACE_TRACE")
-    if trace_file:
-        found.append(_trace_to(trace_file))
+    for variable, make in _WATCHERS.items():
+        given = os.environ.get(variable)
+        if given:
+            found.append(make(given))
     if any(map(_flag, _NVTX)):
-        from headrace.observe.nvtx_ranges import NvtxRanges
+        from headrace.observe.traces.nvtx_ranges import NvtxRanges
 
         found.append(NvtxRanges())
     if _flag("HEADRACE_OTEL"):
-        from headrace.observe.otel_spans import OtelSpans
+        from headrace.observe.traces.otel_spans import OtelSpans
 
         found.append(OtelSpans())
-    dashboard = _dashboard()
-    if dashboard is not None:
-        found.append(dashboard)
-    return found
+    return [watcher for watcher in found if watcher is not None]
 
 
 def replay_from_environment() -> Replay | None:
@@ -104,8 +93,8 @@ def replay_from_environment() -> Replay | None:
     path = os.environ.get("HEADRACE_REPLAY")
     if not path:
         return None
-    from headrace.observe.port_patterns import parse_patterns
-    from headrace.observe.replaying import Replay
+    from headrace.observe.recordings.ports import parse_patterns
+    from headrace.observe.recordings.replaying import Replay
 
     ports = os.environ.get("HEADRACE_REPLAY_PORTS")
     pace = os.environ.get("HEADRACE_REPLAY_PACE") or "recorded"
@@ -114,24 +103,23 @@ def replay_from_environment() -> Replay | None:
 
 
 def _print_ports(patterns: str) -> Watcher:
-    from headrace.observe.console_loggers import PortPrinter
-    from headrace.observe.data_loggers import DataLogging
-    from headrace.observe.port_patterns import parse_patterns
+    from headrace.observe.loggers.console_loggers import PortPrinter
+    from headrace.observe.loggers.data_loggers import DataLogging
+    from headrace.observe.recordings.ports import parse_patterns
 
     return DataLogging([PortPrinter(parse_patterns(patterns))])
 
 
 def _record_to(path: str) -> Watcher:
-    from headrace.observe.port_patterns import parse_patterns
-    from headrace.observe.port_recorder import PortRecorder, recording_of_run
+    from headrace.observe.recordings.port_recorder import PortRecorder, recording_of_run
+    from headrace.observe.recordings.ports import parse_patterns
 
     ports = os.environ.get("HEADRACE_RECORD_PORTS")
     file = recording_of_run(Path(path), next(_runs[path]))
     return PortRecorder(file, parse_patterns(ports) if ports else None)
 
 
-def _dashboard() -> Watcher | None:
-    given = os.environ.get("HEADRACE_DASHBOARD", "")
+def _dashboard(given: str) -> Watcher | None:
     host, colon, port = given.rpartition(":")
     if not colon:
         if not _flag("HEADRACE_DASHBOARD"):
@@ -139,7 +127,7 @@ def _dashboard() -> Watcher | None:
         host, port = "", "0"
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"HEADRACE_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
-    from headrace.observe.dashboard import Dashboard
+    from headrace.observe.dashboard.dashboard import Dashboard
 
     return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=_dashboard_token())
 
@@ -178,13 +166,13 @@ def _flag(variable: str) -> bool:
 
 def _file_of_run(filename: str) -> Path:
     """Return the file of the next run: later ones have a number in their names."""
-    from headrace.observe.trace_writer import numbered
+    from headrace.observe.traces.trace_writer import numbered
 
     return numbered(Path(filename), next(_runs[filename]))
 
 
 def _report_to(target: str) -> Watcher:
-    from headrace.observe.statistics import StatisticsWatcher
+    from headrace.observe.figures.statistics import StatisticsWatcher
 
     path = _file_of_run(target) if target else None
 
@@ -194,7 +182,10 @@ def _report_to(target: str) -> Watcher:
         def begin(self, run: RunInfo) -> None:
             super().begin(run)
             if path is not None:
-                path.open("a").close()  # a file that cannot be written is an error now, not after the run
+                # What cannot be written is an error now, not after the run.
+                path.open("a").close()
+                if path.suffix == ".prom":
+                    self.snapshot().to_prometheus()
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)
@@ -212,7 +203,7 @@ def _report_to(target: str) -> Watcher:
 
 
 def _log_to(filename: str) -> Watcher:
-    from headrace.observe.data_flow_tracker import DataFlowTracker
+    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
     class Log(DataFlowTracker):
         """Writes the log file of a run, and closes it at the end."""
@@ -227,6 +218,15 @@ def _log_to(filename: str) -> Watcher:
 
 
 def _trace_to(filename: str) -> Watcher:
-    from headrace.observe.trace_writer import TraceWriter
+    from headrace.observe.traces.trace_writer import TraceWriter
 
     return TraceWriter(_file_of_run(filename), metadata=_flag("HEADRACE_TRACE_METADATA"))
+
+
+_WATCHERS: dict[str, Callable[[str], Watcher | None]] = {
+    "HOLOSCAN_FLOW_TRACKING_LOG_FILE": _log_to,
+    "HEADRACE_LOG": _print_ports,
+    "HEADRACE_RECORD": _record_to,
+    "HEADRACE_TRACE": _trace_to,
+    "HEADRACE_DASHBOARD": _dashboard,
+}

@@ -25,16 +25,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace import gpu
-from headrace.core.errors import choices
-from headrace.tensor import Tensor, TensorMap, as_tensor
+from headrace.gpu.backend import active
+from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.conversion import order_after
 from headrace.tensor.copies import copy, simulated_memory, upload
+from headrace.tensor.libraries import usual_module
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -43,11 +46,10 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
 __all__ = [
-    "Plan",
     "Routine",
     "Workplace",
     "check_contiguous",
-    "find_tensor",
+    "cuda_source",
     "has_gpu",
     "launch",
     "workplace",
@@ -66,14 +68,15 @@ class Routine:
     Parameters
     ----------
     name
-        The kernel's name in the source, where it is declared ``extern "C"``.
-    source
-        CUDA C++. The kernel is launched with blocks of 256 threads in one dimension.
+        The kernel, in the file of that name in ``_routines``, declared ``extern "C"``. It is launched with blocks
+        of 256 threads in one dimension.
     numpy
         The same in NumPy: a function of the same arguments, with arrays in place of pointers.
     library
         The same by a library that may be there, for the host: a function of the same arguments that returns whether
         it did the work. NumPy does it otherwise.
+    words
+        The macros that the source needs, such as the types of elements: their names and texts.
     """
 
     __slots__ = ("kernel", "library", "numpy")
@@ -81,12 +84,13 @@ class Routine:
     def __init__(
         self,
         name: str,
-        source: str,
         numpy: Callable[..., object],
         library: Callable[..., bool] | None = None,
+        words: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.numpy = numpy
         self.library = library
+        source = cuda_source(name, words)
         self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=numpy)
 
     def host(self, *args: Any) -> None:
@@ -95,22 +99,14 @@ class Routine:
             self.numpy(*args)
 
 
-class Plan(NamedTuple):
-    """How an operator computes the frames of one kind: the routine with its arguments, and what the result is.
+def cuda_source(name: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the CUDA C++ of a kernel in ``_routines``, with macros defined in front of it."""
+    return "".join(f"#define {word} {text}\n" for word, text in words.items()) + _read_source(name)
 
-    Attributes
-    ----------
-    routine, threads, arguments
-        The routine, its threads, and its arguments after the result and the frame.
-    shape, element
-        The shape and the element type of the result.
-    """
 
-    routine: Routine
-    threads: int
-    shape: tuple[int, ...]
-    element: np.dtype[Any]
-    arguments: tuple[Any, ...]
+@cache
+def _read_source(name: str) -> str:
+    return Path(__file__).with_name("_routines").joinpath(f"{name}.cu").read_text()
 
 
 @dataclass(slots=True)
@@ -167,7 +163,7 @@ class Workplace:
             return
         if stream is None:
             routine.host(*[np.asarray(arg) if type(arg) is Tensor else arg for arg in args])
-        elif stream.is_simulated:
+        elif not stream.backend.runs_cuda:
             launch(stream, routine.kernel.on(stream.device), -(-threads // _BLOCK), _BLOCK, args)
         else:
             # As `launch` does, without a look at the numbers: every frame runs this.
@@ -188,10 +184,10 @@ def launch(
     args: Iterable[Any],
 ) -> None:
     """Launch a compiled kernel on a stream; tensors among its arguments are passed as pointers."""
-    if stream.is_simulated:
-        given = [simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
-    else:
+    if stream.backend.runs_cuda:
         given = [arg.data if type(arg) is Tensor else arg for arg in args]
+    else:
+        given = [simulated_memory(arg) if type(arg) is Tensor else arg for arg in args]
     gpu.launch(stream.stream, _config(grid, block), kernel, *given)
 
 
@@ -234,58 +230,16 @@ def workplace(
 
 
 def has_gpu() -> bool:
-    """Return whether there is a real GPU, so that work on host memory moves there."""
-    return gpu.backend() == "cuda"
-
-
-def find_tensor(message: Any, name: str, operator: Any, port: str) -> Tensor:
-    """Return one tensor of a message: the one with a name, or the only one if the name is "".
-
-    A message is an array of any library, or a dict of arrays. An array by itself has no name, so every name
-    fits it.
-
-    Raises
-    ------
-    ValueError
-        If the message has no such tensor, or several and no name was asked for.
-    """
-    if type(message) is TensorMap and name in message:
-        return message[name]
-    where = f"operator {operator.name!r}, input {port!r}"
-    if isinstance(message, Mapping):
-        if name in message:
-            found = message[name]
-        elif not name and len(message) == 1:
-            found = next(iter(message.values()))
-        elif not message:
-            raise ValueError(f"{where}: the message has no tensor")
-        elif not name:
-            raise ValueError(
-                f"{where}: the message has {len(message)} tensors, {choices(message)}; "
-                "set in_tensor_name to one of them"
-            )
-        else:
-            raise ValueError(
-                f"{where}: the message has no tensor {name!r}; it has {choices(message, name)}. "
-                "Set in_tensor_name, or the name that the sender uses"
-            )
-    else:
-        found = message
-    try:
-        return as_tensor(found)
-    except Exception as error:
-        raise ValueError(
-            f"{where}: expected an array or a dict of arrays, received {type(found).__name__} ({error})"
-        ) from error
+    """Return whether there is a GPU that runs CUDA code, so that work on host memory moves there."""
+    return active().runs_cuda
 
 
 def check_contiguous(tensor: Tensor, where: str) -> None:
     """Raise if the elements of a tensor are not contiguous in row-major order."""
     if not tensor.is_contiguous():
-        library = "cupy" if tensor.device.is_cuda else "numpy"
         raise ValueError(
             f"{where}: the tensor must be C-contiguous; it has shape {tensor.shape} and strides "
-            f"{tensor.strides} in bytes. Send {library}.ascontiguousarray(array)"
+            f"{tensor.strides} in bytes. Send {usual_module(tensor.device)}.ascontiguousarray(array)"
         )
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from headrace import gpu
 from headrace.core.errors import ParameterError
-from headrace.operators.arrays import launch
+from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
+from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
 
@@ -25,36 +26,7 @@ __all__ = ["CameraSimOp"]
 
 _BLOCK = 256
 
-# The arithmetic of BayerSensor.bayer, pixel by pixel.
-_FRAME = gpu.kernel(
-    "camera_frame",
-    source=r"""
-extern "C" __global__ void camera_frame(
-    void* frame, const void* background, const int* sigma, const short* gauss, const int* objects, int count,
-    int colors, int width, int height, int down, int across, int margin, int full_scale
-) {
-    long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (pixel >= (long long)width * height) return;
-    int row = pixel / width, column = pixel % width;
-    int color = colors >> (4 * (2 * (row & 1) + (column & 1))) & 15;
-    bool wide = full_scale > 255;
-    int level = wide ? ((const unsigned short*)background)[pixel] : ((const unsigned char*)background)[pixel];
-    for (int n = 0; n < count; n++) {
-        const int* one = objects + 6 * n;  // x, y and radius in sixteenths of a pixel; three levels
-        long long x = 16 * column - one[0], y = 16 * row - one[1], radius = one[2];
-        if (x * x + y * y <= radius * radius) level = one[3 + color];
-    }
-    if (margin) {
-        int g = gauss[(long long)(row + down) * (width + margin) + column + across];
-        level += (sigma[level] * g + 128) >> 8;
-        level = min(max(level, 0), full_scale);
-    }
-    if (wide) ((unsigned short*)frame)[pixel] = level;
-    else ((unsigned char*)frame)[pixel] = level;
-}
-""",
-    seconds=1e-6,
-)
+_FRAME = gpu.kernel("camera_frame", source=cuda_source("camera_frame"), seconds=1e-6)
 
 
 class CameraSimOp(PacedSource[Any]):
@@ -100,47 +72,32 @@ class CameraSimOp(PacedSource[Any]):
     storage_type
         Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
     allocator
-        What serves memory that is not system memory; an UnboundedAllocator unless given.
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
     read_ahead
         The number of frames that are made ahead on the host.
     """
 
-    width: int
-    height: int
-    frame_rate: float
-    count: int
-    realtime: bool
-    dtype: Any
-    bayer_grid_pos: int
-    objects: int
-    exposure: float
-    noise: float
-    shot_noise: float
-    seed: int
-    out_tensor_name: str
-    storage_type: Any
-    allocator: Any
-    read_ahead: int
+    width: int = 1920
+    height: int = 1080
+    frame_rate: float = 60.0
+    count: int = 0
+    realtime: bool = True
+    dtype: Any = None
+    bayer_grid_pos: int = 2
+    objects: int = 4
+    exposure: float = 1.0
+    noise: float = 0.01
+    shot_noise: float = 0.0
+    seed: int = 0
+    out_tensor_name: str = ""
+    storage_type: Any = None
+    allocator: Any = None
+    read_ahead: int = 4
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("output")
-        spec.param("width", 1920)
-        spec.param("height", 1080)
-        spec.param("frame_rate", 60.0)
-        spec.param("count", 0)
-        spec.param("realtime", True)
-        spec.param("dtype", None)
-        spec.param("bayer_grid_pos", 2)
-        spec.param("objects", 4)
-        spec.param("exposure", 1.0)
-        spec.param("noise", 0.01)
-        spec.param("shot_noise", 0.0)
-        spec.param("seed", 0)
-        spec.param("out_tensor_name", "")
-        spec.param("storage_type", None)
-        spec.param("allocator", None)
-        spec.param("read_ahead", 4)
+        declare_fields(CameraSimOp, spec, count={"minimum": 0}, read_ahead={"minimum": 1})
 
     @property
     def frame_number_key(self) -> str:
@@ -151,27 +108,23 @@ class CameraSimOp(PacedSource[Any]):
     def sensor(self) -> BayerSensor:
         """The sensor, which makes the frames."""
         # Made anew where a parameter has changed: `truth` may be asked before, during and after a run.
-        settings = (
-            self.width, self.height, self.frame_rate, str(self.dtype or "uint8"), self.bayer_grid_pos, self.objects,
-            self.exposure, self.noise, self.shot_noise, self.seed,
-        )  # fmt: skip
+        scene = (self.width, self.height, self.objects, self.seed)
+        settings: dict[str, Any] = {
+            "dtype": self.dtype or "uint8",
+            "grid_position": self.bayer_grid_pos,
+            "exposure": self.exposure,
+            "noise": self.noise,
+            "shot_noise": self.shot_noise,
+            "seed": self.seed,
+        }
+        made_for = (scene, self.frame_rate, settings)
         made: tuple[Any, BayerSensor] | None = getattr(self, "_made", None)
-        if made is None or made[0] != settings:
+        if made is None or made[0] != made_for:
             try:
-                scene = Scene(self.width, self.height, objects=self.objects, seed=self.seed)
-                sensor = BayerSensor(
-                    scene,
-                    self.frame_rate,
-                    dtype=self.dtype or "uint8",
-                    grid_position=self.bayer_grid_pos,
-                    exposure=self.exposure,
-                    noise=self.noise,
-                    shot_noise=self.shot_noise,
-                    seed=self.seed,
-                )
+                looked_at = Scene(self.width, self.height, objects=self.objects, seed=self.seed)
+                made = self._made = (made_for, BayerSensor(looked_at, self.frame_rate, **settings))
             except (TypeError, ValueError) as error:
                 raise ParameterError(f"operator {self.name!r}: {error}") from error
-            made = self._made = (settings, sensor)
         return made[1]
 
     def truth(self, number: int) -> Truth:
@@ -180,11 +133,6 @@ class CameraSimOp(PacedSource[Any]):
 
     def initialize(self) -> None:
         """Check the parameters and make the scene."""
-        for name, least in (("count", 0), ("read_ahead", 1)):
-            if getattr(self, name) < least:
-                raise ParameterError(
-                    f"operator {self.name!r}: {name} must be {least} or more, not {getattr(self, name)}"
-                )
         self._memory = FrameMemory(self, self.storage_type, self.allocator)
         self._on_device: _DeviceSensor | None = None
         _ = self.sensor
@@ -241,7 +189,7 @@ class _DeviceSensor:
         for place in range(4):
             colors |= sensor.color_at(place // 2, place % 2) << (4 * place)
         self._colors = colors
-        if not stream.is_simulated:
+        if stream.backend.runs_cuda:
             self._background = upload(sensor.background, stream)
             self._sigma = upload(sensor.sigma.astype(np.int32), stream)
             self._gauss = upload(sensor.gauss, stream)
@@ -250,7 +198,7 @@ class _DeviceSensor:
         """Draw a frame into a tensor, on a stream."""
         sensor = self._sensor
         size = sensor.scene.width * sensor.scene.height
-        if stream.is_simulated:
+        if not stream.backend.runs_cuda:
             memory = simulated_memory(tensor)
 
             def effect() -> None:

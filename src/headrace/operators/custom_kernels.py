@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,24 +34,17 @@ _OPTIONS = ("cuda_kernel", "out_dtype", "output_dimensions", "thread_per_block")
 _MOST_THREADS = 1024
 
 
+@dataclass(eq=False, slots=True)
 class CustomKernel:
     """A kernel of the program: its source, the type and shape of its result, and the shape of its blocks."""
 
-    def __init__(
-        self,
-        name: str,
-        source: str,
-        element: np.dtype[Any],
-        shape: tuple[int, ...] | None,
-        block: tuple[int, ...],
-    ) -> None:
-        self.name = name
-        self.source = source
-        self.element = element
-        self.shape = shape
-        self.block = block
-        self._compiled: dict[str, Any] = {}
-        self._compiling = threading.Lock()
+    name: str
+    source: str
+    element: np.dtype[Any]
+    shape: tuple[int, ...] | None
+    block: tuple[int, ...]
+    _compiled: dict[str, Any] = field(default_factory=dict)
+    _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, place: Workplace, tensor: Tensor, where: str) -> Tensor:
         """Run the kernel on a tensor; return its result."""

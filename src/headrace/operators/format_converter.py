@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace import gpu
-from headrace.core.errors import choices
-from headrace.operators._routines.colour import (
-    BT601_FULL,
-    BT601_LIMITED,
-    BT709_FULL,
-    BT709_LIMITED,
-    RGB_TO_YUV420,
-    TO_RGB,
-    Matrix,
-)
+from headrace.core.errors import ParameterError, choices
+from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
-from headrace.operators._routines.resampling import FILTERS, RESAMPLE, make_taps
-from headrace.operators.arrays import Plan, check_contiguous, find_tensor, workplace
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
+from headrace.operators.arrays import Routine, check_contiguous
+from headrace.operators.frame_operator import FrameOperator, Plan
+from headrace.operators.messages import place_of
+from headrace.operators.tensor_operator import declare_fields
 
 if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
-    from headrace.operators.arrays import Routine, Workplace
     from headrace.tensor import Tensor
 
 __all__ = ["FormatConverterOp"]
@@ -34,6 +25,7 @@ __all__ = ["FormatConverterOp"]
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
 _DEFAULT_MODE = 4
+_MOST_FLOAT = float(np.finfo(np.float32).max)
 _MOST_PIXELS = 2**31 - 1  # the kernels number them with 32 bits
 
 # The packed formats: element type and number of channels. Those of uint8 and float32 have any number.
@@ -46,20 +38,20 @@ _PACKED = {
     "float32": (_FLOAT32, 0),
 }
 _YUV: dict[str, tuple[str, Matrix]] = {
-    "nv12": ("nv12", BT709_FULL),
-    "nv12_bt709_hdtv": ("nv12", BT709_FULL),
-    "nv12_bt709_csc": ("nv12", BT709_LIMITED),
-    "nv12_bt601_full": ("nv12", BT601_FULL),
-    "yuyv": ("yuyv", BT601_LIMITED),
-    "uyvy": ("uyvy", BT601_LIMITED),
-    "yuv420": ("yuv420", BT601_FULL),
+    "nv12": ("nv12", MATRICES["709", True]),
+    "nv12_bt709_hdtv": ("nv12", MATRICES["709", True]),
+    "nv12_bt709_csc": ("nv12", MATRICES["709", False]),
+    "nv12_bt601_full": ("nv12", MATRICES["601", True]),
+    "yuyv": ("yuyv", MATRICES["601", False]),
+    "uyvy": ("uyvy", MATRICES["601", False]),
+    "yuv420": ("yuv420", MATRICES["601", True]),
 }
 _OUTPUTS = ("rgb888", "uint8", "float32", "rgba8888", "yuv420")
 
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """What a frame is: its format, size and channels."""
+    """The format, the size and the channels of a frame."""
 
     format: str
     rows: int
@@ -67,25 +59,7 @@ class _Image:
     channels: int
 
 
-class _Steps(NamedTuple):
-    """How the frames of one kind are converted.
-
-    Attributes
-    ----------
-    resize
-        The step that resizes, and converts too where it can.
-    convert
-        The step that converts.
-    tables
-        The tables of the filter for rows and columns, which the step that resizes takes too.
-    """
-
-    resize: Plan | None
-    convert: Plan | None
-    tables: tuple[np.ndarray[Any, Any], ...] = ()
-
-
-class FormatConverterOp(TensorOperator):
+class FormatConverterOp(FrameOperator):
     """Converts images: element type, size, colour layout and order of channels.
 
     It receives a message at ``source_video`` and emits a TensorMap with one tensor at ``tensor``. First the
@@ -154,93 +128,57 @@ class FormatConverterOp(TensorOperator):
 
     capturable = True
 
-    pool: Any
+    pool: Any = None
     out_dtype: str
-    in_dtype: str
-    in_tensor_name: str
-    out_tensor_name: str
-    scale_min: float
-    scale_max: float
-    alpha_value: int
-    resize_height: int
-    resize_width: int
-    resize_mode: int
+    in_dtype: str = ""
+    in_tensor_name: str = ""
+    out_tensor_name: str = ""
+    scale_min: float = 0.0
+    scale_max: float = 1.0
+    alpha_value: int = 255
+    resize_height: int = 0
+    resize_width: int = 0
+    resize_mode: int = 0
     out_channel_order: list[int]
+
+    ports = ("source_video", "tensor")
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
-        spec.input("source_video")
-        spec.output("tensor")
-        spec.param("pool", None)
-        spec.param("out_dtype")
-        spec.param("in_dtype", "")
-        spec.param("in_tensor_name", "")
-        spec.param("out_tensor_name", "")
-        spec.param("scale_min", 0.0)
-        spec.param("scale_max", 1.0)
-        spec.param("alpha_value", 255)
-        spec.param("resize_height", 0)
-        spec.param("resize_width", 0)
-        spec.param("resize_mode", 0)
-        spec.param("out_channel_order", [])
+        super().setup(spec)
+        spec.param("out_channel_order", [], check=_check_order)
+        finite = {"minimum": -_MOST_FLOAT, "maximum": _MOST_FLOAT}
+        declare_fields(
+            FormatConverterOp,
+            spec,
+            out_dtype={"choices": _OUTPUTS},
+            in_dtype={"choices": ("", *_PACKED, *_YUV)},
+            scale_min=finite,
+            scale_max=finite,
+            alpha_value={"minimum": 0, "maximum": 255},
+            resize_height={"minimum": 0},
+            resize_width={"minimum": 0},
+            resize_mode={"check": _filter_of},
+        )
 
     def initialize(self) -> None:
         """Check the parameters."""
         super().initialize()
-        self.check_choice("out_dtype", _OUTPUTS)
-        if self.in_dtype:
-            self.check_choice("in_dtype", (*_PACKED, *_YUV))
-        self.check_range("alpha_value", 0, 255)
-        for parameter in ("resize_height", "resize_width"):
-            if getattr(self, parameter) < 0:
-                raise ValueError(
-                    f"operator {self.name!r}: {parameter} must not be negative, not {getattr(self, parameter)}"
-                )
         if self.resize_height * self.resize_width > _MOST_PIXELS:
-            raise ValueError(
+            raise ParameterError(
                 f"operator {self.name!r}: resize_height={self.resize_height} and resize_width={self.resize_width} "
                 f"are more than {_MOST_PIXELS} pixels"
             )
-        for parameter in ("scale_min", "scale_max"):
-            if not abs(getattr(self, parameter)) <= np.finfo(np.float32).max:
-                raise ValueError(f"operator {self.name!r}: {parameter} must be a finite number of float32")
-        mode = self.resize_mode
-        if mode not in (0, _SMOOTH_EDGE):
-            mode &= ~_SMOOTH_EDGE
-            if mode not in FILTERS:
-                known = ", ".join(f"{number} {how.name}" for number, how in FILTERS.items())
-                raise ValueError(
-                    f"operator {self.name!r}: resize_mode={self.resize_mode} is not known; it is 0 (cubic) "
-                    f"or one of {known}"
-                )
-        self._filter = FILTERS[mode if mode in FILTERS else _DEFAULT_MODE]
-        order = self.out_channel_order
-        if any(isinstance(channel, bool) or not isinstance(channel, int) for channel in order):
-            raise ValueError(
-                f"operator {self.name!r}: out_channel_order must be a list of ints, not {order!r}"
-            )
+        self._filter = _filter_of(self.resize_mode)
 
     def start(self) -> None:
         """Begin a run: no frame has been seen."""
+        super().start()
         self._element: np.dtype[Any] | None = None
-        # The steps for the last kind of frame: frames of a run are all of one kind, as a rule.
-        self._planned_for: tuple[Any, ...] = ()
-        self._steps: _Steps
-        # The tables of the last size and the stream they were uploaded on, so that this happens once.
-        self._taps_for: tuple[Any, int | None] = (None, None)
-        self._taps: list[Any] = []
 
-    def stop(self) -> None:
-        """Let go of the tables."""
-        self._taps_for, self._taps = (None, None), []
-
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-        """Convert one frame."""
-        tensor = find_tensor(op_input.receive("source_video"), self.in_tensor_name, self, "source_video")
-        kind = (
-            tensor.shape,
-            tensor.strides,
-            tensor.dl_dtype,
+    def settings(self) -> tuple[Any, ...]:
+        """Return the parameters that the steps depend on."""
+        return (
             self.in_dtype,
             self.out_dtype,
             self.resize_height,
@@ -250,93 +188,66 @@ class FormatConverterOp(TensorOperator):
             self.alpha_value,
             tuple(self.out_channel_order),
         )
-        if kind != self._planned_for:
-            self._steps = self._plan_steps(tensor)
-            self._planned_for = kind
-        resize, convert, tables = self._steps
-        place = workplace(self, op_input, "source_video", tensor, pool=self.pool)
-        result = place.bring(tensor)
-        if resize is not None:
-            source, result = result, place.empty(resize.shape, resize.element)
-            taps = self._taps_at(place, tables)
-            place.run(resize.routine, resize.threads, result, source, *taps, *resize.arguments)
-        if convert is not None:
-            source, result = result, place.empty(convert.shape, convert.element)
-            place.run(convert.routine, convert.threads, result, source, *convert.arguments)
-        op_output.emit({self.out_tensor_name: result}, "tensor")
 
-    def _plan_steps(self, tensor: Tensor) -> _Steps:
+    def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are converted; raise if they cannot be."""
         image = self._describe(tensor)
+        if not (self.resize_height > 0 and self.resize_width > 0):
+            return [self._plan_conversion(image)]
         self._check_resize(image)
-        resized = self._resized(image)
-        convert = self._plan(resized)
-        if not self._resizes:
-            return _Steps(None, convert)
+        resized = replace(image, rows=self.resize_height, columns=self.resize_width)
+        convert = self._plan_conversion(resized)
         rows = make_taps(self._filter, image.rows, resized.rows)
         columns = make_taps(self._filter, image.columns, resized.columns)
         counts = (rows.positions.shape[1], columns.positions.shape[1])
         sizes = tuple(map(np.int32, (*counts, image.columns, resized.rows, resized.columns)))
-        if convert.routine in (COPY[_UINT8], TO_FLOAT):
-            arguments = (*sizes, *convert.arguments[1:])
-            resize = convert._replace(
-                routine=RESAMPLE[convert.element, self._filter.name], arguments=arguments
-            )
-            return _Steps(resize, None, (*rows, *columns))
-        channels, zero = np.int32(resized.channels), np.float32(0)
-        order = pack_order(range(resized.channels))
-        arguments = (*sizes, channels, channels, order, zero, zero, np.int32(0))
-        shape = (resized.rows, resized.columns, resized.channels)
-        resize = Plan(
-            RESAMPLE[_UINT8, self._filter.name], resized.rows * resized.columns, shape, _UINT8, arguments
+        is_one_step = convert.routine in (COPY[_UINT8], TO_FLOAT)  # the step that resizes converts, too
+        copy = convert if is_one_step else self._copy_of(resized)
+        resize = copy._replace(
+            routine=RESAMPLE[copy.element, self._filter.name],
+            arguments=(*sizes, *copy.arguments[1:]),
+            tables=(*rows, *columns),
         )
-        return _Steps(resize, convert, (*rows, *columns))
+        return [resize] if is_one_step else [resize, convert]
 
-    @property
-    def _where(self) -> str:
-        return f"operator {self.name!r}, input 'source_video'"
+    def _copy_of(self, image: _Image) -> Plan:
+        shape = (image.rows, image.columns, image.channels)
+        return _packed_plan(COPY[_UINT8], shape, image.channels, _UINT8, pack_order(range(image.channels)))
 
-    # What the input is.
+    # The kind of frame.
 
     def _describe(self, tensor: Tensor) -> _Image:
         """Return what a frame is, or raise if it is nothing that can be converted."""
-        where = self._where
         if tensor.ndim not in (2, 3):
-            raise ValueError(
-                f"{where}: an image has the shape (rows, columns) or (rows, columns, channels), not {tensor.shape}"
+            raise self.refusal(
+                f"an image has the shape (rows, columns) or (rows, columns, channels), not {tensor.shape}"
             )
         if tensor.dl_dtype.name not in ("uint8", "uint16", "float32"):
-            raise ValueError(
-                f"{where}: the elements must be uint8, uint16 or float32, not {tensor.dl_dtype.name}"
-            )
+            raise self.refusal(f"the elements must be uint8, uint16 or float32, not {tensor.dl_dtype.name}")
         element = tensor.dtype
         if self._element is None:
             self._element = element
         elif element != self._element:
-            raise ValueError(
-                f"{where}: the element type changed from {self._element} to {element}; it must stay the same"
+            raise self.refusal(
+                f"the element type changed from {self._element} to {element}; it must stay the same"
             )
         if 0 in tensor.shape:
-            raise ValueError(f"{where}: the shape {tensor.shape} has no pixels")
-        check_contiguous(tensor, where)
+            raise self.refusal(f"the shape {tensor.shape} has no pixels")
+        check_contiguous(tensor, place_of(self, "source_video"))
         rows, columns = tensor.shape[:2]
         if rows * columns > _MOST_PIXELS:
-            raise ValueError(
-                f"{where}: an image has at most {_MOST_PIXELS} pixels; the shape is {tensor.shape}"
-            )
+            raise self.refusal(f"an image has at most {_MOST_PIXELS} pixels; the shape is {tensor.shape}")
         channels = tensor.shape[2] if tensor.ndim == 3 else 1
         if self.in_dtype in _YUV:
             return self._describe_yuv(element, rows, columns, channels, tensor.shape)
         if channels > 4:
-            raise ValueError(
-                f"{where}: an image has up to 4 channels; the shape {tensor.shape} has {channels}"
-            )
+            raise self.refusal(f"an image has up to 4 channels; the shape {tensor.shape} has {channels}")
         name = self.in_dtype or self._guess(element, channels)
         wanted, count = _PACKED[name]
         if element != wanted or (count and channels != count):
             shape = f"(rows, columns, {count})" if count else "(rows, columns[, channels])"
-            raise ValueError(
-                f"{where}: in_dtype={name!r} means {wanted} of the shape {shape}; received {element} of the shape "
+            raise self.refusal(
+                f"in_dtype={name!r} means {wanted} of the shape {shape}; received {element} of the shape "
                 f"{tensor.shape}"
             )
         if name == "uint8":
@@ -348,9 +259,7 @@ class FormatConverterOp(TensorOperator):
         if element == _UINT16:
             found = {3: "rgb161616", 4: "rgba16161616"}.get(channels)
             if found is None:
-                raise ValueError(
-                    f"{self._where}: uint16 images have 3 or 4 channels, not {channels}; convert them first"
-                )
+                raise self.refusal(f"uint16 images have 3 or 4 channels, not {channels}; convert them first")
             return found
         return "uint8" if element == _UINT8 else "float32"
 
@@ -362,103 +271,58 @@ class FormatConverterOp(TensorOperator):
         wanted = "(3/2 rows, columns), with rows and columns even" if is_planar else "(rows, even columns, 2)"
         fits = (rows % 3 == 0 and channels == 1) if is_planar else channels == 2
         if element != _UINT8 or columns % 2 or not fits:
-            raise ValueError(
-                f"{self._where}: in_dtype={name!r} means uint8 of the shape {wanted}; received {element} of the "
+            raise self.refusal(
+                f"in_dtype={name!r} means uint8 of the shape {wanted}; received {element} of the "
                 f"shape {shape}"
             )
         return _Image(name, rows // 3 * 2 if is_planar else rows, columns, channels)
 
-    # What happens to it.
-
-    @property
-    def _resizes(self) -> bool:
-        return self.resize_height > 0 and self.resize_width > 0
-
-    def _resized(self, image: _Image) -> _Image:
-        if not self._resizes:
-            return image
-        return _Image(image.format, self.resize_height, self.resize_width, image.channels)
+    # The steps of its conversion.
 
     def _check_resize(self, image: _Image) -> None:
-        if not self._resizes:
-            return
         if image.format not in ("rgb888", "rgba8888", "uint8"):
-            raise ValueError(
-                f"{self._where}: only uint8 images (rgb888, rgba8888) can be resized, not {image.format!r}; "
+            raise self.refusal(
+                f"only uint8 images (rgb888, rgba8888) can be resized, not {image.format!r}; "
                 "convert the image first, by another FormatConverterOp"
             )
         is_larger = self.resize_height > image.rows or self.resize_width > image.columns
         if self._filter.name == "super" and is_larger:
-            raise ValueError(
-                f"{self._where}: resize_mode=8 (super sampling) makes images smaller; from "
+            raise self.refusal(
+                f"resize_mode=8 (super sampling) makes images smaller; from "
                 f"{image.rows}×{image.columns} to {self.resize_height}×{self.resize_width} use another mode, "
                 "such as 4 (cubic)"
             )
 
-    def _taps_at(self, place: Workplace, tables: tuple[np.ndarray[Any, Any], ...]) -> list[Any]:
-        """Return the tables of the filter as tensors at a place."""
-        stream = None if place.stream is None else int(place.stream)
-        # Work that is captured is launched after all that the operator has submitted, so the tables are there.
-        is_there = self._taps_for[1] == stream or (
-            place.stream is not None and gpu.is_capturing(place.stream)
-        )
-        if self._taps_for[0] is not tables or not is_there:
-            self._taps = [place.upload(table) for table in tables]
-            self._taps_for = (tables, stream)
-        return self._taps
-
-    def _plan(self, image: _Image) -> Plan:
+    def _plan_conversion(self, image: _Image) -> Plan:
         """Return how an image is converted; raise if it cannot be."""
         target = self.out_dtype
         rows, columns, channels = image.rows, image.columns, image.channels
+        if target not in _targets(image):
+            raise self.refusal(
+                f"{image.format} with {channels} channels cannot be converted to {target}; it can be converted to "
+                f"{choices(_targets(image))}"
+            )
         if target == "yuv420":
             return self._plan_yuv420(image)
         if image.format in _YUV:
             layout, matrix = _YUV[image.format]
-            is_known = target in ("rgb888", "uint8") or (target == "rgba8888" and layout == "yuv420")
-            if not is_known:
-                raise self._unsupported(image)
             channels = 4 if target == "rgba8888" else 3
             sizes = map(np.int32, (rows, columns, channels))
             order, alpha = self._order(channels, channels), np.int32(self.alpha_value)
-            arguments: tuple[Any, ...] = (*sizes, order, alpha, *matrix)
+            arguments = (*sizes, order, alpha, *matrix)
             return Plan(TO_RGB[layout], rows * columns, (rows, columns, channels), _UINT8, arguments)
-        routine, out_channels = self._packed_routine(image)
-        element = _FLOAT32 if target == "float32" else _UINT8
-        scale, offset = self._scale(image.format)
-        arguments = (
-            np.int64(rows * columns),
-            np.int32(channels),
-            np.int32(out_channels),
-            self._order(max(channels, out_channels), out_channels),
-            scale,
-            offset,
-            np.int32(self.alpha_value),
+        is_float = target == "float32"
+        made = _CHANNELS.get((image.format, target), channels)
+        if (image.format, target) == ("rgba8888", "uint8") and self.in_dtype != "rgba8888":
+            made = 4  # the same format if the input was called uint8 or nothing: alpha stays
+        element = _FLOAT32 if is_float else _UINT8
+        wanted = _PACKED[image.format][0]
+        routine = COPY[element] if element == wanted else _CONVERTED[wanted, element]
+        order = self._order(max(channels, made), made)
+        scale = self._scale(image.format)
+        return _packed_plan(
+            routine, (rows, columns, made), channels, element, order, *scale, self.alpha_value
         )
-        return Plan(routine, rows * columns, (rows, columns, out_channels), element, arguments)
-
-    def _packed_routine(self, image: _Image) -> tuple[Routine, int]:
-        """Return the routine from one packed format to another, and the channels of the result."""
-        source, target, channels = image.format, self.out_dtype, image.channels
-        if target == "uint8" and source in ("uint8", "rgb888"):
-            return COPY[_UINT8], channels
-        if target == "uint8" and source == "rgba8888":
-            # The same format if the input was called uint8 or nothing: a copy. Otherwise alpha goes.
-            return COPY[_UINT8], 3 if self.in_dtype == "rgba8888" else 4
-        if target == source:
-            return COPY[_FLOAT32 if source == "float32" else _UINT8], channels
-        if target == "float32" and source in ("uint8", "rgb888", "rgba8888") and channels != 2:
-            return TO_FLOAT, min(channels, 3)
-        if source == "float32" and (channels == 3 or (channels == 1 and target == "uint8")):
-            if target in ("rgb888", "uint8"):
-                return FLOAT_TO_BYTE, channels
-        elif (source, target) == ("rgb888", "rgba8888"):
-            return COPY[_UINT8], 4
-        elif (source, target) == ("rgba8888", "rgb888"):
-            return COPY[_UINT8], 3
-        elif source in ("rgb161616", "rgba16161616") and target in ("rgb888", "uint8"):
-            return WIDE_TO_BYTE, 3
-        raise self._unsupported(image)
 
     def _plan_yuv420(self, image: _Image) -> Plan:
         rows, columns = image.rows, image.columns
@@ -468,16 +332,9 @@ class FormatConverterOp(TensorOperator):
                 f"operator {self.name!r}: yuv420 has no channels for out_channel_order to put in order"
             )
         if image.format == "yuv420":
-            count = rows * columns * 3 // 2
-            one, zero = np.int32(1), np.float32(0)
-            arguments = (np.int64(count), one, one, pack_order([0]), zero, zero, one)
-            return Plan(COPY[_UINT8], count, shape, _UINT8, arguments)
-        if image.format != "rgb888":
-            raise self._unsupported(image)
+            return _packed_plan(COPY[_UINT8], shape, 1, _UINT8, pack_order([0]))
         if rows % 2 or columns % 2:
-            raise ValueError(
-                f"{self._where}: yuv420 needs even rows and columns, not {rows} rows and {columns} columns"
-            )
+            raise self.refusal(f"yuv420 needs even rows and columns, not {rows} rows and {columns} columns")
         return Plan(RGB_TO_YUV420, rows * columns // 4, shape, _UINT8, (np.int32(rows), np.int32(columns)))
 
     def _scale(self, source: str) -> tuple[np.float32, np.float32]:
@@ -508,11 +365,42 @@ class FormatConverterOp(TensorOperator):
             )
         return pack_order(order)
 
-    def _unsupported(self, image: _Image) -> ValueError:
-        return ValueError(
-            f"{self._where}: {image.format} with {image.channels} channels cannot be converted to "
-            f"{self.out_dtype}; it can be converted to {choices(_targets(image))}"
-        )
+
+def _packed_plan(
+    routine: Routine,
+    shape: tuple[int, ...],
+    channels: int,
+    element: np.dtype[Any],
+    order: np.int32,
+    scale: float | np.float32 = 0,
+    offset: float | np.float32 = 0,
+    alpha: int = 0,
+) -> Plan:
+    """Return the conversion of packed pixels, of so many channels, to a shape."""
+    pixels, made = shape[0] * shape[1], shape[2] if len(shape) == 3 else 1
+    numbers = (
+        np.int64(pixels),
+        np.int32(channels),
+        np.int32(made),
+        order,
+        np.float32(scale),
+        np.float32(offset),
+    )
+    return Plan(routine, pixels, shape, element, (*numbers, np.int32(alpha)))
+
+
+def _filter_of(mode: int) -> Filter:
+    """Return the filter of a resize mode, or raise ValueError."""
+    number = mode & ~_SMOOTH_EDGE or _DEFAULT_MODE
+    if number not in FILTERS:
+        known = ", ".join(f"{number} {how.name}" for number, how in FILTERS.items())
+        raise ValueError(f"it is 0 (cubic) or one of {known}")
+    return FILTERS[number]
+
+
+def _check_order(order: list[int]) -> None:
+    if any(isinstance(channel, bool) or not isinstance(channel, int) for channel in order):
+        raise ValueError("it is a list of ints")
 
 
 def _targets(image: _Image) -> list[str]:
@@ -525,6 +413,20 @@ def _targets(image: _Image) -> list[str]:
     return [target for target in _TARGETS.get(image.format, ()) if target not in without]
 
 
+# The channels of a result that are not those of the image.
+_CHANNELS = {
+    ("rgba8888", "float32"): 3,
+    ("rgb888", "rgba8888"): 4,
+    ("rgba8888", "rgb888"): 3,
+    ("rgba8888", "uint8"): 3,
+    ("rgba16161616", "rgb888"): 3,
+    ("rgba16161616", "uint8"): 3,
+}
+_CONVERTED = {
+    (_UINT8, _FLOAT32): TO_FLOAT,
+    (_FLOAT32, _UINT8): FLOAT_TO_BYTE,
+    (_UINT16, _UINT8): WIDE_TO_BYTE,
+}
 _TARGETS = {
     "uint8": ("uint8", "float32"),
     "rgb888": ("rgb888", "uint8", "float32", "rgba8888", "yuv420"),

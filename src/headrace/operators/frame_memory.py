@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import gpu
-from headrace.operators.tensor_operator import check_allocator
-from headrace.tensor import DLDeviceType, Tensor, as_tensor
+from headrace.operators.tensor_operator import check_parameters
+from headrace.tensor import DLDeviceType, Tensor
 from headrace.tensor.copies import copy
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, OutputContext
     from headrace.core.operator import Operator
 
-__all__ = ["DEVICE", "FrameMemory", "named_arrays", "storage_of"]
+__all__ = ["DEVICE", "STORAGE_TYPES", "FrameMemory", "storage_of"]
 
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
-_STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
+STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
 _STORAGE_OF = {
     DLDeviceType.CPU: SYSTEM,
     DLDeviceType.CUDA: DEVICE,
@@ -49,7 +49,7 @@ class FrameMemory:
     """
 
     def __init__(self, operator: Operator, storage_type: Any, allocator: Any, recorded: bool = False) -> None:
-        check_allocator(operator)
+        check_parameters(operator)
         self._operator = operator
         self.storage_type = _storage_number(operator, storage_type, recorded)
         self._allocator = allocator
@@ -121,33 +121,17 @@ def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> in
     if isinstance(storage_type, str):
         if recorded and storage_type == "recorded":
             return None
-        if storage_type in _STORAGE_TYPES:
-            return _STORAGE_TYPES[storage_type]
+        if storage_type in STORAGE_TYPES:
+            return STORAGE_TYPES[storage_type]
     elif not isinstance(storage_type, bool):
         number = getattr(storage_type, "value", storage_type)  # of MemoryStorageType, or the number itself
-        if isinstance(number, int) and number in _STORAGE_TYPES.values():
+        if isinstance(number, int) and number in STORAGE_TYPES.values():
             return number
-    names = [*_STORAGE_TYPES, *(["recorded"] if recorded else [])]
+    names = [*STORAGE_TYPES, *(["recorded"] if recorded else [])]
     raise ValueError(
         f"operator {operator.name!r}: storage_type must be one of {', '.join(map(repr, names))}, or a "
         f"MemoryStorageType, not {storage_type!r}"
     )
-
-
-def named_arrays(message: Any, operator: Operator, port: str) -> dict[str, Tensor]:
-    """Return the tensors of a message by name: of a TensorMap or a dict of arrays, or of one array, named ""."""
-    arrays = message if isinstance(message, Mapping) else {"": message}
-    tensors = {}
-    for name, array in arrays.items():
-        try:
-            tensors[str(name)] = as_tensor(array)
-        except TypeError as error:
-            what = f"entry {name!r} of the message" if isinstance(message, Mapping) else "the message"
-            raise TypeError(
-                f"operator {operator.name!r}, input {port!r}: {what} is a {type(array).__name__}; expected an "
-                f"array of any library, or a dict or TensorMap of arrays ({error})"
-            ) from error
-    return tensors
 
 
 def storage_of(tensor: Tensor) -> int:

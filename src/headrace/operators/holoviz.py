@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from headrace import gpu
 from headrace.conditions import BooleanCondition
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
+from headrace.core.errors import ParameterError
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
-from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.operators.messages import place_of, tensors_of
+from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import camera as cameras
@@ -31,7 +33,7 @@ from headrace.viewer.display import Display, Outlet, OutletError, Scene
 from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
-from headrace.viewer.renderer import Renderer, layers_of
+from headrace.viewer.renderer import Renderer, color_table, layers_of
 
 __all__ = ["HolovizOp"]
 
@@ -42,6 +44,7 @@ _OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
 _OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
 _CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
 _DEVICE, _SYSTEM = 1, 2  # storage types
+_LARGEST = 16384  # pixels
 # The number of frames whose copy to the host has not finished; a further one is dropped.
 _MOST_COPIES = 2
 
@@ -96,7 +99,7 @@ class HolovizOp(Operator):
     headless
         Whether nothing is shown, unless `outlets` or ``HEADRACE_VIEW`` says so.
     outlets
-        What shows the pictures, as ``HEADRACE_VIEW`` names it: ``"page"``, ``"out.png,out.mp4"``, ``"none"``.
+        The outlets of the pictures, as ``HEADRACE_VIEW`` names them: ``"page"``, ``"out.png,out.mp4"``, ``"none"``.
         ``HEADRACE_VIEW`` comes first.
     framebuffer_srgb
         Whether the picture is stored with the sRGB curve.
@@ -148,33 +151,33 @@ class HolovizOp(Operator):
     MouseButton: ClassVar[TypeAlias] = keys.MouseButton
     Pose3D: ClassVar[TypeAlias] = cameras.Pose3D
 
-    allocator: Any
-    receivers: Sequence[Any]
-    tensors: Sequence[Any]
-    color_lut: Sequence[Any]
-    window_title: str
-    display_name: str
-    width: int
-    height: int
-    framerate: float
-    use_exclusive_display: bool
-    fullscreen: bool
-    headless: bool
-    outlets: str
-    framebuffer_srgb: bool
-    vsync: bool
-    display_color_space: Any
-    enable_render_buffer_input: bool
-    enable_render_buffer_output: bool
-    enable_depth_buffer_input: bool
-    enable_depth_buffer_output: bool
-    enable_camera_pose_output: bool
-    camera_pose_output_type: str
-    camera_eye: Sequence[float]
-    camera_look_at: Sequence[float]
-    camera_up: Sequence[float]
-    interrupt_app_on_window_close: bool
-    font_path: str
+    allocator: Any = None
+    receivers: Sequence[Any] = ()
+    tensors: Sequence[Any] = ()
+    color_lut: Sequence[Any] = ()
+    window_title: str = "Holoviz"
+    display_name: str = "DP-0"
+    width: int = 1920
+    height: int = 1080
+    framerate: float = 60.0
+    use_exclusive_display: bool = False
+    fullscreen: bool = False
+    headless: bool = False
+    outlets: str = ""
+    framebuffer_srgb: bool = False
+    vsync: bool = False
+    display_color_space: Any = formats.ColorSpace.AUTO
+    enable_render_buffer_input: bool = False
+    enable_render_buffer_output: bool = False
+    enable_depth_buffer_input: bool = False
+    enable_depth_buffer_output: bool = False
+    enable_camera_pose_output: bool = False
+    camera_pose_output_type: str = "projection_matrix"
+    camera_eye: Sequence[float] = (0.0, 0.0, 1.0)
+    camera_look_at: Sequence[float] = (0.0, 0.0, 0.0)
+    camera_up: Sequence[float] = (0.0, 1.0, 0.0)
+    interrupt_app_on_window_close: bool = False
+    font_path: str = ""
 
     @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **kwargs: Any) -> None:
@@ -216,8 +219,22 @@ class HolovizOp(Operator):
         for port in _OPTIONAL_OUTPUTS:
             if port in self._enabled:
                 spec.output(port)
-        for name, default in _DEFAULTS.items():
-            spec.param(name, default)
+        for name in CALLBACKS:
+            spec.param(name, None, check=callable)
+        declare_fields(
+            HolovizOp,
+            spec,
+            width={"minimum": 1, "maximum": _LARGEST},
+            height={"minimum": 1, "maximum": _LARGEST},
+            framerate={"minimum": 1e-6, "maximum": 1000},
+            use_exclusive_display={"check": _refuse_exclusive_display},
+            display_color_space={"check": _check_color_space},
+            camera_pose_output_type={"choices": ("projection_matrix", "extrinsics_model")},
+            receivers={"check": _check_receivers},
+            font_path={"check": _check_font},
+            tensors={"check": lambda given: input_specs(given, "tensors")},
+            color_lut={"check": color_table},
+        )
 
     @property
     def frames_received(self) -> int:
@@ -238,13 +255,14 @@ class HolovizOp(Operator):
 
     def start(self) -> None:
         """Check the parameters, and open what shows the pictures."""
-        check_allocator(self)
-        self._check()
+        check_parameters(self)
         where = f"operator {self.name!r}"
+        if self.fullscreen and self.headless:
+            raise ParameterError(f"{where}: fullscreen and headless exclude each other; set one of them")
         self._renderer = Renderer(
             self.width,
             self.height,
-            self._initial_specs(),
+            self.tensors,
             color_lut=self.color_lut,
             font_path=self.font_path,
             framebuffer_srgb=self.framebuffer_srgb,
@@ -287,8 +305,7 @@ class HolovizOp(Operator):
             self._draw_buffers(op_input, op_output, specs, drawn, camera, stream)
         elif self._display is not None:
             if stream is None:
-                arrays = {name: np.asarray(tensor) for name, tensor in drawn.items()}
-                self._display.hand_over(Scene(specs, arrays, camera, time=self._time))
+                self._display.hand_over(Scene(specs, self._on_host(drawn, None), camera, time=self._time))
             else:
                 self._hand_over_copy(self._display, specs, drawn, camera, stream)
         if "camera_pose_output" in self._enabled:
@@ -323,55 +340,7 @@ class HolovizOp(Operator):
         if found is not None:
             raise found
 
-    # Parameters.
-
-    def _check(self) -> None:
-        where = f"operator {self.name!r}"
-        for name in ("width", "height"):
-            if not 1 <= getattr(self, name) <= 16384:
-                raise ValueError(f"{where}: {name} must be from 1 to 16384, not {getattr(self, name)!r}")
-        if not 0 < self.framerate <= 1000:
-            raise ValueError(
-                f"{where}: framerate must be more than 0 and at most 1000, not {self.framerate!r}"
-            )
-        if self.use_exclusive_display:
-            raise ValueError(
-                f"{where}: use_exclusive_display needs a display of its own, and a page in the browser has none; "
-                "use fullscreen=True"
-            )
-        if self.fullscreen and self.headless:
-            raise ValueError(f"{where}: fullscreen and headless exclude each other; set one of them")
-        space = formats.member(formats.ColorSpace, self.display_color_space, f"{where}: display_color_space")
-        allowed = (
-            formats.ColorSpace.AUTO,
-            formats.ColorSpace.SRGB_NONLINEAR,
-            formats.ColorSpace.PASS_THROUGH,
-        )
-        if space not in allowed:
-            raise ValueError(
-                f"{where}: display_color_space {space} is one of HDR displays, and a page shows sRGB; use "
-                f"{', '.join(map(str, allowed))}"
-            )
-        if self.camera_pose_output_type not in ("projection_matrix", "extrinsics_model"):
-            raise ValueError(
-                f"{where}: camera_pose_output_type must be projection_matrix or extrinsics_model, "
-                f"not {self.camera_pose_output_type!r}"
-            )
-        for receiver in self.receivers:
-            is_input = isinstance(receiver, IOSpec) and receiver.io_type is IOSpec.IOType.INPUT
-            if not (isinstance(receiver, str) or is_input):
-                raise ValueError(f"{where}: receivers must be names or inputs, not {receiver!r}")
-        for name in CALLBACKS:
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise TypeError(f"{where}: {name} must be a function, not {getattr(self, name)!r}")
-        if self.font_path and not os.path.isfile(self.font_path):
-            raise ValueError(f"{where}: font_path {self.font_path!r} is no file")
-
-    def _initial_specs(self) -> list[InputSpec]:
-        try:
-            return input_specs(self.tensors, "tensors")
-        except ValueError as error:
-            raise ValueError(f"operator {self.name!r}: {error}") from None
+    # Outlets.
 
     def _open_outlets(self) -> None:
         names, are_named = chosen_outlets(self.outlets, os.environ, self.headless, f"operator {self.name!r}")
@@ -438,7 +407,7 @@ class HolovizOp(Operator):
         print(f"{self.window_title}: {page.url}", flush=True)
         return page
 
-    # What the page reports; called on its threads.
+    # Events of the page; called on its threads.
 
     def _on_event(self, event: Event) -> None:
         if self._has_3d and not isinstance(event, CloseEvent):
@@ -452,22 +421,12 @@ class HolovizOp(Operator):
         if self.interrupt_app_on_window_close:
             self.fragment.stop_execution()
 
-    # What is received.
+    # Messages.
 
     def _receive_tensors(self, op_input: Any) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for message in op_input.receive("receivers") or ():
-            named = message.items() if isinstance(message, Mapping) else [("", message)]
-            for name, array in named:
-                if name in tensors:
-                    continue  # the first of a name counts
-                try:
-                    tensors[name] = as_tensor(array)
-                except Exception as error:
-                    raise TypeError(
-                        f"operator {self.name!r}, input 'receivers': a message must be an array, or a dict of "
-                        f"arrays by name; {name!r} is a {type(array).__name__} ({error})"
-                    ) from None
+            tensors = tensors_of(message, self, "receivers") | tensors  # the first of a name counts
         return tensors
 
     def _receive_camera(self, op_input: Any) -> None:
@@ -501,7 +460,7 @@ class HolovizOp(Operator):
         self._matched = shapes, match(specs, shapes, self._renderer.has_lut)
         return self._matched[1]
 
-    # What is handed over.
+    # Pictures.
 
     def _hand_over_copy(
         self,
@@ -527,15 +486,14 @@ class HolovizOp(Operator):
 
         gpu.when_done(stream, done, event=event)
 
-    def _on_host(self, tensors: dict[str, Tensor], stream: gpu.StreamHandle) -> dict[str, np.ndarray]:
+    def _on_host(self, tensors: dict[str, Tensor], stream: gpu.StreamHandle | None) -> dict[str, np.ndarray]:
         """Return arrays that hold the tensors when the stream has passed this point."""
-        arrays = {}
-        for name, tensor in tensors.items():
-            if tensor.device.is_cuda:
-                arrays[name] = self._memory.copy(as_tensor(tensor, stream=stream), stream)
-            else:
-                arrays[name] = np.asarray(tensor)
-        return arrays
+        return {
+            name: self._memory.copy(as_tensor(tensor, stream=stream), stream)
+            if stream is not None and tensor.device.is_cuda
+            else np.asarray(tensor)
+            for name, tensor in tensors.items()
+        }
 
     def _draw_buffers(
         self,
@@ -559,63 +517,44 @@ class HolovizOp(Operator):
             elif f"{kind}_buffer_output" in self._enabled:
                 buffers[kind] = self._allocate(shape, dtype, stream), True
         canvas = Canvas(self.width, self.height)
-        if stream is None:
-            arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
-            scene = Scene(specs, arrays, camera, time=self._time)
+        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas, self._time)
+        results = {
+            kind: np.asarray(tensor) if stream is None else self._memory.array(tensor.shape, tensor.dtype)
+            for kind, (tensor, _) in buffers.items()
+        }
+
+        def draw() -> None:
             self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
-            for kind, (tensor, _) in buffers.items():
-                np.asarray(tensor).reshape(size if kind == "depth" else (*size, 4))[...] = _result(
-                    kind, canvas
-                )
+            for kind, result in results.items():
+                picture = canvas.pixels if kind == "render" else canvas.depth
+                result[...] = picture.reshape(result.shape)
             if self._display is not None:
-                scene.canvas = canvas
                 self._display.hand_over(scene)
-        else:
-            self._draw_on_stream(canvas, specs, tensors, camera, stream, buffers)
+
+        def draw_on_stream() -> None:
+            try:
+                draw()
+            except Exception as error:
+                self._failure = error
+
+        if stream is None:
+            draw()
+        else:  # between two pieces of the stream's work: after the copies to the host, before those back
+            gpu.launch_host(stream, draw_on_stream)
+            for kind, (tensor, _) in buffers.items():
+                copy_from_pinned(tensor, results[kind], stream)
         for kind, (tensor, is_emitted) in buffers.items():
             if is_emitted:
                 op_output.emit({f"{kind}_buffer_output": tensor}, f"{kind}_buffer_output")
 
-    def _draw_on_stream(
-        self,
-        canvas: Canvas,
-        specs: list[InputSpec],
-        tensors: dict[str, Tensor],
-        camera: Camera,
-        stream: gpu.StreamHandle,
-        buffers: dict[str, tuple[Tensor, bool]],
-    ) -> None:
-        """Draw between two pieces of the stream's work: after the copies to the host, before those back."""
-        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas, self._time)
-        results = {
-            kind: self._memory.array(tensor.shape, tensor.dtype) for kind, (tensor, _) in buffers.items()
-        }
-
-        def draw() -> None:
-            try:
-                self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
-                for kind, result in results.items():
-                    result[...] = _result(kind, canvas).reshape(result.shape)
-                if self._display is not None:
-                    self._display.hand_over(scene)
-            except Exception as error:
-                self._failure = error
-
-        gpu.launch_host(stream, draw)
-        for kind, (tensor, _) in buffers.items():
-            copy_from_pinned(tensor, results[kind], stream)
-
     def _received_buffer(
         self, message: Any, port: str, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> Tensor:
-        where = f"operator {self.name!r}, input {port!r}"
-        found = list(message.values()) if isinstance(message, Mapping) else [message]
+        where = place_of(self, port)
+        found = list(tensors_of(message, self, port).values())
         if len(found) != 1:
             raise ValueError(f"{where}: a message must be one tensor to draw to, and this has {len(found)}")
-        try:
-            tensor = as_tensor(found[0])
-        except Exception as error:
-            raise TypeError(f"{where}: a message must be a tensor to draw to ({error})") from None
+        tensor = found[0]
         shapes = (shape, (*shape, 1)) if len(shape) == 2 else (shape,)
         if tensor.shape not in shapes or tensor.dtype != dtype or not tensor.is_contiguous():
             raise ValueError(
@@ -642,37 +581,25 @@ class HolovizOp(Operator):
         return tuple(camera.projection(self.width / self.height).ravel().tolist())
 
 
-def _result(kind: str, canvas: Canvas) -> np.ndarray:
-    return canvas.pixels if kind == "render" else canvas.depth
+def _refuse_exclusive_display(value: bool) -> None:
+    if value:
+        raise ValueError("a page in the browser has no display of its own; use fullscreen=True")
 
 
-_DEFAULTS: dict[str, Any] = {
-    "allocator": None,
-    "receivers": (),
-    "tensors": (),
-    "color_lut": (),
-    "window_title": "Holoviz",
-    "display_name": "DP-0",
-    "width": 1920,
-    "height": 1080,
-    "framerate": 60.0,
-    "use_exclusive_display": False,
-    "fullscreen": False,
-    "headless": False,
-    "outlets": "",
-    "framebuffer_srgb": False,
-    "vsync": False,
-    "display_color_space": formats.ColorSpace.AUTO,
-    "enable_render_buffer_input": False,
-    "enable_render_buffer_output": False,
-    "enable_depth_buffer_input": False,
-    "enable_depth_buffer_output": False,
-    "enable_camera_pose_output": False,
-    "camera_pose_output_type": "projection_matrix",
-    "camera_eye": (0.0, 0.0, 1.0),
-    "camera_look_at": (0.0, 0.0, 0.0),
-    "camera_up": (0.0, 1.0, 0.0),
-    **dict.fromkeys(CALLBACKS),
-    "interrupt_app_on_window_close": False,
-    "font_path": "",
-}
+def _check_color_space(value: Any) -> None:
+    space = formats.member(formats.ColorSpace, value, "it")
+    allowed = ("auto", "srgb_nonlinear", "pass_through")
+    if space.value not in allowed:
+        raise ValueError(f"it is one of HDR displays, and a page shows sRGB; use {', '.join(allowed)}")
+
+
+def _check_receivers(receivers: Sequence[Any]) -> None:
+    for receiver in receivers:
+        is_input = isinstance(receiver, IOSpec) and receiver.io_type is IOSpec.IOType.INPUT
+        if not (isinstance(receiver, str) or is_input):
+            raise ValueError(f"receivers must be names or inputs, not {receiver!r}")
+
+
+def _check_font(path: str) -> None:
+    if path and not os.path.isfile(path):
+        raise ValueError("there is no such file")

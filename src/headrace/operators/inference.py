@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import source_of
-from headrace.core.condition import ConditionType
+from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
 from headrace.core.ports import IOSpec
+from headrace.gpu.backend import active
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import ModelOptions
 from headrace.inference.placement import is_on_device, to_device
 from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
-from headrace.operators.tensor_operator import check_allocator, set_default_allocator
+from headrace.operators.messages import gather
+from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.spec import OperatorSpec
     from headrace.gpu import StreamHandle
 
 __all__ = ["InferenceOp"]
 
+_Models: TypeAlias = list[RunningModel]
+_Tensors: TypeAlias = dict[str, Tensor]
 _RECEIVERS, _SPECS, _TRANSMITTER = "receivers", "model_activation_specs", "transmitter"
 
 
@@ -125,9 +129,9 @@ class InferenceOp(Operator):
 
     ActivationSpec: ClassVar[type[_ActivationSpec]] = _ActivationSpec
 
-    backend: Any
-    allocator: Any
-    cuda_stream_pool: Any
+    backend: Any = None
+    allocator: Any = None
+    cuda_stream_pool: Any = None
     inference_map: dict[str, Any]
     model_path_map: dict[str, Any]
     pre_processor_map: dict[str, Any]
@@ -136,28 +140,29 @@ class InferenceOp(Operator):
     temporal_map: dict[str, Any]
     activation_map: dict[str, Any]
     backend_map: dict[str, Any]
-    in_tensor_names: Any
-    out_tensor_names: Any
-    trt_opt_profile: Any
-    infer_on_cpu: bool
-    parallel_inference: bool
-    input_on_cuda: bool
-    output_on_cuda: bool
-    transmit_on_cuda: bool
-    dynamic_input_dims: bool
-    enable_fp16: bool
-    enable_cuda_graphs: bool
-    dla_core: int
-    dla_gpu_fallback: bool
-    is_engine_path: bool
+    # None stands for an empty one: a default of that type would refuse what older files give.
+    in_tensor_names: Any = None
+    out_tensor_names: Any = None
+    trt_opt_profile: Any = None
+    infer_on_cpu: bool = False
+    parallel_inference: bool = True
+    input_on_cuda: bool = True
+    output_on_cuda: bool = True
+    transmit_on_cuda: bool = True
+    dynamic_input_dims: bool = False
+    enable_fp16: bool = False
+    enable_cuda_graphs: bool = True
+    dla_core: int = -1
+    dla_gpu_fallback: bool = True
+    is_engine_path: bool = False
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Part, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0
         self.runtimes: dict[str, str] = {}
-        """What runs each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
+        """The runtime of each model in this run, or in the last one: ``"ONNX Runtime (CPUExecutionProvider)"``."""
         super().__init__(fragment, *args, name=name, **kwargs)
         self.in_tensor_names = self.in_tensor_names or []
         self.out_tensor_names = self.out_tensor_names or []
@@ -169,29 +174,15 @@ class InferenceOp(Operator):
         spec.input(_RECEIVERS, size=IOSpec.ANY_SIZE)
         spec.input(_SPECS).condition(ConditionType.NONE)
         spec.output(_TRANSMITTER)
-        spec.param("backend", None)
-        spec.param("allocator", None)
-        spec.param("cuda_stream_pool", None)
-        for required in ("inference_map", "model_path_map", "pre_processor_map"):
-            spec.param(required)
         for maps in ("device_map", "dla_core_map", "temporal_map", "activation_map", "backend_map"):
             spec.param(maps, {})
-        # None stands for an empty one: a default of that type would refuse what older files give.
-        for flexible in ("in_tensor_names", "out_tensor_names", "trt_opt_profile"):
-            spec.param(flexible, None)
-        for flag in ("infer_on_cpu", "dynamic_input_dims", "enable_fp16", "is_engine_path"):
-            spec.param(flag, False)
-        for flag in ("parallel_inference", "input_on_cuda", "output_on_cuda", "transmit_on_cuda"):
-            spec.param(flag, True)
-        spec.param("enable_cuda_graphs", True)
-        spec.param("dla_core", -1)
-        spec.param("dla_gpu_fallback", True)
+        declare_fields(InferenceOp, spec, dla_core={"minimum": -1})
 
     # The life of the models.
 
     def initialize(self) -> None:
         """Check the parameters."""
-        check_allocator(self)
+        check_parameters(self)
         owner = f"operator {self.name!r}"
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)
@@ -214,10 +205,6 @@ class InferenceOp(Operator):
                 f"{owner}: enable_fp16=True needs backend 'trt' and infer_on_cpu=False: only TensorRT converts a "
                 "model. For other backends convert the model itself to float16"
             )
-        if self.dla_core < -1:
-            raise ParameterError(
-                f"{owner}: dla_core must be the number of a core, or -1 for none, not {self.dla_core}"
-            )
         for setting in settings:
             if setting.dla_core >= 0 and (
                 setting.backend != "trt" or self.infer_on_cpu or not self.dla_gpu_fallback
@@ -231,7 +218,7 @@ class InferenceOp(Operator):
         """Load the models."""
         self._frame = 0
         self._host_memory = HostMemory()
-        self._has_gpu = gpu.backend() == "cuda"
+        self._has_gpu = active().runs_cuda
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
         self._is_parallel = self.parallel_inference and len(self._models) > 1
@@ -296,7 +283,10 @@ class InferenceOp(Operator):
         frame, self._frame = self._frame, self._frame + 1
         due = [running for running in self._models if running.is_due(frame)]
         if due:
-            tensors = self._find(due, messages)
+            needed = {
+                name: f"model {running.setting.name!r}" for running in due for name in running.setting.inputs
+            }
+            tensors = gather(messages, needed, self._only_input, self, _RECEIVERS, InferenceError)
             for running in due:
                 running.fit(tensors)
             self._run(due, tensors, op_input, context)
@@ -322,60 +312,20 @@ class InferenceOp(Operator):
                 raise InferenceError(f"{where}: there is no model {name!r}; there is {choices(models, name)}")
             models[name].is_active = bool(active)
 
-    def _find(self, due: list[RunningModel], messages: Sequence[Any]) -> dict[str, Tensor]:
-        """Return the tensors that the models need, found by name in all messages."""
-        arrays: dict[str, Any] = {}
-        twice: set[str] = set()
-        for message in messages:
-            if message is None:
-                continue
-            named = message if isinstance(message, Mapping) else {"": message}
-            twice |= arrays.keys() & named.keys()
-            arrays.update(named)
-        if self._only_input is not None and len(arrays) == 1 and "" in arrays and not twice:
-            arrays = {self._only_input: arrays[""]}
-        tensors: dict[str, Tensor] = {}
-        for running in due:
-            for name in running.setting.inputs:
-                array = arrays.get(name)
-                if type(array) is not Tensor or name in twice:
-                    array = self._tensor(running.setting.name, name, arrays, twice)
-                tensors[name] = array
-        return tensors
-
-    def _tensor(self, model: str, name: str, arrays: dict[str, Any], twice: set[str]) -> Tensor:
-        """Return an array as a tensor; raise if it is none, or is not there, or is there twice."""
-        where = f"operator {self.name!r}, input {_RECEIVERS!r}: model {model!r} needs the tensor {name!r}"
-        if name not in arrays:
-            raise InferenceError(
-                f"{where}; the messages have {choices(arrays, name)}. Name it so in the sender, or change "
-                "pre_processor_map"
-            )
-        if name in twice:
-            raise InferenceError(f"{where}, and two messages brought one: give them different names")
-        try:
-            return as_tensor(arrays[name])
-        except TypeError as error:
-            raise InferenceError(f"{where}: {error}") from error
-
     def _run(
-        self,
-        due: list[RunningModel],
-        tensors: dict[str, Tensor],
-        op_input: InputContext,
-        context: ExecutionContext,
+        self, due: _Models, tensors: _Tensors, op_input: InputContext, context: ExecutionContext
     ) -> None:
         """Run models, where the data is or where they were loaded."""
         if not self._may_use_device(due, tensors) or not context.is_gpu_available:
             self._run_all(due, [partial(running.run_on_host, tensors) for running in due])
             return
         own = op_input.receive_cuda_stream(_RECEIVERS)
-        if own.is_simulated:
-            self._simulate(due, tensors, own, context)
-        else:
+        if own.backend.runs_cuda:
             self._run_on_gpu(due, tensors, own, context)
+        else:
+            self._simulate(due, tensors, own, context)
 
-    def _may_use_device(self, due: list[RunningModel], tensors: dict[str, Tensor]) -> bool:
+    def _may_use_device(self, due: _Models, tensors: _Tensors) -> bool:
         """Return whether a tensor or a model is on a device, or is to be sent there."""
         for tensor in tensors.values():
             if tensor.device.is_cuda:
@@ -384,7 +334,7 @@ class InferenceOp(Operator):
             return False
         return self.transmit_on_cuda or any(running.model.device_id is not None for running in due)
 
-    def _run_all(self, due: list[RunningModel], calls: list[Callable[[], list[Any]]]) -> None:
+    def _run_all(self, due: _Models, calls: list[Callable[[], list[Any]]]) -> None:
         """Call a function for each model, at the same time if that is wanted; all have ended when this returns."""
         if self._threads is None or len(calls) == 1:
             results = [call() for call in calls]
@@ -394,11 +344,7 @@ class InferenceOp(Operator):
             running.results = result
 
     def _simulate(
-        self,
-        due: list[RunningModel],
-        tensors: dict[str, Tensor],
-        own: StreamHandle,
-        context: ExecutionContext,
+        self, due: _Models, tensors: _Tensors, own: StreamHandle, context: ExecutionContext
     ) -> None:
         """Run models on the memory of a simulated device, as kernels that take effect when they end."""
         here = {name: self._on_device(tensor, own) for name, tensor in tensors.items()}
@@ -410,11 +356,7 @@ class InferenceOp(Operator):
             running.results = list(outputs) if self.transmit_on_cuda else list(read_on_host(outputs, own))
 
     def _run_on_gpu(
-        self,
-        due: list[RunningModel],
-        tensors: dict[str, Tensor],
-        own: StreamHandle,
-        context: ExecutionContext,
+        self, due: _Models, tensors: _Tensors, own: StreamHandle, context: ExecutionContext
     ) -> None:
         """Run models with a GPU: on it, or on the host with copies from it."""
         on_gpu = [running for running in due if running.model.device_id is not None]
@@ -440,9 +382,7 @@ class InferenceOp(Operator):
             return tensor
         return to_device(tensor, own, self.allocator, self.name)
 
-    def _on_host(
-        self, models: list[RunningModel], tensors: dict[str, Tensor], own: StreamHandle
-    ) -> dict[str, Tensor]:
+    def _on_host(self, models: _Models, tensors: _Tensors, own: StreamHandle) -> _Tensors:
         """Return the inputs of models on the host; wait for those that the GPU has."""
         local = {name: tensors[name] for running in models for name in running.setting.inputs}
         away = [name for name, tensor in local.items() if tensor.device.is_cuda]
@@ -453,7 +393,7 @@ class InferenceOp(Operator):
 
     @contextmanager
     def _streams(
-        self, models: list[RunningModel], own: StreamHandle, context: ExecutionContext
+        self, models: _Models, own: StreamHandle, context: ExecutionContext
     ) -> Iterator[list[StreamHandle]]:
         """Yield the stream of each model: one of its own if several run at the same time, or the operator's.
 

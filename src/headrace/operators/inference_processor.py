@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ import numpy as np
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import choices
 from headrace.core.ports import IOSpec
-from headrace.operators._routines.heat_maps import FIND_MAXIMA, THREADS_PER_CHANNEL
 from headrace.operators._routines.host_results import (
     BinaryResults,
     Boxes,
@@ -20,9 +18,11 @@ from headrace.operators._routines.host_results import (
     print_values,
     read_boxes,
 )
-from headrace.operators.arrays import Workplace, check_contiguous, find_tensor, workplace
+from headrace.operators._routines.network_outputs import FIND_MAXIMA, THREADS_PER_CHANNEL
+from headrace.operators.arrays import Workplace, check_contiguous, workplace
 from headrace.operators.custom_kernels import CustomKernel, read_kernels
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.messages import gather
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import as_tensor
 from headrace.tensor.copies import read_on_host
 
@@ -112,21 +112,21 @@ class InferenceProcessorOp(TensorOperator):
         The YAML file of ``generate_boxes``.
     """
 
-    allocator: Any
+    allocator: Any = None
     process_operations: dict[str, Any]
     processed_map: dict[str, Any]
     in_tensor_names: list[str]
     out_tensor_names: list[str]
     custom_kernels: dict[str, str]
-    input_on_cuda: bool
-    output_on_cuda: bool
-    transmit_on_cuda: bool
-    disable_transmitter: bool
-    config_path: str
+    input_on_cuda: bool = False
+    output_on_cuda: bool = False
+    transmit_on_cuda: bool = False
+    disable_transmitter: bool = False
+    config_path: str = ""
 
     @needs_fragment
     def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
-        # Known before `setup`, which declares the output or does not.
+        # `setup`, which declares the output or does not, needs to know this.
         settings = {arg.name: arg.value for arg in named_values(args)} | params
         self._has_output = not settings.get("disable_transmitter", False)
         super().__init__(fragment, *args, name=name or fragment._unused_name("postprocessor"), **params)
@@ -136,17 +136,11 @@ class InferenceProcessorOp(TensorOperator):
         spec.input("receivers", size=IOSpec.ANY_SIZE)
         if self._has_output:
             spec.output("transmitter")
-        spec.param("allocator", None)
-        spec.param("process_operations", {})
-        spec.param("processed_map", {})
-        spec.param("in_tensor_names", [])
-        spec.param("out_tensor_names", [])
-        spec.param("custom_kernels", {})
-        spec.param("input_on_cuda", False)
-        spec.param("output_on_cuda", False)
-        spec.param("transmit_on_cuda", False)
-        spec.param("disable_transmitter", False)
-        spec.param("config_path", "")
+        for name in ("process_operations", "processed_map", "custom_kernels"):
+            spec.param(name, {})
+        for name in ("in_tensor_names", "out_tensor_names"):
+            spec.param(name, [])
+        declare_fields(InferenceProcessorOp, spec)
 
     def initialize(self) -> None:
         """Check the parameters, and read the files that they name."""
@@ -176,7 +170,10 @@ class InferenceProcessorOp(TensorOperator):
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Process one message of each connection."""
-        tensors = self._collect(op_input.receive("receivers"))
+        needed = {name: "process_operations" for key, _ in self._plan for name in key.split(":")}
+        needed |= {name: "in_tensor_names" for name in self.in_tensor_names if name not in needed}
+        unnamed = next(iter(needed)) if len(needed) == 1 else None
+        tensors = gather(op_input.receive("receivers"), needed, unnamed, self, "receivers")
         stream = workplace(
             self,
             op_input,
@@ -196,7 +193,7 @@ class InferenceProcessorOp(TensorOperator):
         if self._has_output:
             op_output.emit(self._emitted(results, stream), "transmitter")
 
-    # What is to be done.
+    # The plan of a run.
 
     def _parse(self, key: str, text: str, kernels: dict[str, CustomKernel]) -> _Operation:
         """Return the operation that a text names."""
@@ -262,34 +259,6 @@ class InferenceProcessorOp(TensorOperator):
             f"operator {self.name!r}: two results are named {name!r}, and one would replace the other ({where}); "
             "give each a name of its own in processed_map"
         )
-
-    # The tensors of a tick.
-
-    def _collect(self, messages: Any) -> dict[str, Tensor]:
-        """Return the tensors that are needed, from all messages of a tick."""
-        needed = [name for key, _ in self._plan for name in key.split(":")]
-        needed = list(dict.fromkeys([*needed, *self.in_tensor_names]))
-        messages = [message for message in messages if message is not None]
-        found: dict[str, Any] = {}
-        for message in messages:
-            if not isinstance(message, Mapping):
-                message = {"": message}
-            twice = [name for name in message if name in found and (name in needed or not name)]
-            if twice:
-                raise ValueError(
-                    f"operator {self.name!r}, input 'receivers': two messages brought the tensor {twice[0]!r}, of "
-                    "which one would be ignored; give them different names"
-                )
-            found.update(message)
-        if len(needed) == len(found) == 1 and "" in found:
-            found = {needed[0]: found[""]}  # the only tensor needs no name
-        for name in needed:
-            if name not in found:
-                raise ValueError(
-                    f"operator {self.name!r}, input 'receivers': no message has the tensor {name!r}; they have "
-                    f"{choices(found, name)}"
-                )
-        return {name: find_tensor(found, name, self, "receivers") for name in needed}
 
     def _process(
         self,
@@ -367,7 +336,7 @@ class InferenceProcessorOp(TensorOperator):
             tensor = as_tensor(results[name])
             if not self.transmit_on_cuda and tensor.device.is_cuda:
                 tensor = as_tensor(read_on_host([tensor], stream)[0])
-            elif self.transmit_on_cuda and stream is not None and not stream.is_simulated:
+            elif self.transmit_on_cuda and stream is not None and stream.backend.runs_cuda:
                 tensor = place.bring(tensor)
             emitted[name] = tensor
         return emitted

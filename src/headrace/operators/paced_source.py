@@ -15,7 +15,8 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.core.condition import Condition, SchedulingStatusType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
 from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import set_default_allocator
@@ -23,8 +24,8 @@ from headrace.resources import MachineClock, RealtimeClock
 from headrace.video import ReadAhead
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.fragment import Fragment
 
 __all__ = ["PacedSource"]
 
@@ -37,7 +38,7 @@ class PacedSource(Operator, Generic[Frame]):
     """The base of sources that are paced by the clock; a subclass writes `frames`, `time_of`, `emit_frame`."""
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         set_default_allocator(self)
         self._ahead: ReadAhead[Frame] | None = None
@@ -51,7 +52,7 @@ class PacedSource(Operator, Generic[Frame]):
         self._pace = _Pace(fragment, self)
         self.add_arg(self._pace)
 
-    # What a subclass writes.
+    # A subclass writes these.
 
     is_live: bool = False
     """Whether frames come from outside, at no time that a virtual clock could know."""
@@ -75,7 +76,7 @@ class PacedSource(Operator, Generic[Frame]):
         """Return the number of frames of one compute."""
         return 1
 
-    # What a run calls.
+    # A run calls these.
 
     def start(self) -> None:
         """Begin to make frames."""
@@ -177,7 +178,7 @@ class _Pace(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment, source: PacedSource[Any]) -> None:
+    def __init__(self, fragment: Composition, source: PacedSource[Any]) -> None:
         super().__init__(fragment, name="pace")
         self._source = source
 

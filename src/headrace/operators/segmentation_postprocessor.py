@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.operators._routines.segmentation import CLASSIFY
-from headrace.operators.arrays import check_contiguous, find_tensor, workplace
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators._routines.network_outputs import CLASSIFY
+from headrace.operators.arrays import check_contiguous
+from headrace.operators.frame_operator import FrameOperator, Plan
+from headrace.operators.messages import place_of
+from headrace.operators.tensor_operator import declare_fields
 
 if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
     from headrace.tensor import Tensor
 
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 _MOST_CHANNELS = 255  # the class is a byte
 
 
-class SegmentationPostprocessorOp(TensorOperator):
+class SegmentationPostprocessorOp(FrameOperator):
     """Computes the class of each pixel from the scores of a network.
 
     It receives a message at ``in_tensor`` and emits a TensorMap at ``out_tensor`` with one tensor of that name:
@@ -49,34 +50,59 @@ class SegmentationPostprocessorOp(TensorOperator):
 
     capturable = True
 
-    allocator: Any
-    in_tensor_name: str
-    network_output_type: str
-    data_format: str
+    allocator: Any = None
+    in_tensor_name: str = ""
+    network_output_type: str = "softmax"
+    data_format: str = "hwc"
+
+    ports = ("in_tensor", "out_tensor")
+    out_tensor_name = "out_tensor"  # no parameter
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
-        spec.input("in_tensor")
-        spec.output("out_tensor")
-        spec.param("allocator", None)
-        spec.param("in_tensor_name", "")
-        spec.param("network_output_type", "softmax")
-        spec.param("data_format", "hwc")
+        super().setup(spec)
+        declare_fields(
+            SegmentationPostprocessorOp,
+            spec,
+            network_output_type={"choices": ("softmax", "sigmoid")},
+            data_format={"choices": ("hwc", "nchw", "nhwc")},
+        )
 
-    def initialize(self) -> None:
-        """Check the parameters."""
-        super().initialize()
-        self.check_choice("network_output_type", ("softmax", "sigmoid"))
-        self.check_choice("data_format", ("hwc", "nchw", "nhwc"))
+    @property
+    def pool(self) -> Any:
+        """The allocator of the output."""
+        return self.allocator
 
     def start(self) -> None:
         """Begin a run."""
+        super().start()
         self._has_warned = False
 
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
-        """Classify the pixels of one frame."""
-        tensor = find_tensor(op_input.receive("in_tensor"), self.in_tensor_name, self, "in_tensor")
-        rows, columns, channels = self._layout(tensor)
+    def settings(self) -> tuple[Any, ...]:
+        """Return the parameters that the steps depend on."""
+        return self.network_output_type, self.data_format
+
+    def plan(self, tensor: Tensor) -> list[Plan]:
+        """Return how scores such as these are classified; raise if they cannot be."""
+        if tensor.dl_dtype.name != "float32":
+            raise self.refusal(f"the scores must be float32, not {tensor.dl_dtype.name}")
+        if tensor.ndim != len(self.data_format):
+            raise self.refusal(
+                f"data_format={self.data_format!r} means {len(self.data_format)} dimensions, and the tensor has "
+                f"the shape {tensor.shape}"
+            )
+        sizes = dict(zip(self.data_format, tensor.shape, strict=True))
+        rows, columns, channels = (sizes[axis] for axis in "hwc")
+        if sizes.get("n", 1) != 1:
+            raise self.refusal(f"the batch must hold one image, and the shape is {tensor.shape}")
+        if not 1 <= channels <= _MOST_CHANNELS:
+            raise self.refusal(
+                f"from 1 to {_MOST_CHANNELS} channels can be classified; the shape {tensor.shape} as "
+                f"{self.data_format!r} has {channels}"
+            )
+        if rows == 0 or columns == 0:
+            raise self.refusal(f"the shape {tensor.shape} has no pixels")
+        check_contiguous(tensor, place_of(self, "in_tensor"))
         is_sigmoid = self.network_output_type == "sigmoid"
         if is_sigmoid and channels > 1 and not self._has_warned:
             self._has_warned = True
@@ -86,40 +112,6 @@ class SegmentationPostprocessorOp(TensorOperator):
                 channels - 1,
                 channels,
             )
-        place = workplace(self, op_input, "in_tensor", tensor, pool=self.allocator)
-        scores = place.bring(tensor)
-        classes = place.empty((rows, columns, 1), np.uint8)
-        place.run(
-            CLASSIFY,
-            rows * columns,
-            classes,
-            scores,
-            np.int64(rows * columns),
-            np.int32(channels),
-            np.int32(self.data_format == "nchw"),
-            np.int32(is_sigmoid),
-        )
-        op_output.emit({"out_tensor": classes}, "out_tensor")
-
-    def _layout(self, tensor: Tensor) -> tuple[int, int, int]:
-        """Return rows, columns and channels of the scores, or raise if they cannot be classified."""
-        where = f"operator {self.name!r}, input 'in_tensor'"
-        if tensor.dl_dtype.name != "float32":
-            raise ValueError(f"{where}: the scores must be float32, not {tensor.dl_dtype.name}")
-        if tensor.ndim != len(self.data_format):
-            raise ValueError(
-                f"{where}: data_format={self.data_format!r} means {len(self.data_format)} dimensions, and the "
-                f"tensor has the shape {tensor.shape}"
-            )
-        sizes = dict(zip(self.data_format, tensor.shape, strict=True))
-        if sizes.get("n", 1) != 1:
-            raise ValueError(f"{where}: the batch must hold one image, and the shape is {tensor.shape}")
-        if not 1 <= sizes["c"] <= _MOST_CHANNELS:
-            raise ValueError(
-                f"{where}: from 1 to {_MOST_CHANNELS} channels can be classified; the shape {tensor.shape} as "
-                f"{self.data_format!r} has {sizes['c']}"
-            )
-        if sizes["h"] == 0 or sizes["w"] == 0:
-            raise ValueError(f"{where}: the shape {tensor.shape} has no pixels")
-        check_contiguous(tensor, where)
-        return sizes["h"], sizes["w"], sizes["c"]
+        numbers = map(np.int32, (channels, self.data_format == "nchw", is_sigmoid))
+        pixels = rows * columns
+        return [Plan(CLASSIFY, pixels, (rows, columns, 1), np.dtype(np.uint8), (np.int64(pixels), *numbers))]

@@ -1,15 +1,20 @@
-"""TensorOperator: what the operators on tensors have in common."""
+"""TensorOperator: the base of operators on tensors; parameters as fields of a class, and allocators."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.construction import needs_fragment
-from headrace.core.errors import ParameterError, choices
+from headrace.core.errors import ParameterError
 from headrace.core.operator import Operator
+from headrace.core.parameter import REQUIRED
 from headrace.resources import UnboundedAllocator
 
-__all__ = ["TensorOperator", "check_allocator", "set_default_allocator"]
+if TYPE_CHECKING:
+    from headrace.core.spec import OperatorSpec
+
+__all__ = ["TensorOperator", "check_parameters", "declare_fields", "set_default_allocator"]
 
 
 class TensorOperator(Operator):
@@ -27,24 +32,38 @@ class TensorOperator(Operator):
         set_default_allocator(self)
 
     def initialize(self) -> None:
-        """Check the allocator; called before the run."""
-        check_allocator(self)
+        """Check the parameters; called before the run."""
+        check_parameters(self)
 
-    def check_choice(self, parameter: str, known: Any) -> None:
-        """Raise if a parameter is not one of the known values."""
-        value = getattr(self, parameter)
-        if value not in known:
-            listed = choices(known, value) if isinstance(value, str) else ", ".join(map(str, known))
-            raise ValueError(
-                f"operator {self.name!r}: {parameter}={value!r} is not known; it is one of {listed}"
-            )
 
-    def check_range(self, parameter: str, least: int, most: int) -> None:
-        """Raise if a number is out of range."""
-        value = getattr(self, parameter)
-        if not least <= value <= most:
-            raise ValueError(
-                f"operator {self.name!r}: {parameter} must be from {least} to {most}, not {value}"
+def declare_fields(owner: type[Operator], spec: OperatorSpec, **limits: dict[str, Any]) -> None:
+    """Declare what a class annotates as parameters, with the values of the class as defaults: ``rows: int = 32``.
+
+    Parameters
+    ----------
+    owner
+        The class. Its class variables and private attributes, and what is declared already, are left out.
+    spec
+        Where they are declared.
+    **limits
+        The limits of single parameters, as :meth:`OperatorSpec.param` takes them: minimum, maximum, choices, check.
+    """
+    for name, annotation in inspect.get_annotations(owner).items():
+        if name not in spec.params and not name.startswith("_") and "ClassVar" not in str(annotation):
+            spec.param(name, getattr(owner, name, REQUIRED), **limits.get(name, {}))
+
+
+def check_parameters(operator: Operator) -> None:
+    """Raise if a parameter is out of its limits, also one that was assigned, or if the allocator is none."""
+    for parameter in operator.spec.params.values():
+        if hasattr(operator, parameter.name):
+            parameter.check(getattr(operator, parameter.name), f"operator {operator.name!r}")
+    for name in _allocators_of(operator):
+        given = getattr(operator, name)
+        if not hasattr(given, "allocate_tensor"):
+            raise ParameterError(
+                f"operator {operator.name!r}: {name} must be an allocator, such as UnboundedAllocator(self), "
+                f"not {given!r}"
             )
 
 
@@ -57,17 +76,6 @@ def set_default_allocator(operator: Operator) -> None:
     for name in _allocators_of(operator):
         if getattr(operator, name) is None:
             setattr(operator, name, UnboundedAllocator(None, name=f"{operator.name}_allocator"))
-
-
-def check_allocator(operator: Operator) -> None:
-    """Raise if an operator's parameter ``pool`` or ``allocator`` is no allocator."""
-    for name in _allocators_of(operator):
-        given = getattr(operator, name)
-        if not hasattr(given, "allocate_tensor"):
-            raise ParameterError(
-                f"operator {operator.name!r}: {name} must be an allocator, such as UnboundedAllocator(self), "
-                f"not {given!r}"
-            )
 
 
 def _allocators_of(operator: Operator) -> list[str]:

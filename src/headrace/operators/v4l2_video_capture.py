@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
-from headrace.core.errors import ParameterError
-from headrace.core.fragment import Fragment
+from headrace.operators._routines.colour import MATRICES, TO_RGB
+from headrace.operators._routines.conversion import COPY, pack_order
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import set_default_allocator
+from headrace.operators.tensor_operator import declare_fields
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
-from headrace.video.pixels import rgb_to_rgba, yuyv_to_rgba
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
 
 if TYPE_CHECKING:
@@ -71,65 +71,44 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     storage_type
         Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
     allocator
-        What serves memory that is not system memory; an UnboundedAllocator unless given.
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
     """
 
     is_live = True
-    open_device: Callable[[str], Any] = VideoDevice
+    open_device: ClassVar[Callable[[str], Any]] = VideoDevice
     """Opens the device file."""
 
-    allocator: Any
-    device: str
-    width: int
-    height: int
-    frame_rate: float
-    num_buffers: int
-    pixel_format: str
-    pass_through: bool
-    exposure_time: int | None
-    gain: int | None
-    storage_type: Any
+    allocator: Any = None
+    device: str = "/dev/video0"
+    width: int = 0
+    height: int = 0
+    frame_rate: float = 0.0
+    num_buffers: int = 4
+    pixel_format: str = "auto"
+    pass_through: bool = False
+    exposure_time: int
+    gain: int
+    storage_type: Any = None
 
     _camera: V4L2Camera | None = None
     frames_dropped = 0
     """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
-        if not name and isinstance(fragment, Fragment):
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if not name and isinstance(fragment, Composition):
             name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
-        set_default_allocator(self)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("signal")
-        spec.param("allocator", None)
-        spec.param("device", "/dev/video0")
-        spec.param("width", 0)
-        spec.param("height", 0)
-        spec.param("frame_rate", 0.0)
-        spec.param("num_buffers", 4)
-        spec.param("pixel_format", "auto")
-        spec.param("pass_through", False)
         spec.param("exposure_time", None)
         spec.param("gain", None)
-        spec.param("storage_type", None)
+        declare_fields(V4L2VideoCaptureOp, spec, frame_rate={"minimum": 0}, num_buffers={"minimum": 2})
 
     def initialize(self) -> None:
         """Check the parameters."""
-        if self.num_buffers < 2:
-            raise ParameterError(
-                f"operator {self.name!r}: num_buffers must be 2 or more, not {self.num_buffers}"
-            )
-        if not self.frame_rate >= 0:
-            raise ParameterError(
-                f"operator {self.name!r}: frame_rate must be 0 or more, not {self.frame_rate}"
-            )
-        for name in ("exposure_time", "gain"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ParameterError(f"operator {self.name!r}: {name} must be an int or None, not {value!r}")
         self._memory = FrameMemory(self, self.storage_type, self.allocator)
 
     def start(self) -> None:
@@ -144,7 +123,7 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
             "V4L2_ycbcr_encoding": YCBCR_ENCODINGS.get(chosen.ycbcr_encoding, str(chosen.ycbcr_encoding)),
             "V4L2_quantization": QUANTIZATIONS.get(chosen.quantization, str(chosen.quantization)),
         }
-        self._convert = _raw(chosen) if self.pass_through else _converter(chosen)
+        self._convert = _converter(chosen, self.pass_through)
         self.depth = 1  # the driver's buffers wait behind it
         camera.start(self.num_buffers)
         super().start()
@@ -197,45 +176,37 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
 
 
 _Convert = Callable[[CapturedFrame], "np.ndarray[Any, Any] | None"]
+_CHANNELS = {"YUYV": 2, "RGB3": 3}
 
 
-def _rows(captured: CapturedFrame, chosen: CameraFormat, channels: int) -> np.ndarray[Any, Any] | None:
-    """Return (height, width, channels) over a buffer, or None if it is too short."""
-    data = captured.data()
-    line = max(chosen.bytes_per_line, chosen.width * channels)
-    if data.size < line * (chosen.height - 1) + chosen.width * channels:
-        return None
-    strides = (line, channels, 1)
-    return np.lib.stride_tricks.as_strided(data, (chosen.height, chosen.width, channels), strides)
-
-
-def _raw(chosen: CameraFormat) -> _Convert:
-    channels = {"YUYV": 2, "RGB3": 3}.get(chosen.pixel_format)
-    if channels is None:
-        return lambda captured: captured.data()
-    return lambda captured: _rows(captured, chosen, channels)
-
-
-def _converter(chosen: CameraFormat) -> _Convert:
-    """Return what converts the frames of a format to RGBA, or passes those of another on."""
-    if chosen.pixel_format == "MJPG":
+def _converter(chosen: CameraFormat, pass_through: bool) -> _Convert:
+    """Return what makes an array of a captured frame; it returns None for one that is damaged."""
+    height, width = chosen.height, chosen.width
+    channels = _CHANNELS.get(chosen.pixel_format)
+    if chosen.pixel_format == "MJPG" and not pass_through:
         decode = JpegDecoder()
         return lambda captured: decode(captured.data())
-    if chosen.pixel_format == "RGB3":
-        return lambda captured: _if_whole(rgb_to_rgba, _rows(captured, chosen, 3))
-    if chosen.pixel_format == "YUYV":
-        is_709 = chosen.ycbcr_encoding == 2 or (
-            chosen.ycbcr_encoding == 0 and chosen.colorspace == COLORSPACE_REC709
-        )
-        standard, full_range = "709" if is_709 else "601", chosen.quantization == 1
-        return lambda captured: _if_whole(
-            lambda rows: yuyv_to_rgba(rows, standard=standard, full_range=full_range),
-            _rows(captured, chosen, 2),
-        )
-    return _raw(chosen)
+    if channels is None:
+        return CapturedFrame.data
+    line = max(chosen.bytes_per_line, width * channels)
+    order, opaque = pack_order(range(4)), 255
+    is_709 = chosen.ycbcr_encoding == 2 or (
+        chosen.ycbcr_encoding == 0 and chosen.colorspace == COLORSPACE_REC709
+    )
+    matrix = MATRICES["709" if is_709 else "601", chosen.quantization == 1]
 
+    def convert(captured: CapturedFrame) -> np.ndarray[Any, Any] | None:
+        data = captured.data()
+        if data.size < line * (height - 1) + width * channels:
+            return None
+        pixels = np.lib.stride_tricks.as_strided(data, (height, width, channels), (line, channels, 1))
+        if pass_through:
+            return pixels
+        rgba = np.empty((height, width, 4), np.uint8)
+        if channels == 2:
+            TO_RGB["yuyv"].host(rgba, pixels, height, width, 4, order, opaque, *matrix)
+        else:
+            COPY[pixels.dtype].host(rgba, pixels, height * width, 3, 4, order, 1.0, 0.0, opaque)
+        return rgba
 
-def _if_whole(
-    convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], rows: np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, Any] | None:
-    return None if rows is None else convert(rows)
+    return convert

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.operator import Operator
-from headrace.operators.frame_memory import named_arrays, storage_of
+from headrace.operators.frame_memory import storage_of
+from headrace.operators.messages import tensors_of
+from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import HostMemory
 from headrace.video import EntityWriter
 
@@ -63,14 +65,12 @@ class VideoStreamRecorderOp(Operator):
 
     directory: str | Path
     basename: str
-    flush_on_tick: bool
+    flush_on_tick: bool = False
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameters."""
         spec.input("input")
-        spec.param("directory")
-        spec.param("basename")
-        spec.param("flush_on_tick", False)
+        declare_fields(VideoStreamRecorderOp, spec)
 
     def start(self) -> None:
         """Create the files."""
@@ -86,7 +86,7 @@ class VideoStreamRecorderOp(Operator):
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Record one message."""
-        tensors = named_arrays(op_input.receive("input"), self, "input")
+        tensors = tensors_of(op_input.receive("input"), self, "input")
         storage_types = {name: storage_of(tensor) for name, tensor in tensors.items()}
         log_time = self._epoch + context.timestamp
         arrays: dict[str, np.ndarray[Any, Any]] = {}

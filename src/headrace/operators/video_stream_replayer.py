@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.construction import needs_fragment
-from headrace.core.errors import ParameterError
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
+from headrace.operators.tensor_operator import declare_fields
 from headrace.video import Clip, ClipFrame, open_clip, play
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.fragment import Fragment
     from headrace.core.spec import OperatorSpec
 
 __all__ = ["VideoStreamReplayerOp"]
@@ -54,7 +54,7 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     count
         The number of frames to play, over all repeats; 0: no limit.
     allocator
-        What serves memory that is not system memory; an UnboundedAllocator unless given.
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
     storage_type
         Where the tensors are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` (copied on the
         operator's stream), ``"cuda_managed"``, or ``"recorded"``: where they were when they were recorded.
@@ -66,19 +66,19 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
 
     directory: str | Path
     basename: str
-    batch_size: int
-    ignore_corrupted_entities: bool
-    frame_rate: float
-    realtime: bool
-    repeat: bool
-    count: int
-    allocator: Any
-    storage_type: Any
-    read_ahead: int
-    entity_serializer: Any
+    batch_size: int = 1
+    ignore_corrupted_entities: bool = True
+    frame_rate: float = 0.0
+    realtime: bool = True
+    repeat: bool = False
+    count: int = 0
+    allocator: Any = None
+    storage_type: Any = None
+    read_ahead: int = 4
+    entity_serializer: Any = None
 
     @needs_fragment
-    def __init__(self, fragment: Fragment, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         self._clip: Clip | None = None
         self._memory: FrameMemory
@@ -86,18 +86,15 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("output")
-        spec.param("directory")
-        spec.param("basename")
-        spec.param("batch_size", 1)
-        spec.param("ignore_corrupted_entities", True)
-        spec.param("frame_rate", 0.0)
-        spec.param("realtime", True)
-        spec.param("repeat", False)
-        spec.param("count", 0)
-        spec.param("allocator", None)
-        spec.param("storage_type", None)
-        spec.param("read_ahead", 4)
-        spec.param("entity_serializer", None)
+        declare_fields(
+            VideoStreamReplayerOp,
+            spec,
+            batch_size={"minimum": 1},
+            frame_rate={"minimum": 0},
+            count={"minimum": 0},
+            read_ahead={"minimum": 1},
+            entity_serializer={"check": _refuse_serializer},
+        )
 
     def add_arg(self, *args: Any, **kwargs: Any) -> None:
         """Add a condition, a resource or named values after construction."""
@@ -107,16 +104,6 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
 
     def initialize(self) -> None:
         """Check the parameters and find the clip."""
-        for name, least in (("batch_size", 1), ("count", 0), ("read_ahead", 1), ("frame_rate", 0)):
-            if not getattr(self, name) >= least:
-                raise ParameterError(
-                    f"operator {self.name!r}: {name} must be {least} or more, not {getattr(self, name)}"
-                )
-        if self.entity_serializer is not None:
-            raise ParameterError(
-                f"operator {self.name!r}: entity_serializer is not supported; leave it out, and give an allocator "
-                "and a storage_type for other memory than the host's"
-            )
         self._memory = FrameMemory(self, self.storage_type, self.allocator, recorded=True)
         try:
             self._clip = open_clip(
@@ -153,3 +140,10 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
         """Emit a frame."""
         tensors = self._memory.place(frame.tensors, op_output, context, "output", frame.storage_types)
         op_output.emit(tensors, "output", acq_timestamp=frame.acq_timestamp)
+
+
+def _refuse_serializer(value: Any) -> None:
+    raise ValueError(
+        "it is not supported; leave it out, and give an allocator and a storage_type for memory other than the "
+        "host's"
+    )

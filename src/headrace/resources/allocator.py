@@ -1,8 +1,8 @@
 """Allocator: the base of resources that provide memory.
 
-A subclass says how its memory is divided: it makes a `BlockStore` for each kind of memory that it serves, and names
-the size of the block that a request needs. All the rest is here: tensors, pointers, errors, waiting for memory, and
-the life of the memory over the runs that use it.
+A subclass says how its memory is divided: where it comes from, how much there may be of each kind, and the size of
+the block that a request needs. All the rest is here: tensors, pointers, errors, waiting for memory, and the life
+of the memory over the runs that use it.
 
 Memory is made when it is first needed, or at the start of the first run that uses the allocator. It is released at
 the end of the last of these runs; what is still in use then is released when it comes back. An allocator works
@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -23,9 +24,10 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import AllocationError, choices
 from headrace.core.resource import Resource
 from headrace.gpu.allocation import Allocation, kept_allocations
-from headrace.resources.block_store import BlockStore, Exhausted
+from headrace.gpu.backend import active
+from headrace.resources.block_store import EVERYTHING, BlockStore, Exhausted
 from headrace.resources.memory_block import StreamUse
-from headrace.resources.memory_sources import memory_left
+from headrace.resources.memory_sources import DeviceMemory, MemorySource, memory_left, memory_source
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 from headrace.tensor import Tensor, TensorError
 from headrace.tensor.allocated import element_of, tensor_of_allocation
@@ -33,12 +35,13 @@ from headrace.tensor.description import compute_layout
 
 if TYPE_CHECKING:
     from headrace.conditions.memory_available import MemoryAvailableCondition
-    from headrace.core.fragment import Fragment
-    from headrace.resources.torch_allocator import TorchMemory
+    from headrace.core.composition import Composition
+    from headrace.tensor.libraries.torch_allocator import TorchMemory
     from headrace.tensor.types import DLDataType
 
 __all__ = ["Allocator"]
 
+_STEP = 512  # bytes; sizes are rounded up to it
 _REMEMBERED = 1024  # pointers that were freed
 _REMEMBERED_REQUESTS = 64
 _REMEMBERED_USES = 16
@@ -81,7 +84,7 @@ class Allocator(Resource):
     """The kinds of memory that it serves."""
 
     def __init__(
-        self, fragment: Fragment | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
+        self, fragment: Composition | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
     ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         if not isinstance(dev_id, int) or isinstance(dev_id, bool) or dev_id < 0:
@@ -91,6 +94,7 @@ class Allocator(Resource):
         self.dev_id = dev_id
         self._lock = threading.Lock()
         self._stores: dict[MemoryStorageType, BlockStore] = {}
+        self._private: dict[MemoryStorageType, BlockStore] = {}
         self._runs = 0
         self._by_pointer: dict[int, Allocation] = {}
         self._freed: deque[int] = deque(maxlen=_REMEMBERED)
@@ -104,13 +108,20 @@ class Allocator(Resource):
 
     # What a subclass writes.
 
-    def _make_store(self, storage: MemoryStorageType) -> BlockStore:
-        """Return a store of a kind of memory that it serves; called once for each."""
-        raise NotImplementedError
+    def _make_source(self, storage: MemoryStorageType) -> MemorySource:
+        """Return the source of a kind of memory that it serves; raise where this machine has none."""
+        return memory_source(storage, self.dev_id, repr(self.name))
+
+    def _limit(self, storage: MemoryStorageType) -> int:
+        """Return the bytes of a kind of memory that there may be at once, in use and idle."""
+        return EVERYTHING
+
+    _keep: int | None = EVERYTHING
+    """The bytes that may be idle; None for as many as have been in use at once."""
 
     def _block_for(self, size: int, storage: MemoryStorageType) -> int:
-        """Return the size of the block that serves a request."""
-        raise NotImplementedError
+        """Return the size of the block that serves a request; similar requests share their blocks."""
+        return max(-(-size // _STEP), 1) * _STEP
 
     def _why_never(self, size: int, storage: MemoryStorageType) -> str:
         """Return why a request can never be served, with the remedy; empty if it can."""
@@ -261,16 +272,17 @@ class Allocator(Resource):
 
     def cupy_allocator(self) -> Callable[[int], Any]:
         """Return a function for ``cupy.cuda.set_allocator``, which makes CuPy allocate its arrays here."""
-        from headrace.resources.library_allocators import cupy_allocator
+        from headrace.tensor.libraries.cupy import make_allocator
 
-        return cupy_allocator(self)
+        # Raises where the allocator does not serve device memory, before CuPy asks for some.
+        storage = self._storage(MemoryStorageType.DEVICE)
+        return make_allocator(lambda size, stream: self._allocate(size, storage, stream, ""), self.dev_id)
 
     def for_cupy(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy allocates its arrays here, on this thread."""
-        import cupy
+        from headrace.tensor.libraries.cupy import use_allocator
 
-        context: AbstractContextManager[Any] = cupy.cuda.using_allocator(self.cupy_allocator())
-        return context
+        return use_allocator(self.cupy_allocator())
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this allocator's memory, on this thread.
@@ -288,11 +300,10 @@ class Allocator(Resource):
         NotImplementedError
             If that is not possible with this allocator or on this machine.
         """
-        from headrace.resources.memory_sources import DeviceMemory
-        from headrace.resources.torch_allocator import CompilerMissing, TorchMemory
+        from headrace.tensor.libraries.torch_allocator import CompilerMissing, TorchMemory
 
         self._storage(MemoryStorageType.DEVICE)
-        if gpu.backend() != "cuda":
+        if not active().runs_cuda:
             raise self._no_torch("there is no GPU, which PyTorch would allocate on")
         store = self._store(MemoryStorageType.DEVICE)
         memory = store.open()
@@ -333,7 +344,7 @@ class Allocator(Resource):
         """Free the memory that nobody uses, if this was the last run that used the allocator."""
         with self._lock:
             self._runs = max(self._runs - 1, 0)
-            stores = [] if self._runs else list(self._stores.values())
+            stores = [] if self._runs else [*self._stores.values(), *self._private.values()]
             if not self._runs:
                 self._uses.clear()  # the streams of the run end with it
         for store in stores:
@@ -392,7 +403,7 @@ class Allocator(Resource):
             )
         store = self._store(storage)
         user: StreamUse | None = None
-        if storage is not MemoryStorageType.SYSTEM and gpu.backend() != "none":
+        if storage is not MemoryStorageType.SYSTEM and active().has_devices:
             if stream is None:
                 stream = gpu.current_stream()
             if stream is None and storage is MemoryStorageType.DEVICE:
@@ -403,7 +414,8 @@ class Allocator(Resource):
         kept = kept_allocations()
         try:
             if kept is not None:
-                kept.append(store.take_extra(self._block_for(size, storage), size))
+                store = self._private_store(storage)
+                kept.append(store.take(self._block_for(size, storage), size, None))
                 return kept[-1]
             return store.take(self._block_for(size, storage), size, user, is_host)
         except Exhausted:
@@ -442,8 +454,19 @@ class Allocator(Resource):
             with self._lock:
                 store = self._stores.get(storage)
                 if store is None:
-                    store = self._stores[storage] = self._make_store(storage)
+                    source = partial(self._make_source, storage)
+                    store = self._stores[storage] = BlockStore(
+                        source, self.dev_id, self.announce, self._limit(storage), self._keep
+                    )
         return store
+
+    def _private_store(self, storage: MemoryStorageType) -> BlockStore:
+        """Return the store for work that is being captured; it has no limit, and nobody counts it."""
+        source = self._store(storage).open
+        with self._lock:
+            if storage not in self._private:
+                self._private[storage] = BlockStore(source, self.dev_id, self.announce, keep=0)
+            return self._private[storage]
 
     def _storage(
         self, storage_type: StorageType | None, operator: str = "", who: str = ""

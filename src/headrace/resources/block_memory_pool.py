@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.core.byte_sizes import Size, byte_size, size_text
 from headrace.core.whole_numbers import whole_number
 from headrace.resources.allocator import Allocator
-from headrace.resources.block_store import BlockStore
-from headrace.resources.memory_sources import memory_source
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["BlockMemoryPool"]
 
@@ -44,7 +42,7 @@ class BlockMemoryPool(Allocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         storage_type: StorageType = MemoryStorageType.DEVICE,
         block_size: Size = 0,
         num_blocks: int = 0,
@@ -76,11 +74,8 @@ class BlockMemoryPool(Allocator):
     def _serves(self) -> tuple[MemoryStorageType, ...]:
         return (self.storage_type,)
 
-    def _make_store(self, storage: MemoryStorageType) -> BlockStore:
-        def source() -> Any:
-            return memory_source(storage, self.dev_id, repr(self.name))
-
-        return BlockStore(source, self.dev_id, self.announce, limit=self.num_blocks * self.block_size)
+    def _limit(self, storage: MemoryStorageType) -> int:
+        return self.num_blocks * self.block_size
 
     def _prepare(self) -> None:
         try:

@@ -32,12 +32,14 @@ from typing import Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, create_event
 from headrace.gpu.allocation import Allocation, StreamUser
+from headrace.gpu.backend import active
 from headrace.resources.memory_block import Block, Key, StreamUse
 from headrace.resources.memory_sources import MemorySource
 
-__all__ = ["BlockStore", "Exhausted"]
+__all__ = ["EVERYTHING", "BlockStore", "Exhausted"]
 
-_EVERYTHING = 1 << 62
+EVERYTHING = 1 << 62
+"""A limit that no machine reaches."""
 
 
 class Exhausted(Exception):
@@ -66,8 +68,8 @@ class BlockStore:
         source: Callable[[], MemorySource],
         device_id: int,
         on_return: Callable[[], None],
-        limit: int = _EVERYTHING,
-        keep: int | None = _EVERYTHING,
+        limit: int = EVERYTHING,
+        keep: int | None = EVERYTHING,
     ) -> None:
         self.limit = limit
         self._make_source = source
@@ -86,10 +88,6 @@ class BlockStore:
         # The blocks in use. The garbage collector finalizes everything in a cycle of garbage, also what comes back:
         # the buffer of a block that is only referred to by its allocation would be closed.
         self._in_use: set[Block] = set()
-        # Those that do not count, because work that is recorded keeps them as long as the recording; and those of
-        # them that have come back and are to be freed.
-        self._extra: set[Block] = set()
-        self._extra_back: list[Block] = []
         self._bytes_in_use = 0
         self._blocks_in_use = 0
         self._peak = 0
@@ -102,7 +100,7 @@ class BlockStore:
     @property
     def is_unlimited(self) -> bool:
         """Whether there is no limit but the machine's."""
-        return self.limit == _EVERYTHING
+        return self.limit == EVERYTHING
 
     @property
     def in_use(self) -> tuple[int, int]:
@@ -127,7 +125,7 @@ class BlockStore:
     def open(self) -> MemorySource:
         """Return the source of the memory, made where this is the first use of it."""
         source = self._source
-        if source is not None and (self._blocks_in_use or self._extra):
+        if source is not None and self._blocks_in_use:
             return source  # which stays as long as a block is in use
         with self._lock:
             return self._open()
@@ -200,34 +198,13 @@ class BlockStore:
         self._in_use.add(block)
         return Allocation(self, block, wanted, [] if user is None else [user])
 
-    def take_extra(self, size: int, wanted: int) -> Allocation:
-        """Take a new block beyond the limit, for the host; it is freed when it comes back."""
-        with self._lock:
-            self._is_released = False
-            self._open()
-            self._collect()
-            victims, self._extra_back = self._extra_back, []
-            block = self._make(size)
-            self._extra.add(block)
-        try:
-            while victims:
-                self._free(victims[-1])
-                victims.pop()
-            block.order(None)
-        except BaseException:
-            with self._lock:
-                self._extra.discard(block)
-                self._extra_back += [*victims, block]
-            raise
-        return Allocation(self, block, wanted, [])
-
     def give_back(self, block: Block, users: list[StreamUser]) -> None:
         """Take back a block; called from a finalizer."""
         self._returned.append((block, users))
         # All that came back: others may have users whose streams an event has to be recorded on.
-        if (_may_submit() or not any(users for _, users in tuple(self._returned))) and self._lock.acquire(
-            blocking=False
-        ):
+        if (
+            active().may_submit() or not any(users for _, users in tuple(self._returned))
+        ) and self._lock.acquire(blocking=False):
             try:
                 self._collect()
             finally:
@@ -246,8 +223,7 @@ class BlockStore:
         with self._lock:
             self._is_released = True
             self._collect()
-            idle = [block for blocks in self._idle.values() for block in blocks] + self._extra_back
-            self._extra_back = []
+            idle = [block for blocks in self._idle.values() for block in blocks]
             self._idle.clear()
             self._idle_users.clear()
             self._idle_bytes = 0
@@ -258,7 +234,7 @@ class BlockStore:
             except Exception as error:  # of a device that failed: the others are freed all the same
                 errors.append(error)
         with self._lock:
-            if not self._blocks_in_use and not self._extra and self._is_released:
+            if not self._blocks_in_use and self._is_released:
                 self._close()
         if errors:
             raise errors[0]
@@ -266,7 +242,7 @@ class BlockStore:
     def __del__(self) -> None:
         # Or the memory would be freed before the work on it.
         with suppress(Exception):
-            if self._idle_bytes and _may_submit():
+            if self._idle_bytes and active().may_submit():
                 self.release()
 
     # Reservations.
@@ -300,7 +276,7 @@ class BlockStore:
         """Return the bytes that nobody uses and nobody reserved; what came back need not be collected for it."""
         unreserved = self.limit - self._bytes_in_use - self._reserved
         if self._returned:
-            unreserved += sum(block.size for block, _ in tuple(self._returned) if block not in self._extra)
+            unreserved += sum(block.size for block, _ in tuple(self._returned))
         return unreserved
 
     def _left(self, thread: int) -> int:
@@ -339,10 +315,6 @@ class BlockStore:
         while self._returned:
             block, users = self._returned.popleft()
             block.record(users)
-            if block in self._extra:
-                self._extra.discard(block)
-                self._extra_back.append(block)
-                continue
             self._bytes_in_use -= block.size
             self._blocks_in_use -= 1
             self._in_use.discard(block)
@@ -431,18 +403,7 @@ class BlockStore:
             for block in taken:
                 idle = self._idle[block.size]
                 self._remove_idle(idle, idle.index(block))
-            taken += self._extra_back
-            self._extra_back = []
         finally:
             self._lock.release()
         for block in taken:
             self._free(block)
-
-
-def _may_submit() -> bool:
-    """Return whether a finalizer may submit work: it must not wait for the lock of the simulation."""
-    if gpu.backend() != "sim":
-        return True
-    from headrace.gpu.sim.machine import current_machine
-
-    return not current_machine().timeline.lock.locked()

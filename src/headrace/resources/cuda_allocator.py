@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.core.byte_sizes import size_text
+from headrace.core.byte_sizes import Size, byte_size, size_text
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 
 __all__ = ["CudaAllocator"]
 
-_STEP = 512
+_KINDS = {MemoryStorageType.DEVICE: "device", MemoryStorageType.HOST: "host"}  # as arguments name them
 
 
 class CudaAllocator(Allocator):
@@ -18,12 +18,30 @@ class CudaAllocator(Allocator):
     request of another size needs the room, the memory that has been idle longest is given up for it.
     """
 
+    _sizes: dict[MemoryStorageType, tuple[int, int]]
+
+    def _read_sizes(self, storage: MemoryStorageType, initial: Size, most: Size) -> tuple[int, int]:
+        """Return the size with which a pool begins and its limit, in bytes."""
+        prefix = f"{self.name!r}: {_KINDS[storage]}_memory"
+        sizes = byte_size(initial, f"{prefix}_initial_size"), byte_size(most, f"{prefix}_max_size", 1)
+        if sizes[0] > sizes[1]:
+            raise ValueError(
+                f"{prefix}_initial_size ({size_text(sizes[0])}) is more than {_KINDS[storage]}_memory_max_size "
+                f"({size_text(sizes[1])})"
+            )
+        self._sizes = {**getattr(self, "_sizes", {}), storage: sizes}
+        return sizes
+
+    def _limit(self, storage: MemoryStorageType) -> int:
+        return self._sizes[storage][1]
+
     def pool_size(self, storage_type: StorageType = MemoryStorageType.DEVICE) -> int:
         """Return the bytes of memory that it has, in use and idle."""
         return self._store(self._storage(storage_type)).size
 
-    def _warm(self, storage: MemoryStorageType, size: int) -> None:
+    def _warm(self, storage: MemoryStorageType) -> None:
         """Make a pool hold memory from the start."""
+        size = self._sizes[storage][0]
         try:
             self._store(storage).warm(size)
         except Exception as error:
@@ -32,10 +50,7 @@ class CudaAllocator(Allocator):
 
     def _limit_name(self, storage: MemoryStorageType) -> str:
         """Return the name of the argument that limits a kind of memory."""
-        return "device_memory_max_size" if storage is MemoryStorageType.DEVICE else "host_memory_max_size"
-
-    def _block_for(self, size: int, storage: MemoryStorageType) -> int:
-        return max(-(-size // _STEP), 1) * _STEP
+        return f"{_KINDS[storage]}_memory_max_size"
 
     def _why_never(self, size: int, storage: MemoryStorageType) -> str:
         store = self._store(storage)
@@ -50,13 +65,4 @@ class CudaAllocator(Allocator):
         return (
             f"{self.shortage(storage)}; give the operator MemoryAvailableCondition(fragment, allocator, "
             f"min_bytes={size}), which lets it wait until memory comes back, or raise {self._limit_name(storage)}"
-        )
-
-
-def check_limits(name: str, kind: str, initial: int, most: int) -> None:
-    """Raise where a pool would begin larger than it may be."""
-    if initial > most:
-        raise ValueError(
-            f"{name!r}: {kind}_memory_initial_size ({size_text(initial)}) is more than {kind}_memory_max_size "
-            f"({size_text(most)})"
         )

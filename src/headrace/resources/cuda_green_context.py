@@ -10,8 +10,7 @@ from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime import ManagedStream
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import GreenContextPool
+    from headrace.core.composition import Composition
 
 __all__ = ["CudaGreenContext"]
 
@@ -31,8 +30,8 @@ class CudaGreenContext(StreamSource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
-        cuda_green_context_pool: GreenContextPool | None = None,
+        fragment: Composition | None = None,
+        cuda_green_context_pool: CudaGreenContextPool | None = None,
         index: int | str = -1,
         *,
         name: str = "cuda_green_context",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import choices
+from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["CudaGreenContextPool"]
 
@@ -45,7 +46,7 @@ class CudaGreenContextPool(StreamSource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         dev_id: int = 0,
         flags: int = 0,
         num_partitions: int = 0,
@@ -139,7 +140,7 @@ class CudaGreenContextPool(StreamSource):
 
     def check(self, index: int | str | None = None) -> None:
         """Raise if the device cannot be divided like this, or has no such partition; create nothing on it."""
-        if gpu.backend() == "none":
+        if not active().has_devices:
             # Without a device it is unknown whether SMs remain, so allow the leftover.
             self._position(index, [*self.names, "leftover"])
         else:

@@ -10,12 +10,12 @@ from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
+from headrace.gpu.backend import active
 from headrace.resources.cuda_green_context import CudaGreenContext
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import GreenContextPool
+    from headrace.core.composition import Composition
 
 __all__ = ["CudaStreamPool"]
 
@@ -46,13 +46,13 @@ class CudaStreamPool(StreamSource):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         dev_id: int = 0,
         stream_flags: int = 0,
         stream_priority: int = 0,
         reserved_size: int = 1,
         max_size: int = 0,
-        cuda_green_context: CudaGreenContext | GreenContextPool | None = None,
+        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
         *,
         name: str = "cuda_stream_pool",
     ) -> None:
@@ -98,7 +98,7 @@ class CudaStreamPool(StreamSource):
 
     def check(self) -> None:
         """Raise if there is no such device."""
-        if self.dev_id and gpu.backend() != "none":  # device 0 exists if any device does
+        if self.dev_id and active().has_devices:  # device 0 exists if any device does
             count = len(gpu.Device.get_all_devices())
             if self.dev_id >= count:
                 raise GraphError(

@@ -6,11 +6,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.core.clock import Clock
+from headrace.gpu.backend import DeviceUnavailable, active, clock_in_use, is_chosen
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
-    from headrace.core.protocols import Parker
-    from headrace.gpu.sim import Machine
+    from headrace.core.clock import Parker
+    from headrace.core.composition import Composition
+    from headrace.gpu.backend import DeviceClock
 
 __all__ = ["MachineClock", "machine_clock"]
 
@@ -31,29 +32,32 @@ class MachineClock(Clock):
     passes: ClassVar[bool] = True
 
     def __init__(
-        self, fragment: Fragment | None = None, machine: Machine | None = None, *, name: str = "machine_clock"
+        self,
+        fragment: Composition | None = None,
+        machine: DeviceClock | None = None,
+        *,
+        name: str = "machine_clock",
     ) -> None:
         super().__init__(fragment, name=name)
-        from headrace.gpu import sim
-
-        self.machine = sim.current_machine() if machine is None else machine
+        found = machine or clock_in_use() or active().clock()
+        if found is None:
+            raise DeviceUnavailable(f"{name!r}: the time of {active().description} is the host's")
+        self.machine: DeviceClock = found
 
     @property
     def is_virtual(self) -> bool:
         """Whether the machine is in virtual time; paced time passes in a compute that waits."""
-        return self.machine.time == "virtual"
+        return self.machine.is_virtual
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
-        timeline = self.machine.timeline
-        with timeline.lock:
-            return timeline.read()
+        return self.machine.read()
 
     def sleep_until(self, target_time_ns: int) -> None:
         """Sleep until the machine's clock shows `target_time_ns`."""
         remaining = target_time_ns - self.timestamp()
         if remaining > 0:
-            self.machine.timeline.sleep(remaining)
+            self.machine.sleep(remaining / 1e9)
 
     def seconds_until(self, target_time_ns: int) -> float:
         """Return the seconds of the machine's time until it shows a time."""
@@ -80,39 +84,23 @@ class MachineClock(Clock):
         return self.machine.attach()
 
 
-def machine_clock(fragment: Fragment | None) -> MachineClock | None:
+def machine_clock(fragment: Composition | None) -> MachineClock | None:
     """Return a clock of the simulated machine that a run will use, or None if the run uses the wall clock.
 
     A run uses the wall clock if there is no simulated machine, or if the machine is in real time. The machine that
     the environment describes is created here if the run is certain to use it; a run that needs no device creates
     none.
     """
-    machine = _machine_of(fragment)
-    if machine is None or machine.timeline.is_wall:
-        return None
-    return MachineClock(fragment, machine)
-
-
-def _machine_of(fragment: Fragment | None) -> Machine | None:
-    import sys
-
-    from headrace.gpu import backends
-
-    module = sys.modules.get("headrace.gpu.sim.machine")
-    if module is not None and module._current is not None:
-        current: Machine = module._current
-        return current
+    machine = clock_in_use()
     try:
-        if backends.chosen() != "sim" and not (_has_streams(fragment) and backends.backend() == "sim"):
-            return None
-        from headrace.gpu import sim
-
-        return sim.current_machine()
-    except (ValueError, backends.DeviceUnavailable):
+        if machine is None and (is_chosen() or _has_streams(fragment)):
+            machine = active().clock()
+    except (ValueError, DeviceUnavailable):
         return None  # raised again where the run opens its device
+    return None if machine is None or machine.is_wall else MachineClock(fragment, machine)
 
 
-def _has_streams(fragment: Fragment | None) -> bool:
+def _has_streams(fragment: Composition | None) -> bool:
     """Return whether an operator was given a source of streams; a run opens every source."""
     from headrace._runtime import source_of
 

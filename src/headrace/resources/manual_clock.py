@@ -9,7 +9,7 @@ from headrace.core.clock import Clock
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["ManualClock"]
 
@@ -22,7 +22,7 @@ class ManualClock(Clock):
     """
 
     def __init__(
-        self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "manual_clock"
+        self, fragment: Composition | None = None, initial_timestamp: int = 0, *, name: str = "manual_clock"
     ) -> None:
         super().__init__(fragment, name=name)
         self._initial = self._now = whole_number(initial_timestamp, f"clock {name!r}: initial_timestamp")

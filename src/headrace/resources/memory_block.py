@@ -112,15 +112,10 @@ class Block:
 
     def memory_bytes(self) -> Any:
         """Return its bytes, where the device is simulated or the memory is the host's."""
-        from headrace.gpu.sim import host_view
-
-        return host_view(self.buffer)
+        return self.buffer.__simulated_memory__()
 
     def view(self, size: int, owner: object) -> Any:
         """Return a buffer on its first bytes that keeps its owner and frees nothing."""
-        simulated = getattr(self.buffer, "_view", None)
-        if simulated is not None:
-            return simulated(size, owner)
         buffer: Any = gpu.Buffer
         return buffer.from_handle(self.address, size, owner=owner)
 

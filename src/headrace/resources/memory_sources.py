@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
@@ -54,14 +55,9 @@ class DeviceMemory:
 
     def __init__(self, device_id: int, keep: int | None = None) -> None:
         self.device = DLDevice(DLDeviceType.CUDA, device_id)
-        resource: Any = gpu.DeviceMemoryResource
-        if keep is not None and gpu.backend() == "cuda":
-            from cuda.core import DeviceMemoryResourceOptions
-
-            self._resource = resource(device_id, DeviceMemoryResourceOptions())
-            _keep_freed(self._resource, keep)
-        else:
-            self._resource = resource(device_id)
+        self._resource: Any = (
+            gpu.DeviceMemoryResource(device_id) if keep is None else active().memory_pool(device_id, keep)
+        )
 
     @property
     def pool_handle(self) -> int:
@@ -139,7 +135,7 @@ def memory_source(storage: MemoryStorageType, device_id: int, who: str) -> Memor
     """Return the source of memory of a kind; `who` begins the error where this machine has none."""
     if storage is MemoryStorageType.SYSTEM:
         return PlainMemory()
-    if gpu.backend() == "none":
+    if not active().has_devices:
         if storage is MemoryStorageType.HOST:
             return PlainMemory()
         raise gpu.DeviceUnavailable(
@@ -160,40 +156,11 @@ def memory_left(storage: MemoryStorageType, device_id: int) -> int:
     """Return the bytes of a kind of memory that this machine has left."""
     if storage in (MemoryStorageType.SYSTEM, MemoryStorageType.HOST):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if gpu.backend() == "sim":
-        from headrace.gpu.sim import Device
-
-        pool = Device(device_id)._state.memory
-        return pool.capacity - pool.in_use
-    from cuda.bindings import driver
-
-    with gpu.on_device(device_id):
-        _, left, _ = driver.cuMemGetInfo()
-    return int(left)
+    return active().memory_left(device_id)
 
 
 def _managed_resource(who: str) -> Any:
-    if gpu.backend() == "sim":
-        from headrace.gpu.sim.memory import ManagedMemoryResource
-
-        return ManagedMemoryResource()
-    import cuda.core
-
-    resource = getattr(cuda.core, "ManagedMemoryResource", None)
-    if resource is None:
-        raise RuntimeError(f"{who}: this cuda.core has no managed memory; it needs cuda-core 1.0 or later")
     try:
-        return resource()
-    except Exception as error:
-        raise RuntimeError(
-            f"{who}: the driver has no managed memory ({error}); it needs CUDA 13. Use DEVICE or HOST memory"
-        ) from error
-
-
-def _keep_freed(resource: Any, keep: int) -> None:
-    """Set how much freed memory a pool keeps, for which cuda.core has no setter."""
-    from cuda.bindings import driver
-
-    attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    # A driver that refuses allocates again what it would have kept, which is slower and nothing else.
-    driver.cuMemPoolSetAttribute(resource.handle, attribute, driver.cuuint64_t(keep))
+        return active().managed_memory()
+    except RuntimeError as error:
+        raise RuntimeError(f"{who}: {error}") from error

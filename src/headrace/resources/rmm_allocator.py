@@ -8,19 +8,20 @@ headrace's own either way, because RMM's Python package has none.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.core.byte_sizes import Size, byte_size
-from headrace.resources.block_store import BlockStore
-from headrace.resources.cuda_allocator import CudaAllocator, check_limits
-from headrace.resources.memory_sources import DeviceMemory, memory_source
+from headrace.core.byte_sizes import Size
+from headrace.gpu.backend import active
+from headrace.resources.cuda_allocator import CudaAllocator
+from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["RMMAllocator"]
 
@@ -46,7 +47,7 @@ class RMMAllocator(CudaAllocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         device_memory_initial_size: Size = "8MB",
         device_memory_max_size: Size = "16MB",
         host_memory_initial_size: Size = "8MB",
@@ -56,23 +57,17 @@ class RMMAllocator(CudaAllocator):
         name: str = "rmm_pool",
     ) -> None:
         super().__init__(fragment, dev_id=dev_id, name=name)
-        self.device_memory_initial_size = byte_size(
-            device_memory_initial_size, f"{name!r}: device_memory_initial_size"
+        self.device_memory_initial_size, self.device_memory_max_size = self._read_sizes(
+            MemoryStorageType.DEVICE, device_memory_initial_size, device_memory_max_size
         )
-        self.device_memory_max_size = byte_size(
-            device_memory_max_size, f"{name!r}: device_memory_max_size", 1
+        self.host_memory_initial_size, self.host_memory_max_size = self._read_sizes(
+            MemoryStorageType.HOST, host_memory_initial_size, host_memory_max_size
         )
-        self.host_memory_initial_size = byte_size(
-            host_memory_initial_size, f"{name!r}: host_memory_initial_size"
-        )
-        self.host_memory_max_size = byte_size(host_memory_max_size, f"{name!r}: host_memory_max_size", 1)
-        check_limits(name, "device", self.device_memory_initial_size, self.device_memory_max_size)
-        check_limits(name, "host", self.host_memory_initial_size, self.host_memory_max_size)
 
     @property
     def is_on_rmm(self) -> bool:
         """Whether its device memory comes from RMM."""
-        return gpu.backend() == "cuda" and find_spec("rmm") is not None
+        return active().runs_cuda and find_spec("rmm") is not None
 
     def for_torch(self) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch allocates its tensors from this pool; RMM must be installed.
@@ -84,34 +79,28 @@ class RMMAllocator(CudaAllocator):
         if not self.is_on_rmm:
             return super().for_torch()
         import rmm
-        import torch
         from rmm.allocators.torch import rmm_torch_allocator
+
+        from headrace.tensor.libraries.torch import use_allocator
 
         memory = self._store(MemoryStorageType.DEVICE).open()
         assert isinstance(memory, RMMMemory)
         rmm.mr.set_per_device_resource(self.dev_id, memory.resource)
-        pool = torch.cuda.MemPool(rmm_torch_allocator.allocator())
-        context: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool)
-        return context
+        return use_allocator(rmm_torch_allocator.allocator())
 
-    def _make_store(self, storage: MemoryStorageType) -> BlockStore:
-        def source() -> Any:
-            checked = memory_source(storage, self.dev_id, repr(self.name))
-            if storage is not MemoryStorageType.DEVICE:
-                return checked
-            most = self.device_memory_max_size
-            if self.is_on_rmm:
-                return RMMMemory(self.dev_id, self.device_memory_initial_size, most)
-            return DeviceMemory(self.dev_id, keep=most)
-
-        is_device = storage is MemoryStorageType.DEVICE
-        limit = self.device_memory_max_size if is_device else self.host_memory_max_size
-        return BlockStore(source, self.dev_id, self.announce, limit=limit)
+    def _make_source(self, storage: MemoryStorageType) -> MemorySource:
+        checked = super()._make_source(storage)
+        if storage is not MemoryStorageType.DEVICE:
+            return checked
+        initial, most = self._sizes[storage]
+        return (
+            RMMMemory(self.dev_id, initial, most) if self.is_on_rmm else DeviceMemory(self.dev_id, keep=most)
+        )
 
     def _prepare(self) -> None:
-        if gpu.backend() != "none":
-            self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
-        self._warm(MemoryStorageType.HOST, self.host_memory_initial_size)
+        if active().has_devices:
+            self._warm(MemoryStorageType.DEVICE)
+        self._warm(MemoryStorageType.HOST)
 
 
 class RMMMemory:
@@ -151,11 +140,9 @@ class RMMMemory:
             self.resource.deallocate(buffer.handle, buffer.size, stream=Stream(obj=stream))
 
 
+@dataclass(frozen=True, slots=True)
 class RMMBuffer:
     """Memory of RMM."""
 
-    __slots__ = ("handle", "size")
-
-    def __init__(self, handle: int, size: int) -> None:
-        self.handle = handle
-        self.size = size
+    handle: int
+    size: int

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.core.byte_sizes import Size, byte_size
-from headrace.resources.block_store import BlockStore
-from headrace.resources.cuda_allocator import CudaAllocator, check_limits
-from headrace.resources.memory_sources import DeviceMemory, memory_source
+from headrace.resources.cuda_allocator import CudaAllocator
+from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["StreamOrderedAllocator"]
 
@@ -37,7 +36,7 @@ class StreamOrderedAllocator(CudaAllocator):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         device_memory_initial_size: Size = "8MB",
         device_memory_max_size: Size = "16MB",
         release_threshold: Size = "4MB",
@@ -46,28 +45,14 @@ class StreamOrderedAllocator(CudaAllocator):
         name: str = "stream_ordered_allocator",
     ) -> None:
         super().__init__(fragment, dev_id=dev_id, name=name)
-        self.device_memory_initial_size = byte_size(
-            device_memory_initial_size, f"{name!r}: device_memory_initial_size"
+        self.device_memory_initial_size, self.device_memory_max_size = self._read_sizes(
+            MemoryStorageType.DEVICE, device_memory_initial_size, device_memory_max_size
         )
-        self.device_memory_max_size = byte_size(
-            device_memory_max_size, f"{name!r}: device_memory_max_size", 1
-        )
-        self.release_threshold = byte_size(release_threshold, f"{name!r}: release_threshold")
-        check_limits(name, "device", self.device_memory_initial_size, self.device_memory_max_size)
+        self.release_threshold = self._keep = byte_size(release_threshold, f"{name!r}: release_threshold")
 
-    def _make_store(self, storage: MemoryStorageType) -> BlockStore:
-        def source() -> Any:
-            memory_source(storage, self.dev_id, repr(self.name))  # raises where there is no such device
-            keep = max(self.release_threshold, self.device_memory_initial_size)
-            return DeviceMemory(self.dev_id, keep=keep)
-
-        return BlockStore(
-            source,
-            self.dev_id,
-            self.announce,
-            limit=self.device_memory_max_size,
-            keep=self.release_threshold,
-        )
+    def _make_source(self, storage: MemoryStorageType) -> MemorySource:
+        super()._make_source(storage)  # raises where there is no such device
+        return DeviceMemory(self.dev_id, keep=max(self.release_threshold, self.device_memory_initial_size))
 
     def _prepare(self) -> None:
-        self._warm(MemoryStorageType.DEVICE, self.device_memory_initial_size)
+        self._warm(MemoryStorageType.DEVICE)

@@ -6,11 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.core.clock import Clock, Duration, nanoseconds
+from headrace.core.clock import Clock
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["SyntheticClock"]
 
@@ -19,7 +20,11 @@ class SyntheticClock(Clock):
     """Time that moves only when an operator or any thread calls `advance_to` or `advance_by`."""
 
     def __init__(
-        self, fragment: Fragment | None = None, initial_timestamp: int = 0, *, name: str = "synthetic_clock"
+        self,
+        fragment: Composition | None = None,
+        initial_timestamp: int = 0,
+        *,
+        name: str = "synthetic_clock",
     ) -> None:
         super().__init__(fragment, name=name)
         self._initial = self._now = whole_number(initial_timestamp, f"clock {name!r}: initial_timestamp")

@@ -24,14 +24,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime import run_single_threaded, run_workers
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
-from headrace.core.scheduler import Scheduler
+from headrace.core.scheduler import Run, Scheduler
 
 if TYPE_CHECKING:
-    from headrace._runtime import Engine
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
 __all__ = ["DefaultScheduler"]
@@ -57,7 +55,7 @@ class DefaultScheduler(Scheduler):
         """The number of worker threads of the last run; 0 if operators ran on the thread that called `run`."""
         return self._workers
 
-    def prepare(self, fragment: Fragment) -> None:
+    def prepare(self, fragment: Composition) -> None:
         """Choose the clock and the number of workers, for a run of a composed graph."""
         super().prepare(fragment)
         operators = list(fragment.graph)
@@ -66,13 +64,12 @@ class DefaultScheduler(Scheduler):
         else:
             self._workers = 1 if fragment._thread_pools else 0
 
-    def execute(self, engine: Engine) -> None:
-        """Run until the engine is finished."""
+    def execute(self, run: Run) -> None:
+        """Run operators until the run is over."""
         if self._workers:
-            run_workers(engine, self._workers, (), engine.nodes[0].operator.fragment._thread_pools)
+            run.run_on_threads(self._workers)
         else:
-            with engine.clock.attach():
-                run_single_threaded(engine)
+            run.run_here()
 
 
 def _drops(operator: Operator) -> bool:

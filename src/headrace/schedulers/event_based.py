@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.schedulers.multi_thread import MultiThreadScheduler
 
 if TYPE_CHECKING:
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["EventBasedScheduler"]
 
@@ -27,7 +27,7 @@ class EventBasedScheduler(MultiThreadScheduler):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         worker_thread_number: int = 1,
         enable_queue_stealing: bool = False,

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from headrace._runtime import run_single_threaded
-from headrace.core.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from headrace._runtime import Engine
+from headrace.core.scheduler import Run, Scheduler
 
 __all__ = ["GreedyScheduler"]
 
@@ -20,7 +14,6 @@ class GreedyScheduler(Scheduler):
     queue that drops messages; with the `DefaultScheduler` it does not.
     """
 
-    def execute(self, engine: Engine) -> None:
-        """Run until the engine is finished."""
-        with engine.clock.attach():
-            run_single_threaded(engine)
+    def execute(self, run: Run) -> None:
+        """Run operators until the run is over."""
+        run.run_here()

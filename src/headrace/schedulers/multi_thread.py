@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import run_workers
 from headrace.core.run_options import MOST_WORKERS
-from headrace.core.scheduler import Scheduler
+from headrace.core.scheduler import Run, Scheduler
 from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace._runtime import Engine
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
 
 __all__ = ["MultiThreadScheduler"]
 
@@ -36,7 +34,7 @@ class MultiThreadScheduler(Scheduler):
 
     def __init__(
         self,
-        fragment: Fragment | None = None,
+        fragment: Composition | None = None,
         *,
         worker_thread_number: int = 1,
         pin_cores: Sequence[int] | None = None,
@@ -57,7 +55,6 @@ class MultiThreadScheduler(Scheduler):
         """The number of worker threads."""
         return self.worker_thread_number
 
-    def execute(self, engine: Engine) -> None:
-        """Run until the engine is finished."""
-        pools = engine.nodes[0].operator.fragment._thread_pools
-        run_workers(engine, self.worker_thread_number, self.pin_cores, pools)
+    def execute(self, run: Run) -> None:
+        """Run operators until the run is over."""
+        run.run_on_threads(self.worker_thread_number, self.pin_cores)

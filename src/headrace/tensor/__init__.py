@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from headrace.tensor.conversion import as_tensor
 from headrace.tensor.errors import TensorError
-from headrace.tensor.opencv import gpumat_to_tensor, tensor_to_gpumat
+from headrace.tensor.libraries import Library, register_library
+from headrace.tensor.libraries.opencv import gpumat_to_tensor, tensor_to_gpumat
 from headrace.tensor.pending_work import PendingWork, stream_of
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.tensor_map import TensorMap, as_message
@@ -18,6 +19,7 @@ __all__ = [
     "DLDataType",
     "DLDevice",
     "DLDeviceType",
+    "Library",
     "PendingWork",
     "Tensor",
     "TensorError",
@@ -25,6 +27,7 @@ __all__ = [
     "as_message",
     "as_tensor",
     "gpumat_to_tensor",
+    "register_library",
     "stream_of",
     "tensor_to_gpumat",
 ]

@@ -1,25 +1,19 @@
 """Tensors on memory that an allocator provides.
 
 Every capsule and every view keeps the allocation, so the memory returns to its pool with the last of them.
-
-A capsule of pinned memory says that it is memory of the CPU, which it is, too. PyTorch takes no other name for it
-(2.13).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace.tensor.description import Description, compute_layout
 from headrace.tensor.errors import TensorError
-from headrace.tensor.memory_exporter import MemoryExporter
+from headrace.tensor.memory_exporter import exporter_of
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (
-    CPU,
     DLDataType,
     DLDevice,
-    DLDeviceType,
     element_from_dtype,
     element_from_name,
 )
@@ -56,8 +50,4 @@ def tensor_of_allocation(
         if end > allocation.size:
             raise TensorError(f"a tensor of {end} bytes does not fit into {allocation.size}")
     description: Description = (allocation.address, shape, strides, element, device, False)
-    # No library could read memory of a simulated device.
-    is_exported = gpu.backend() == "cuda" or device.device_type != DLDeviceType.CUDA
-    label = CPU if device.device_type == DLDeviceType.CUDA_HOST else device
-    exporter = MemoryExporter(description, allocation, label=label) if is_exported else None
-    return Tensor._create(description, allocation, exporter, None)
+    return Tensor._create(description, allocation, exporter_of(description, allocation), None)

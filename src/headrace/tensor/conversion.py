@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace import gpu
+from headrace.gpu.backend import active
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
@@ -24,7 +25,7 @@ from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, error_text, type_name
 from headrace.tensor.export import request_capsule
 from headrace.tensor.libraries import Library, library_of
-from headrace.tensor.memory_exporter import MemoryExporter
+from headrace.tensor.memory_exporter import MemoryExporter, exporter_of
 from headrace.tensor.pending_work import PendingWork, StreamWork
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (
@@ -150,7 +151,10 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
         for name, read in _PROTOCOLS:
             try:
                 if hasattr(obj, name):
-                    return read(obj, library, pending_work, is_on_stream)
+                    tensor = read(obj, library, pending_work, is_on_stream)
+                    if library.is_immutable:
+                        tensor.is_readonly = True
+                    return tensor
                 tried.append(f"{name}: it has none")
             except Exception as error:  # a library may raise any error when it cannot export
                 tried.append(f"{name}: {error_text(error)}")
@@ -191,8 +195,6 @@ def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, i
     held = capsules.ConsumedCapsule(request_capsule(obj, named, capsules.VERSION, library))
     description = held.description
     _check_device(device, description[4])
-    if library.is_immutable:
-        description = (*description[:5], True)
     # Only the array itself can order the streams of other kinds of devices.
     is_ours = device[0] in CUDA_TYPES or device[0] in HOST_TYPES
     memory = None if library.memory_of is None else library.memory_of(obj)
@@ -226,6 +228,8 @@ def _from_cuda_array_interface(
             pending_work = named_work
         else:
             named_work.order(pending_work.stream_handle)
+    elif pending_work is None and library.current_stream is not None:
+        pending_work = StreamWork(library.current_stream(description[4].device_id))
     return Tensor._create(description, obj, exporter, pending_work)
 
 
@@ -298,18 +302,13 @@ def _from_capsule(capsule: Any, pending_work: PendingWork | None) -> Tensor:
     bare = Tensor._create(consumed.description, consumed, None, None)
     if not bare.device.is_cuda:
         pending_work = None
-    exporter = None
-    if bare.dl_dtype.typestr is not None:
-        if bare.device.is_host:
-            exporter = _numpy_view(bare)
-        elif bare.device.is_cuda and gpu.backend() == "cuda":
-            exporter = _cuda_view(bare)
+    exporter = exporter_of(consumed.description, bare) if bare.device.is_cuda or bare.device.is_host else None
     return Tensor._create(consumed.description, capsule, exporter, pending_work, bare)
 
 
 def _locate(description: Description, obj: Any) -> tuple[Description, Any]:
     """Return the description with the device that the driver reports, and the object that exports the memory."""
-    if gpu.backend() != "cuda":
+    if not active().runs_cuda:
         return description, None
     # Viewed through a tensor, which writes version 3: cuda.core reads no other, and RMM and DALI write older ones.
     try:

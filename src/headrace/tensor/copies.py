@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.tensor.conversion import as_tensor
-from headrace.tensor.description import compute_layout
+from headrace.tensor.description import row_major
 from headrace.tensor.errors import TensorError
+from headrace.tensor.memory_exporter import exporter_of
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import DLDevice, DLDeviceType, element_from_name
 
@@ -43,7 +44,6 @@ __all__ = [
     "read_on_host",
     "simulate",
     "simulated_memory",
-    "submit_copy",
     "upload",
 ]
 
@@ -58,12 +58,7 @@ def copy(target: Tensor, source: Tensor | np.ndarray[Any, Any], stream: StreamHa
         raise ValueError(f"{target!r} and {source!r} differ in size")
     if not source.nbytes:
         return
-    if stream.is_simulated:
-        read, written = _bytes_of(source), _bytes_of(target)
-        read = read.copy() if source.device.device_type == DLDeviceType.CPU else read
-        _simulate_copy(written, read, stream, not target.device.is_host, not source.device.is_host)
-    else:
-        submit_copy(target.data, source.data, source.nbytes, stream)
+    stream.backend.copy(stream, _place(target), _place(source), source.nbytes)
 
 
 def copy_from_pinned(target: Tensor, source: np.ndarray[Any, Any], stream: StreamHandle) -> None:
@@ -73,10 +68,7 @@ def copy_from_pinned(target: Tensor, source: np.ndarray[Any, Any], stream: Strea
     """
     if not target.is_contiguous():
         raise ValueError(f"a buffer to be filled must be contiguous, and {target!r} is not")
-    if stream.is_simulated:
-        _simulate_copy(_bytes_of(target), _flat_bytes(source), stream, to_device=True)
-    else:
-        submit_copy(target.data, int(source.ctypes.data), source.nbytes, stream)
+    stream.backend.copy(stream, target.data, int(source.ctypes.data), source.nbytes)
     gpu.when_done(stream, lambda error: _let_go(source))
 
 
@@ -90,16 +82,9 @@ def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
     shape, element = array.shape, element_from_name(array.dtype.name)
     device = stream.stream.device
     buffer = device.allocate(max(array.nbytes, 1), stream=stream.stream)
-    exporter = None
-    if not stream.is_simulated:
-        from cuda.core.utils import StridedMemoryView
-
-        exporter = StridedMemoryView.from_buffer(buffer, shape, dtype=array.dtype)
-    strides, _, _ = compute_layout(shape, None, 1, element.itemsize)
     where = DLDevice(DLDeviceType.CUDA, device.device_id)
-    tensor = Tensor._create(
-        (int(buffer.handle), shape, strides, element, where, False), buffer, exporter, None
-    )
+    description = (int(buffer.handle), shape, row_major(shape, element.itemsize), element, where, False)
+    tensor = Tensor._create(description, buffer, exporter_of(description, buffer), None)
     copy(tensor, np.ascontiguousarray(array), stream)
     return tensor
 
@@ -157,10 +142,7 @@ class HostMemory:
         size = before + sum(step for step in steps if step > 0) + tensor.itemsize
         block = self._block(size)
         array: np.ndarray[Any, Any] = np.ndarray(tensor.shape, tensor.dtype, block, before, tensor.strides)
-        if stream.is_simulated:
-            _simulate_copy(array, simulated_memory(tensor), stream, from_device=True)
-        else:
-            submit_copy(int(block.ctypes.data), tensor.data - before, size, stream)
+        stream.backend.copy(stream, int(block.ctypes.data), tensor.data - before, size)
         return array
 
     def _block(self, size: int) -> np.ndarray[Any, Any]:
@@ -205,54 +187,29 @@ def simulated_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
 
     if tensor.device.is_host:
         return np.asarray(tensor)
-    from headrace.gpu.sim.memory import memory_of
-
     owner = tensor.owner
     while isinstance(owner, Tensor):  # the same memory in another shape
         owner = owner.owner
-    memory = memory_of(owner)
-    if memory is None:
+    if not hasattr(owner, "__simulated_memory__"):
         raise TensorError(
             f"{tensor!r} is not memory of the simulated device; a GPU's memory needs HEADRACE_DEVICE=cuda"
         )
+    memory = owner.__simulated_memory__()
     offset = tensor.data - int(memory.ctypes.data)
     return np.ndarray(tensor.shape, tensor.dtype, memory, offset, tensor.strides)
 
 
 def simulate(name: str, seconds: float, stream: StreamHandle, effect: Callable[[], object]) -> None:
-    """Launch a simulated kernel of one block, which takes effect when it ends."""
-    from headrace.gpu import sim
-
-    sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), sim.Kernel(name, seconds, effect))
-
-
-def _simulate_copy(
-    target: np.ndarray[Any, Any],
-    source: np.ndarray[Any, Any],
-    stream: StreamHandle,
-    to_device: bool = False,
-    from_device: bool = False,
-) -> None:
-    from headrace.gpu.sim.memory import copy_memory
-
-    copy_memory(stream.stream, target, source, to_device, from_device)
+    """Launch a kernel of one block that is a function of the host, on a device whose kernels are such functions."""
+    kernel = gpu.kernel(name, source="", seconds=seconds, effect=effect)
+    gpu.launch(stream.stream, gpu.LaunchConfig(grid=1, block=32), kernel.on(stream.device))
 
 
-def submit_copy(target: int, source: int, size: int, stream: StreamHandle) -> None:
-    """Submit a copy between two addresses; the driver knows what memory is there."""
-    from cuda.bindings import driver
+def _place(tensor: Tensor) -> Any:
+    """Return where a tensor is, as a backend takes it: an address, or an array in plain memory of the host."""
+    import numpy as np
 
-    (status,) = driver.cuMemcpyAsync(target, source, size, driver.CUstream(int(stream)))
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
-
-
-def _bytes_of(tensor: Tensor) -> np.ndarray[Any, Any]:
-    return _flat_bytes(simulated_memory(tensor))
-
-
-def _flat_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array.reshape(-1).view("u1")
+    return np.asarray(tensor) if tensor.device.device_type == DLDeviceType.CPU else tensor.data
 
 
 def _let_go(kept: Any) -> None:

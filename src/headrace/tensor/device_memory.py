@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.tensor.copies import submit_copy
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DeviceMemory", "are_equal", "copy", "memory_at", "read_bytes"]
+__all__ = ["DeviceMemory", "are_equal", "copy", "read_bytes"]
 
 
 class DeviceMemory:
@@ -35,11 +33,6 @@ class DeviceMemory:
         """The buffer of cuda.core, or of the simulated device."""
         return self._buffer
 
-    @property
-    def owner(self) -> Any:
-        """What an array on this memory refers to."""
-        return self._buffer if gpu.backend() == "sim" else self
-
     def __simulated_memory__(self) -> Any:
         """Return the bytes, for a simulated kernel."""
         return self._buffer._open()
@@ -48,8 +41,6 @@ class DeviceMemory:
         """Return a buffer on a part of it."""
         if size == self.size:
             return self._buffer
-        if gpu.backend() == "sim":
-            return self._buffer._view(size, self._buffer, start)
         return gpu.Buffer.from_handle(self.address + start, size, owner=self._buffer)
 
     def close(self, stream: gpu.StreamHandle) -> None:
@@ -59,39 +50,18 @@ class DeviceMemory:
 
 def copy(stream: gpu.StreamHandle, target: int, source: int, size: int) -> None:
     """Copy bytes from one address of a device to another, on a stream."""
-    if not size:
-        return
-    if stream.is_simulated:
-        from headrace.gpu.sim.memory import copy_between
-
-        copy_between(stream.stream, target, source, size)
-    else:
-        submit_copy(target, source, size, stream)
+    if size:
+        stream.backend.copy(stream, target, source, size)
 
 
 def read_bytes(stream: gpu.StreamHandle, address: int, size: int) -> np.ndarray[Any, Any]:
     """Return the bytes at an address of a device, once a stream has passed its work; wait for that."""
     import numpy as np
 
-    stream.stream.sync()
-    if stream.is_simulated:
-        return memory_at(address, size).copy()
     found = np.empty(size, np.uint8)
     if size:
-        from cuda.bindings import driver
-
-        (status,) = driver.cuMemcpyDtoH(found.ctypes.data, address, size)
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"the driver refused to read {size} bytes: {status.name}")
-    return found
-
-
-def memory_at(address: int, size: int) -> np.ndarray[Any, Any]:
-    """Return the bytes of a simulated device at an address."""
-    import numpy as np
-
-    data: Any = (ctypes.c_uint8 * size).from_address(address)
-    found: np.ndarray[Any, Any] = np.frombuffer(data, np.uint8)
+        stream.backend.copy(stream, found, address, size)
+        stream.stream.sync()
     return found
 
 
@@ -120,9 +90,8 @@ def are_equal(stream: gpu.StreamHandle, one: int, two: int, size: int) -> bool:
     """
     if not size or one == two:
         return True
-    if stream.is_simulated:
-        stream.stream.sync()
-        return bool((memory_at(one, size) == memory_at(two, size)).all())
+    if not stream.backend.runs_cuda:
+        return bool((read_bytes(stream, one, size) == read_bytes(stream, two, size)).all())
     from headrace.gpu.cuda import LaunchConfig, launch
 
     flag = DeviceMemory(stream, 4)

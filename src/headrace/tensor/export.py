@@ -21,7 +21,8 @@ def request_capsule(
 ) -> Any:
     """Return a capsule of an array, in the old form if its type supports no other."""
     kind: type = type(array)
-    stream = (library or library_of(kind)).stream_argument(stream)
+    if stream is not None:
+        stream = (library or library_of(kind)).stream_argument(stream)
     if max_version is None or kind in _old_style:
         return array.__dlpack__(stream=stream)
     try:

@@ -7,30 +7,45 @@ case.
 The capsules are created by NumPy, from a view of the memory, and relabeled where NumPy cannot express the element
 type or the device. The view then has elements of the same size. NumPy never accesses the memory, so it may be GPU
 memory. Every capsule keeps the objects that the memory belongs to.
+
+**Read-only tensors.** Since version 1.0, DLPack can mark memory as read-only. The protocol does not name the
+consumer, but two kinds need special treatment. JAX requests the old form and never writes, so it may have
+read-only memory that is not marked. PyTorch requests the new form and writes despite the mark (2.13), so the
+program is warned, as `torch.from_numpy` does. Both make the request from Python code, so the caller's module
+identifies them (`Library.is_immutable`, `Library.ignores_read_only`). Every other consumer is treated as the
+protocol specifies.
 """
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from headrace.gpu.backend import active
 from headrace.tensor import capsule as capsules
 from headrace.tensor.description import Description
 from headrace.tensor.export import request_copy
+from headrace.tensor.libraries import library_of_module
 from headrace.tensor.types import CPU, DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MemoryExporter", "create_capsule", "view_as_numpy"]
+    from headrace.tensor.tensor import Tensor
+
+__all__ = ["MemoryExporter", "create_capsule", "exporter_of", "make_read_only_capsule", "view_as_numpy"]
 
 # Types that NumPy can export, by the bytes of an element.
 _STAND_IN_TYPESTR = {1: "|u1", 2: "=u2", 4: "=u4", 8: "=u8", 16: "=c16"}
 
 
+@dataclass(slots=True)
 class MemoryExporter:
     """Creates the capsules of one tensor.
 
-    Parameters
+    Attributes
     ----------
     description
         The memory.
@@ -39,25 +54,16 @@ class MemoryExporter:
     producer
         The array that the memory came from, if it can copy to and on other devices.
     label
-        The device that the capsules name; by default that of the description.
+        The device that the capsules name; None for that of the description.
     """
 
-    __slots__ = ("_description", "_kept", "_label", "_producer")
-
-    def __init__(
-        self,
-        description: Description,
-        kept: object,
-        producer: Any = None,
-        label: DLDevice | None = None,
-    ) -> None:
-        self._description = description
-        self._kept = kept
-        self._producer = producer
-        self._label = description[4] if label is None else label
+    description: Description
+    kept: object
+    producer: Any = None
+    label: DLDevice | None = None
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        device = self._description[4]
+        device = self.description[4]
         return (device.device_type, device.device_id)
 
     def __dlpack__(
@@ -69,14 +75,26 @@ class MemoryExporter:
         copy: bool | None = None,
     ) -> Any:
         """Return a capsule; the streams are the tensor's to order."""
-        device = self._description[4]
-        moves = dl_device is not None and tuple(dl_device) not in (device, self._label)
+        device = self.description[4]
+        label = self.label or device
+        moves = dl_device is not None and tuple(dl_device) not in (device, label)
         if moves or (copy and not device.is_host):
-            if self._producer is None:
+            if self.producer is None:
                 raise BufferError("DLPack cannot copy this memory; copy it with a library")
-            return request_copy(self._producer, stream, max_version, dl_device, copy)
-        description = (*self._description[:4], self._label, False)
-        return create_capsule(description, self._kept, max_version, is_copied=bool(copy))
+            return request_copy(self.producer, stream, max_version, dl_device, copy)
+        description = (*self.description[:4], label, False)
+        return create_capsule(description, self.kept, max_version, is_copied=bool(copy))
+
+
+def exporter_of(description: Description, kept: object) -> MemoryExporter | None:
+    """Return what creates the capsules of some memory; None for simulated memory, which no library could read."""
+    device = description[4]
+    if device.device_type == DLDeviceType.CUDA and not active().runs_cuda:
+        return None
+    # PyTorch takes no other name for pinned memory (2.13), and it is memory of the CPU, too.
+    return MemoryExporter(
+        description, kept, label=CPU if device.device_type == DLDeviceType.CUDA_HOST else device
+    )
 
 
 def create_capsule(
@@ -140,6 +158,29 @@ def view_as_numpy(description: Description, kept: object, is_readonly: bool) -> 
     if is_readonly:  # not in the interface: NumPy ignores it there for an empty array
         array.flags.writeable = False
     return array
+
+
+def make_read_only_capsule(tensor: Tensor, max_version: tuple[int, int] | None, caller: FrameType) -> Any:
+    """Return a capsule that marks a tensor as read-only; `caller` is the frame of the consumer."""
+    library = library_of_module(str(caller.f_globals.get("__name__")))
+    can_say_read_only = max_version is not None and max_version[0] >= 1
+    if not can_say_read_only and not library.is_immutable:
+        raise tensor._export_error(
+            "it is read-only, and the requested old form cannot express that. Request it with "
+            "max_version=(1, 0), or a copy with copy=True; numpy.asarray and cupy.asarray accept it as it is"
+        )
+    if library.ignores_read_only:
+        warnings.warn(
+            f"{library.name} ignores that this memory is read-only: do not write to this {library.name} tensor, or "
+            f"copy it with {library.module}.from_dlpack(tensor, copy=True)",
+            stacklevel=4,  # the caller of from_dlpack
+        )
+    description = (tensor.data, tensor.shape, tensor.strides, tensor.dl_dtype, tensor.device, True)
+    form = (1, 0) if can_say_read_only else None
+    try:
+        return create_capsule(description, tensor, form, is_readonly=can_say_read_only)
+    except BufferError as error:
+        raise tensor._export_error(f"it is read-only, and {error} as read-only") from None
 
 
 class _NumpySource:

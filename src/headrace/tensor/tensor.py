@@ -12,9 +12,9 @@ from headrace.tensor import interface as interfaces
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.export import request_capsule, request_copy
-from headrace.tensor.memory_exporter import view_as_numpy
+from headrace.tensor.libraries import usual_module
+from headrace.tensor.memory_exporter import make_read_only_capsule, view_as_numpy
 from headrace.tensor.pending_work import PendingWork, stream_of
-from headrace.tensor.read_only import make_read_only_capsule
 from headrace.tensor.types import DLDataType, DLDevice
 
 if TYPE_CHECKING:
@@ -178,9 +178,7 @@ class Tensor:
             raise ValueError(
                 f"{self._error_prefix()}a simulated kernel takes contiguous tensors, not {self!r}"
             )
-        from headrace.gpu.sim.memory import host_view  # imported only where something is simulated
-
-        memory = host_view(self.owner)
+        memory = self.owner.__simulated_memory__()
         offset = self.data - int(memory.ctypes.data)
         return memory[offset : offset + self.nbytes]
 
@@ -219,7 +217,7 @@ class Tensor:
                 return self._export_copy(stream, max_version, dl_device, copy)
         strides = self.strides
         if strides and min(strides) < 0 and self._has_negative_stride():
-            library = "cupy" if self.device.is_cuda else "numpy"
+            library = usual_module(self.device)
             raise self._export_error(
                 "it has a negative stride, and some libraries abort the process on one. Send "
                 f"{library}.ascontiguousarray(array) or array.copy() instead; {library}.asarray accepts it as it is"
@@ -283,10 +281,6 @@ class Tensor:
         return request_copy(self._exporter, stream, max_version, dl_device, copy)
 
     def _why_no_exporter(self) -> str:
-        if self.dl_dtype.typestr is None:
-            return (
-                f"it was taken from a capsule, and the array interfaces have no name for {self.dl_dtype.name}"
-            )
         if self.device.is_cuda:
             return "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
         return f"it was taken from a capsule, and no library exports memory on {self.device}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.observe import TensorCopy, TensorMapCopy
-from headrace.observe.payloads import encode, prepare
+from headrace.observe.recordings.payloads import encode
 
 __all__ = ["difference"]
 
@@ -146,7 +146,7 @@ def _place(where: str, place: Any) -> str:
 
 
 def _bytes(data: Any) -> bytes:
-    return b"".join(encode(prepare(data, allow_pickle=True)))
+    return encode(data, allow_pickle=True)
 
 
 def _text(value: Any) -> str:

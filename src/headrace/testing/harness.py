@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace._runtime import Message as RuntimeMessage
-from headrace.core.clock import nanoseconds
-from headrace.core.condition import Condition, SchedulingStatusType
-from headrace.core.fragment import Fragment
+from headrace._runtime import Envelope
+from headrace.core.composition import Composition
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.durations import nanoseconds
 from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
-from headrace.testing.message import Message
+from headrace.testing.result import Message
 
 __all__ = ["UNBOUNDED", "Collector", "Feeder", "StepCounter"]
 
@@ -24,7 +25,7 @@ class StepCounter(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment, limit: int) -> None:
+    def __init__(self, fragment: Composition, limit: int) -> None:
         super().__init__(fragment, name="step_counter")
         self.limit = limit
         self.steps = 0
@@ -46,7 +47,7 @@ class StepCounter(Condition):
 class Feeder(Operator):
     """Sends messages to one input, each at its time or as soon as there is room."""
 
-    def __init__(self, fragment: Fragment, messages: Iterable[Any], name: str) -> None:
+    def __init__(self, fragment: Composition, messages: Iterable[Any], name: str) -> None:
         self.left = [item if isinstance(item, Message) else Message(item) for item in messages][::-1]
         super().__init__(fragment, _Due(fragment, self.left), name=name)
 
@@ -67,7 +68,7 @@ class _Due(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Fragment, left: list[Message]) -> None:
+    def __init__(self, fragment: Composition, left: list[Message]) -> None:
         super().__init__(fragment, name="due")
         self.left = left
         self.began: int | None = None
@@ -88,7 +89,7 @@ class _Due(Condition):
 class Collector(Operator):
     """Collects everything that one output emits; connected by a flow of size `UNBOUNDED`."""
 
-    def __init__(self, fragment: Fragment, name: str) -> None:
+    def __init__(self, fragment: Composition, name: str) -> None:
         self.collected: list[Message] = []
         super().__init__(fragment, name=name)
         # It looks at the metadata of each message by itself: merged, two messages may contradict each other.
@@ -111,7 +112,7 @@ class Collector(Operator):
         for _ in range(waiting.size):
             item = waiting.peek(0)
             data = op_input.receive("in")
-            is_message = type(item) is RuntimeMessage
+            is_message = type(item) is Envelope
             metadata = dict(item.metadata or {}) if is_message else {}
             timestamp = item.acq_timestamp if is_message else None
             self.collected.append(Message(data, metadata, timestamp, at))

@@ -9,17 +9,17 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
+from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
-from headrace.observe.player import Playback, Player, Step
+from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.differences import difference
-from headrace.testing.run_operator import device_in_virtual_time
 
 __all__ = ["check_recording"]
 
@@ -72,10 +72,10 @@ def check_recording(
         if not outputs:
             known = choices(sorted({port.operator for port in recording.ports if port.is_output}), name)
             raise GraphError(f"recording {str(path)!r} has no outputs of {name!r}; it has those of {known}")
-        app = _Single(operator, recording, name, parameters)
+        app = _Single(operator, Recording(path, pickle=pickle), name, parameters)
         emitted = Path(folder) / "emitted"
         watch(app, PortRecorder(emitted, [port.name for port in outputs], pickle=pickle))
-        with device_in_virtual_time():
+        with active().in_virtual_time():
             app.run()
         count = 0
         with Recording(emitted, pickle=pickle) as again:
@@ -108,14 +108,14 @@ class _Single(Application):
             raise TypeError(f"check_recording takes an operator class or a function, not {self._make!r}")
         operator.name = self._name
         self.add_operator(operator)
-        playback = Playback(self._recording, is_paced=True, closes=False)
+        playback = Playback(self._recording, is_paced=True)
         for name in operator.spec.inputs:
-            for index, steps in self._connections(name):
+            for index, entries in self._connections(name):
                 outputs = {"out": IOSpec("out", IOSpec.IOType.OUTPUT)}
-                player = Player(self, outputs, playback, steps, name=f"player of {name}:{index}")
+                player = Player(self, outputs, playback, entries, name=f"player of {name}:{index}")
                 self.add_flow(player, operator, {("out", name)})
 
-    def _connections(self, name: str) -> list[tuple[int, list[Step]]]:
+    def _connections(self, name: str) -> list[tuple[int, list[Entry]]]:
         """Return what each connection of an input received."""
         recording = self._recording
         received = [
@@ -125,7 +125,7 @@ class _Single(Application):
         ]
         sources: list[set[Any]] = [{port} for port in sorted(received, key=lambda one: one.index or 0)]
         if not sources:
-            flows = [flow for flow in recording.flows if flow[2:4] == (self._name, name)]
+            flows = [flow for flow in recording.run.flows if flow[2:4] == (self._name, name)]
             by_index: dict[int, set[Any]] = {}
             for source, output, _, _, index in flows:
                 found = {
@@ -144,8 +144,8 @@ class _Single(Application):
             (
                 index,
                 [
-                    Step(time, [("out", number)])
-                    for number, (port, _, time) in enumerate(recording.outline())
+                    Entry(time, "out", number)
+                    for number, (port, time) in enumerate(recording.outline())
                     if port in ports
                 ],
             )

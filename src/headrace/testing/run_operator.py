@@ -9,22 +9,21 @@ but would not run the operator as a pipeline does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from headrace import gpu
-from headrace.core.application import Application
+from headrace.application import Application
 from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.errors import GraphError, PortError, choices
 from headrace.core.operator import Operator
 from headrace.core.scheduler import Scheduler
+from headrace.gpu.backend import active
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.harness import UNBOUNDED, Collector, Feeder, StepCounter
-from headrace.testing.outcome import Outcome
+from headrace.testing.result import OperatorResult
 
-__all__ = ["device_in_virtual_time", "run_operator"]
+__all__ = ["run_operator"]
 
 # A run with more steps than this, plus this many for each message, is considered endless.
 _MAX_STEPS = 10_000
@@ -39,7 +38,7 @@ def run_operator(
     steps: int | None = None,
     scheduler: Callable[[Application], Scheduler] | None = None,
     **parameters: Any,
-) -> Outcome:
+) -> OperatorResult:
     """Run one operator by itself, in virtual time, and return what it emitted.
 
     Parameters
@@ -60,18 +59,18 @@ def run_operator(
 
     Returns
     -------
-    Outcome
-        The values that each output emitted, as in ``outcome["out"]``, and the operator.
+    OperatorResult
+        The values that each output emitted, as in ``result["out"]``, and the operator.
     """
     app = _SingleOperator(operator, inputs, steps, scheduler, parameters)
-    with device_in_virtual_time():
+    with active().in_virtual_time():  # a test should not have to wait for real time
         app.run()
     if steps is None and app.counter.has_ended_it:
         raise RuntimeError(
             f"operator {app.operator.name!r} was still running after {app.counter.steps} steps; pass steps=... "
             "for an operator that does not end by itself, and check that it receives its messages"
         )
-    return Outcome(
+    return OperatorResult(
         app.operator,
         {name: collector.collected for name, collector in app.collectors.items()},
         app.counter.steps,
@@ -193,19 +192,3 @@ class _SingleOperator(Application):
         for name, queues in self.operator._node.input_queues.items():
             counts[name] = counts.get(name, 0) + sum(queue.undelivered for queue in queues)
         return {name: count for name, count in counts.items() if count}
-
-
-def device_in_virtual_time() -> AbstractContextManager[Any]:
-    """Return a simulated machine in virtual time, or an empty context if none is needed.
-
-    A test should not have to wait for real time. If the simulated machine in use is not in virtual time, the new
-    machine replaces it and is otherwise the same.
-    """
-    if gpu.backend() != "sim":
-        return nullcontext()
-    from headrace.gpu import sim
-
-    current = sim.current_machine()
-    if current.time == "virtual":
-        return nullcontext()
-    return sim.Machine(current.devices[0].profile, devices=len(current.devices), driver=current.driver)

@@ -34,7 +34,7 @@ MAX_GAUSS = 255
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a frame shows.
+    """The truth of a frame: the objects that it shows.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class BayerSensor:
     Parameters
     ----------
     scene
-        What it looks at. Its size must be even.
+        The scene that it looks at. Its size must be even.
     rate
         Frames per second: frame n shows the scene at n / rate seconds.
     dtype

@@ -18,7 +18,7 @@ __all__ = ["Clip", "ClipFrame", "open_clip", "play"]
 
 _logger = logging.getLogger("headrace.video")
 
-# What a name without an extension may stand for, beside a recording.
+# The video files that a name without an extension may stand for, beside a recording.
 VIDEO_EXTENSIONS = (
     ".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".ogv", ".gif",
     ".y4m", ".264", ".h264", ".265", ".h265", ".mjpeg",

@@ -48,7 +48,7 @@ class EntityReader(Sequence[Entity]):
     times
         When each entity was recorded, in nanoseconds since the epoch.
     problems
-        What is wrong at the end of the files, in words: an entity that was cut off, lines of the index without
+        The problems at the end of the files, in words: an entity that was cut off, lines of the index without
         entities, entities without lines.
     recovered
         The number of entities that had no line in the index.

@@ -1,5 +1,7 @@
 """The bytes of an entity, as the Holoscan SDK's recorder writes them. Little endian, without padding.
 
+The format is kept for compatibility: programs exchange these files with the SDK, and no library reads them.
+
 A recording is a pair of files. ``.gxf_index`` has 24 bytes for each entity: the time it was logged at (nanoseconds
 since the epoch), its size and its offset in the other file. ``.gxf_entities`` has the entities one after another:
 

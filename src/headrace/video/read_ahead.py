@@ -81,7 +81,7 @@ class ReadAhead(Generic[T]):
         Raises
         ------
         BaseException
-            What the generator raised, once everything before it has been taken.
+            The error of the generator, once everything before it has been taken.
         """
         with self._changed:
             waits.wait_for(self._changed, lambda: self._has(count))

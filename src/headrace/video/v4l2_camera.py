@@ -7,7 +7,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
@@ -19,9 +19,11 @@ from headrace.video.v4l2_device import VideoDevice
 
 __all__ = ["CameraFormat", "CapturedFrame", "V4L2Camera"]
 
-# What is chosen without a wish: what needs no decoder first.
+# The formats that are chosen unless one is named; those that need no decoder come first.
 _PREFERRED = ("RGB3", "YUYV", "MJPG")
 _ALIASES = {"RGB24": "RGB3", "MJPEG": "MJPG", "YUY2": "YUYV"}
+# The rates that count as equal: those of television are fractions, as 30000/1001, and people write 29.97.
+_LESS, _MORE = Fraction(999, 1000), Fraction(1001, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,19 @@ class V4L2Camera:
             self._device.close()
             raise
 
-    # What it offers.
+    def _error(self, what: str) -> CameraError:
+        return CameraError(f"{self.path} ({self.card}) {what}")
+
+    def _ask(self, request: int, argument: Any, refusal: str) -> Any:
+        """Send a request and return its argument; raise an error if the device refuses it."""
+        try:
+            self._device.ioctl(request, argument)
+        except OSError as error:
+            busy = "; another program uses it" if error.errno == errno.EBUSY else ""
+            raise self._error(f"{refusal}: {error.strerror}{busy}") from error
+        return argument
+
+    # Its formats, sizes and rates.
 
     def _check(self) -> None:
         capability = v4l2.v4l2_capability()
@@ -126,68 +140,50 @@ class V4L2Camera:
         if flags & v4l2.CAP_DEVICE_CAPS:
             flags = capability.device_caps
         if not flags & v4l2.CAP_VIDEO_CAPTURE:
-            why = (
-                "it captures in several planes, which is not supported"
+            raise self._error(
+                "captures in several planes, which is not supported"
                 if flags & v4l2.CAP_VIDEO_CAPTURE_MPLANE
-                else "it is no capture node; a camera often has several nodes, of which the first captures"
+                else "is no capture node; a camera often has several nodes, of which the first captures"
             )
-            raise CameraError(f"{self.path} ({self.card}) cannot be used: {why}")
         if not flags & v4l2.CAP_STREAMING:
-            raise CameraError(f"{self.path} ({self.card}) has no streaming i/o, which is needed")
+            raise self._error("has no streaming i/o, which is needed")
 
     def formats(self) -> dict[str, str]:
         """Return the pixel formats that it offers, and what each is called."""
-        found = {}
-        for entry in self._enumerate(
-            v4l2.VIDIOC_ENUM_FMT, lambda: v4l2.v4l2_fmtdesc(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
-        ):
-            found[_fourcc(entry.pixelformat)] = entry.description.decode(errors="replace")
-        return found
+        listed = self._enumerate(v4l2.VIDIOC_ENUM_FMT, v4l2.v4l2_fmtdesc, type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
+        return {_fourcc(entry.pixelformat): entry.description.decode(errors="replace") for entry in listed}
 
     def sizes(self, pixel_format: str) -> list[tuple[int, int] | SizeRange]:
         """Return the sizes that it offers in a format: pairs, or a :class:`SizeRange`."""
         found: list[Any] = []
-        code = _code(pixel_format)
         for entry in self._enumerate(
-            v4l2.VIDIOC_ENUM_FRAMESIZES, lambda: v4l2.v4l2_frmsizeenum(pixel_format=code)
+            v4l2.VIDIOC_ENUM_FRAMESIZES, v4l2.v4l2_frmsizeenum, pixel_format=_code(pixel_format)
         ):
-            if entry.type == v4l2.FRMSIZE_TYPE_DISCRETE:
-                found.append((entry.size.discrete.width, entry.size.discrete.height))
-            else:
-                step = entry.size.stepwise
-                found.append(
-                    SizeRange(
-                        *(getattr(step, name) for name, _ in step._fields_)  # in the order of the fields
-                    )
-                )
-                break
+            if entry.type != v4l2.FRMSIZE_TYPE_DISCRETE:
+                steps = entry.size.stepwise
+                return [SizeRange(*(getattr(steps, field.name) for field in fields(SizeRange)))]
+            found.append((entry.size.discrete.width, entry.size.discrete.height))
         return found
 
     def rates(self, pixel_format: str, width: int, height: int) -> list[Fraction | tuple[Fraction, Fraction]]:
         """Return the rates that it offers at a size: numbers, or the pair of the lowest and the highest."""
         found: list[Any] = []
-        code = _code(pixel_format)
-        for entry in self._enumerate(
-            v4l2.VIDIOC_ENUM_FRAMEINTERVALS,
-            lambda: v4l2.v4l2_frmivalenum(pixel_format=code, width=width, height=height),
-        ):
-            if entry.type == v4l2.FRMSIZE_TYPE_DISCRETE:
-                found.append(_rate(entry.interval.discrete))
-            else:
-                found.append((_rate(entry.interval.stepwise.max), _rate(entry.interval.stepwise.min)))
-                break
+        size = {"pixel_format": _code(pixel_format), "width": width, "height": height}
+        for entry in self._enumerate(v4l2.VIDIOC_ENUM_FRAMEINTERVALS, v4l2.v4l2_frmivalenum, **size):
+            if entry.type != v4l2.FRMSIZE_TYPE_DISCRETE:
+                return [(_rate(entry.interval.stepwise.max), _rate(entry.interval.stepwise.min))]
+            found.append(_rate(entry.interval.discrete))
         return found
 
-    def _enumerate(self, request: int, make: Callable[[], Any]) -> Iterator[Any]:
+    def _enumerate(self, request: int, kind: Any, **fields: int) -> Iterator[Any]:
         for index in range(1000):
-            entry = make()
-            entry.index = index
+            entry = kind(index=index, **fields)
             try:
                 self._device.ioctl(request, entry)
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOTTY):
                     return
-                raise CameraError(f"{self.path} does not say what it offers: {error.strerror}") from error
+                raise self._error(f"does not say what it offers: {error.strerror}") from error
             yield entry
 
     # Settings.
@@ -200,22 +196,14 @@ class V4L2Camera:
             raise CameraError(
                 f"{self.path}: give both width and height, or 0 for both, not {width} by {height}"
             )
-        current = self._current()
-        size = (width, height) if width else (current.fmt.pix.width, current.fmt.pix.height)
-        chosen = self._choose(
-            pixel_format, size, bool(width), frame_rate, _fourcc(current.fmt.pix.pixelformat)
-        )
-        pix = current.fmt.pix
+        current = v4l2.v4l2_format(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
+        pix = self._ask(v4l2.VIDIOC_G_FMT, current, "does not tell its format").fmt.pix
+        size = (width, height) if width else (pix.width, pix.height)
+        chosen = self._choose(pixel_format, size, bool(width), frame_rate, _fourcc(pix.pixelformat))
         pix.pixelformat, (pix.width, pix.height), pix.field = _code(chosen), size, v4l2.FIELD_NONE
         pix.bytesperline = pix.sizeimage = 0
-        try:
-            self._device.ioctl(v4l2.VIDIOC_S_FMT, current)
-        except OSError as error:
-            busy = "; another program uses it" if error.errno == errno.EBUSY else ""
-            raise CameraError(
-                f"{self.path} ({self.card}) refuses {chosen} at {size[0]}x{size[1]}: {error.strerror}{busy}"
-            ) from error
-        self.format = CameraFormat(
+        self._ask(v4l2.VIDIOC_S_FMT, current, f"refuses {chosen} at {size[0]}x{size[1]}")
+        self.format = got = CameraFormat(
             _fourcc(pix.pixelformat),
             pix.width,
             pix.height,
@@ -225,28 +213,15 @@ class V4L2Camera:
             pix.quantization,
             pix.colorspace,
         )
-        if pixel_format != "auto" and self.format.pixel_format != chosen:
-            raise CameraError(
-                f"{self.path} ({self.card}) chose {self.format.pixel_format} in place of {chosen}"
-            )
-        if width and (self.format.width, self.format.height) != size:
-            raise CameraError(
-                f"{self.path} ({self.card}) chose {self.format.width}x{self.format.height} in place of "
-                f"{width}x{height}; {self._offered_sizes(chosen)}"
+        if pixel_format != "auto" and got.pixel_format != chosen:
+            raise self._error(f"chose {got.pixel_format} in place of {chosen}")
+        if width and (got.width, got.height) != size:
+            raise self._error(
+                f"chose {got.width}x{got.height} in place of {width}x{height}; {self._offered_sizes(chosen)}"
             )
         if frame_rate:
             self._set_rate(frame_rate)
-        return self.format
-
-    def _current(self) -> Any:
-        current = v4l2.v4l2_format(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
-        try:
-            self._device.ioctl(v4l2.VIDIOC_G_FMT, current)
-        except OSError as error:
-            raise CameraError(
-                f"{self.path} ({self.card}) does not tell its format: {error.strerror}"
-            ) from error
-        return current
+        return got
 
     def _choose(
         self, wanted: str, size: tuple[int, int], size_matters: bool, frame_rate: float, current: str
@@ -260,21 +235,16 @@ class V4L2Camera:
             candidates = [name]
         else:
             listed = ", ".join(f"{one} ({text})" for one, text in offered.items()) or "none"
-            raise CameraError(
-                f"{self.path} ({self.card}) does not offer the pixel format {wanted!r}; it offers {listed}"
-            )
+            raise self._error(f"does not offer the pixel format {wanted!r}; it offers {listed}")
         with_size = [one for one in candidates if not size_matters or self._has_size(one, size)]
         if not with_size:
-            raise CameraError(
-                f"{self.path} ({self.card}) does not offer {size[0]}x{size[1]}; "
-                + "; ".join(dict.fromkeys(self._offered_sizes(one) for one in candidates))
-            )
+            listed = "; ".join(dict.fromkeys(map(self._offered_sizes, candidates)))
+            raise self._error(f"does not offer {size[0]}x{size[1]}; {listed}")
         with_rate = [one for one in with_size if not frame_rate or self._has_rate(one, size, frame_rate)]
         if not with_rate:
             listed = "; ".join(dict.fromkeys(self._offered_rates(one, size) for one in with_size))
-            raise CameraError(
-                f"{self.path} ({self.card}) does not offer {frame_rate:g} frames per second at "
-                f"{size[0]}x{size[1]}; {listed}"
+            raise self._error(
+                f"does not offer {frame_rate:g} frames per second at {size[0]}x{size[1]}; {listed}"
             )
         return with_rate[0]
 
@@ -287,19 +257,14 @@ class V4L2Camera:
 
     def _has_rate(self, pixel_format: str, size: tuple[int, int], rate: float) -> bool:
         offered = self.rates(pixel_format, *size)
-        return not offered or any(
-            one[0] * Fraction(999, 1000) <= rate <= one[1] * Fraction(1001, 1000)
-            if isinstance(one, tuple)
-            else _is_close(one, rate)
-            for one in offered
-        )
+        ranges = (one if isinstance(one, tuple) else (one, one) for one in offered)
+        return not offered or any(low * _LESS <= rate <= high * _MORE for low, high in ranges)
 
     def _offered_sizes(self, pixel_format: str) -> str:
-        sizes = ", ".join(
-            str(one) if isinstance(one, SizeRange) else f"{one[0]}x{one[1]}"
-            for one in self.sizes(pixel_format)
+        sizes = (
+            one if isinstance(one, SizeRange) else "{}x{}".format(*one) for one in self.sizes(pixel_format)
         )
-        return f"in {pixel_format} it offers {sizes or 'what it does not list'}"
+        return f"in {pixel_format} it offers {', '.join(map(str, sizes)) or 'what it does not list'}"
 
     def _offered_rates(self, pixel_format: str, size: tuple[int, int]) -> str:
         rates = ", ".join(
@@ -309,26 +274,21 @@ class V4L2Camera:
         return f"in {pixel_format} it offers {rates or 'what it does not list'}"
 
     def _set_rate(self, rate: float) -> None:
+        refusal = "does not let its rate be set; use frame_rate=0"
         parameters = v4l2.v4l2_streamparm(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
+        capture = self._ask(v4l2.VIDIOC_G_PARM, parameters, refusal).parm.capture
+        if not capture.capability & v4l2.CAP_TIMEPERFRAME:
+            raise self._error(f"{refusal}: it has one rate")
         interval = 1 / Fraction(rate).limit_denominator(1001)
-        try:
-            self._device.ioctl(v4l2.VIDIOC_G_PARM, parameters)
-            if not parameters.parm.capture.capability & v4l2.CAP_TIMEPERFRAME:
-                raise OSError(errno.ENOTTY, "it has one rate")
-            per_frame = parameters.parm.capture.timeperframe
-            per_frame.numerator, per_frame.denominator = interval.numerator, interval.denominator
-            self._device.ioctl(v4l2.VIDIOC_S_PARM, parameters)
-        except OSError as error:
-            raise CameraError(
-                f"{self.path} ({self.card}) does not let its rate be set: {error.strerror}; use frame_rate=0"
-            ) from error
-        got = _rate(parameters.parm.capture.timeperframe)
-        if not _is_close(got, rate):
-            assert self.format is not None
-            size = (self.format.width, self.format.height)
-            raise CameraError(
-                f"{self.path} ({self.card}) chose {float(got):g} frames per second in place of {rate:g}; "
-                + self._offered_rates(self.format.pixel_format, size)
+        per_frame = capture.timeperframe
+        per_frame.numerator, per_frame.denominator = interval.numerator, interval.denominator
+        self._ask(v4l2.VIDIOC_S_PARM, parameters, refusal)
+        got, form = _rate(per_frame), self.format
+        assert form is not None
+        if not got * _LESS <= rate <= got * _MORE:
+            raise self._error(
+                f"chose {float(got):g} frames per second in place of {rate:g}; "
+                + self._offered_rates(form.pixel_format, (form.width, form.height))
             )
 
     def set_exposure(self, value: int | None) -> None:
@@ -348,32 +308,21 @@ class V4L2Camera:
             self._set_control(v4l2.CID_GAIN, value, "gain")
 
     def _try_control(self, number: int, value: int) -> bool:
-        try:
+        with suppress(OSError):
             self._device.ioctl(v4l2.VIDIOC_S_CTRL, v4l2.v4l2_control(number, value))
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
     def _set_control(self, number: int, value: int, name: str) -> None:
-        known = v4l2.v4l2_queryctrl(id=number)
-        try:
-            self._device.ioctl(v4l2.VIDIOC_QUERYCTRL, known)
-            if known.flags & v4l2.CTRL_FLAG_DISABLED:
-                raise OSError(errno.EINVAL, "disabled")
-        except OSError as error:
-            raise CameraError(
-                f"{self.path} ({self.card}) has no control for {name}; leave it out, or give None"
-            ) from error
+        missing = f"has no control for {name}; leave it out, or give None"
+        known = self._ask(v4l2.VIDIOC_QUERYCTRL, v4l2.v4l2_queryctrl(id=number), missing)
+        if known.flags & v4l2.CTRL_FLAG_DISABLED:
+            raise self._error(f"{missing}: it is disabled")
         if not known.minimum <= value <= known.maximum:
             raise CameraError(
                 f"{self.path} ({self.card}): {name} must be {known.minimum} to {known.maximum}, not {value}"
             )
-        try:
-            self._device.ioctl(v4l2.VIDIOC_S_CTRL, v4l2.v4l2_control(number, value))
-        except OSError as error:
-            raise CameraError(
-                f"{self.path} ({self.card}) refuses {name} {value}: {error.strerror}"
-            ) from error
+        self._ask(v4l2.VIDIOC_S_CTRL, v4l2.v4l2_control(number, value), f"refuses {name} {value}")
 
     # Frames.
 
@@ -381,24 +330,20 @@ class V4L2Camera:
         """Begin to capture."""
         if self.format is None:
             self.configure()
-        request = v4l2.v4l2_requestbuffers(
-            count=buffers, type=v4l2.BUF_TYPE_VIDEO_CAPTURE, memory=v4l2.MEMORY_MMAP
-        )
-        try:
-            self._device.ioctl(v4l2.VIDIOC_REQBUFS, request)
-            if request.count < 2:
-                raise CameraError(
-                    f"{self.path} ({self.card}) gives {request.count} buffers of {buffers} asked for; 2 are needed"
-                )
-            for index in range(request.count):
-                buffer = _buffer(index)
-                self._device.ioctl(v4l2.VIDIOC_QUERYBUF, buffer)
+        refusal = "cannot capture"
+        kind = v4l2.BUF_TYPE_VIDEO_CAPTURE
+        request = v4l2.v4l2_requestbuffers(count=buffers, type=kind, memory=v4l2.MEMORY_MMAP)
+        count = self._ask(v4l2.VIDIOC_REQBUFS, request, refusal).count
+        if count < 2:
+            raise self._error(f"gives {count} buffers of {buffers} asked for; 2 are needed")
+        for index in range(count):
+            buffer = self._ask(v4l2.VIDIOC_QUERYBUF, _buffer(index), refusal)
+            try:
                 self._memory.append(self._device.mmap(buffer.length, buffer.m.offset))
-                self._device.ioctl(v4l2.VIDIOC_QBUF, _buffer(index))
-            self._device.ioctl(v4l2.VIDIOC_STREAMON, ctypes.c_int32(v4l2.BUF_TYPE_VIDEO_CAPTURE))
-        except OSError as error:
-            busy = "; another program uses it" if error.errno == errno.EBUSY else ""
-            raise CameraError(f"{self.path} ({self.card}) cannot capture: {error.strerror}{busy}") from error
+            except OSError as error:
+                raise self._error(f"{refusal}: {error.strerror}") from error
+            self._ask(v4l2.VIDIOC_QBUF, _buffer(index), refusal)
+        self._ask(v4l2.VIDIOC_STREAMON, ctypes.c_int32(kind), refusal)
         self._is_streaming = True
 
     def wait(self) -> CapturedFrame | None:
@@ -413,7 +358,7 @@ class V4L2Camera:
                 continue
             except OSError as error:
                 gone = "was removed" if error.errno == errno.ENODEV else f"failed: {error.strerror}"
-                raise CameraError(f"{self.path} ({self.card}) {gone} while capturing") from error
+                raise self._error(f"{gone} while capturing") from error
             if buffer.flags & v4l2.BUF_FLAG_ERROR:
                 self._queue(buffer.index)  # its data is damaged, and its number is missing
                 continue
@@ -431,10 +376,8 @@ class V4L2Camera:
         """Return a buffer to the driver; nothing happens once the camera is closed."""
         with self._lock:
             if self._is_streaming:
-                try:
+                with suppress(OSError):  # the camera has gone, which the next wait reports
                     self._device.ioctl(v4l2.VIDIOC_QBUF, _buffer(index))
-                except OSError:
-                    return  # the camera has gone, which the next wait reports
 
     def wake(self) -> None:
         """End every `wait`; may be called from any thread."""
@@ -493,10 +436,6 @@ def _buffer(index: int) -> Any:
 
 def _rate(interval: Any) -> Fraction:
     return Fraction(interval.denominator, interval.numerator or 1)
-
-
-def _is_close(one: Fraction, rate: float) -> bool:
-    return abs(float(one) - rate) <= 0.001 * rate
 
 
 def _fourcc(code: int) -> str:

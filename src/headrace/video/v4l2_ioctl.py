@@ -1,23 +1,19 @@
-"""Video4Linux: the structures and requests of ``linux/videodev2.h`` that a capture needs, under their own names."""
+"""Video4Linux: the structures and requests of ``linux/videodev2.h`` that a capture needs, under their own names.
+
+These are ours, since no library fits. linuxpy (0.25) has formats, controls and buffers. But its licence is the
+GPL 3, whose terms would reach every program with a camera. It also takes 0.3 s to import, copies each frame,
+and leaves out pixel formats that it does not know. PyAV's input of V4L2 and OpenCV's `VideoCapture` copy each
+frame, too. They list neither formats nor the ranges of controls, and do not number the frames, so that dropped
+ones cannot be counted.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import c_char, c_int32, c_int64, c_uint8, c_uint32, c_ulong
+from typing import Any
 
-__all__ = [
-    "REQUESTS",
-    "v4l2_buffer",
-    "v4l2_capability",
-    "v4l2_control",
-    "v4l2_fmtdesc",
-    "v4l2_format",
-    "v4l2_frmivalenum",
-    "v4l2_frmsizeenum",
-    "v4l2_queryctrl",
-    "v4l2_requestbuffers",
-    "v4l2_streamparm",
-]
+__all__ = ["REQUESTS"]
 
 # Capabilities, buffers, flags.
 CAP_VIDEO_CAPTURE = 0x00000001
@@ -39,226 +35,113 @@ CID_AUTOGAIN = 0x00980912
 CID_GAIN = 0x00980913
 CID_EXPOSURE_AUTO = 0x009A0901
 CID_EXPOSURE_ABSOLUTE = 0x009A0902
-EXPOSURE_AUTO = 0
-EXPOSURE_MANUAL = 1
-EXPOSURE_APERTURE_PRIORITY = 3
+EXPOSURE_AUTO, EXPOSURE_MANUAL, _, EXPOSURE_APERTURE_PRIORITY = range(4)
 
 # Colours.
 COLORSPACE_REC709 = 3
-YCBCR_ENCODINGS = {
-    0: "V4L2_YCBCR_ENC_DEFAULT",
-    1: "V4L2_YCBCR_ENC_601",
-    2: "V4L2_YCBCR_ENC_709",
-    3: "V4L2_YCBCR_ENC_XV601",
-    4: "V4L2_YCBCR_ENC_XV709",
-    6: "V4L2_YCBCR_ENC_BT2020",
-    7: "V4L2_YCBCR_ENC_BT2020_CONST_LUM",
-    8: "V4L2_YCBCR_ENC_SMPTE240M",
-}
-QUANTIZATIONS = {
-    0: "V4L2_QUANTIZATION_DEFAULT",
-    1: "V4L2_QUANTIZATION_FULL_RANGE",
-    2: "V4L2_QUANTIZATION_LIM_RANGE",
-}
+_ENCODINGS = ("DEFAULT", "601", "709", "XV601", "XV709", "SYCC", "BT2020", "BT2020_CONST_LUM", "SMPTE240M")
+YCBCR_ENCODINGS = {number: f"V4L2_YCBCR_ENC_{name}" for number, name in enumerate(_ENCODINGS)}
+_RANGES = ("DEFAULT", "FULL_RANGE", "LIM_RANGE")
+QUANTIZATIONS = {number: f"V4L2_QUANTIZATION_{name}" for number, name in enumerate(_RANGES)}
 
 
-class v4l2_capability(ctypes.Structure):
-    """What a device is and can do."""
-
-    _fields_ = (
-        ("driver", c_char * 16),
-        ("card", c_char * 32),
-        ("bus_info", c_char * 32),
-        ("version", c_uint32),
-        ("capabilities", c_uint32),
-        ("device_caps", c_uint32),
-        ("reserved", c_uint32 * 3),
-    )
+def _structure(name: str, *fields: Any, kind: Any = ctypes.Structure) -> Any:
+    """Return a structure; a text in place of a field names fields of 32 bits."""
+    listed: list[Any] = []
+    for field in fields:
+        listed += [(word, c_uint32) for word in field.split()] if isinstance(field, str) else [field]
+    return type(name, (kind,), {"_fields_": listed})
 
 
-class v4l2_fmtdesc(ctypes.Structure):
-    """A pixel format that a device offers."""
-
-    _fields_ = (
-        ("index", c_uint32),
-        ("type", c_uint32),
-        ("flags", c_uint32),
-        ("description", c_char * 32),
-        ("pixelformat", c_uint32),
-        ("mbus_code", c_uint32),
-        ("reserved", c_uint32 * 3),
-    )
+def _union(**members: Any) -> Any:
+    """Return a union; a text in place of a type is a structure of fields of 32 bits."""
+    types = {
+        name: _structure(name, kind) if isinstance(kind, str) else kind for name, kind in members.items()
+    }
+    return _structure("union", *types.items(), kind=ctypes.Union)
 
 
-class v4l2_pix_format(ctypes.Structure):
-    """The layout of a picture."""
+_fract = _structure("v4l2_fract", "numerator denominator")
+_intervals = _structure("v4l2_frmival_stepwise", ("min", _fract), ("max", _fract), ("step", _fract))
+_pix_format = _structure(
+    "v4l2_pix_format",
+    "width height pixelformat field bytesperline sizeimage colorspace priv flags ycbcr_enc quantization xfer_func",
+)
+_captureparm = _structure(
+    "v4l2_captureparm",
+    "capability capturemode",
+    ("timeperframe", _fract),
+    "extendedmode readbuffers",
+    ("reserved", c_uint32 * 4),
+)
+_timeval = _structure("timeval", ("tv_sec", c_int64), ("tv_usec", c_int64))
+_timecode = _structure("v4l2_timecode", "type flags", ("fields", c_uint8 * 8))
 
-    _fields_ = tuple(
-        (name, c_uint32)
-        for name in (
-            "width", "height", "pixelformat", "field", "bytesperline", "sizeimage", "colorspace", "priv", "flags",
-            "ycbcr_enc", "quantization", "xfer_func",
-        )
-    )  # fmt: skip
-
-
-class _format_union(ctypes.Union):
-    # The alignment of 8 comes from members with pointers that a capture does not use.
-    _fields_ = (("pix", v4l2_pix_format), ("raw_data", c_uint8 * 200), ("_alignment", c_int64))
-
-
-class v4l2_format(ctypes.Structure):
-    """The format of a device."""
-
-    _fields_ = (("type", c_uint32), ("fmt", _format_union))
-
-
-class v4l2_fract(ctypes.Structure):
-    """A fraction."""
-
-    _fields_ = (("numerator", c_uint32), ("denominator", c_uint32))
-
-
-class _frmsize_discrete(ctypes.Structure):
-    _fields_ = (("width", c_uint32), ("height", c_uint32))
-
-
-class _frmsize_stepwise(ctypes.Structure):
-    _fields_ = tuple(
-        (name, c_uint32)
-        for name in ("min_width", "max_width", "step_width", "min_height", "max_height", "step_height")
-    )
-
-
-class _frmsize_union(ctypes.Union):
-    _fields_ = (("discrete", _frmsize_discrete), ("stepwise", _frmsize_stepwise))
-
-
-class v4l2_frmsizeenum(ctypes.Structure):
-    """A size that a device offers."""
-
-    _fields_ = (
-        ("index", c_uint32),
-        ("pixel_format", c_uint32),
-        ("type", c_uint32),
-        ("size", _frmsize_union),
-        ("reserved", c_uint32 * 2),
-    )
-
-
-class _frmival_stepwise(ctypes.Structure):
-    _fields_ = (("min", v4l2_fract), ("max", v4l2_fract), ("step", v4l2_fract))
-
-
-class _frmival_union(ctypes.Union):
-    _fields_ = (("discrete", v4l2_fract), ("stepwise", _frmival_stepwise))
-
-
-class v4l2_frmivalenum(ctypes.Structure):
-    """A time between frames that a device offers."""
-
-    _fields_ = (
-        ("index", c_uint32),
-        ("pixel_format", c_uint32),
-        ("width", c_uint32),
-        ("height", c_uint32),
-        ("type", c_uint32),
-        ("interval", _frmival_union),
-        ("reserved", c_uint32 * 2),
-    )
-
-
-class v4l2_captureparm(ctypes.Structure):
-    """The settings of a capture."""
-
-    _fields_ = (
-        ("capability", c_uint32),
-        ("capturemode", c_uint32),
-        ("timeperframe", v4l2_fract),
-        ("extendedmode", c_uint32),
-        ("readbuffers", c_uint32),
-        ("reserved", c_uint32 * 4),
-    )
+v4l2_capability = _structure(
+    "v4l2_capability",
+    ("driver", c_char * 16),
+    ("card", c_char * 32),
+    ("bus_info", c_char * 32),
+    "version capabilities device_caps",
+    ("reserved", c_uint32 * 3),
+)
+v4l2_fmtdesc = _structure(
+    "v4l2_fmtdesc",
+    "index type flags",
+    ("description", c_char * 32),
+    "pixelformat mbus_code",
+    ("reserved", c_uint32 * 3),
+)
+# The alignment of 8 comes from members with pointers that a capture does not use.
+v4l2_format = _structure(
+    "v4l2_format", "type", ("fmt", _union(pix=_pix_format, raw_data=c_uint8 * 200, alignment=c_int64))
+)
+v4l2_frmsizeenum = _structure(
+    "v4l2_frmsizeenum",
+    "index pixel_format type",
+    (
+        "size",
+        _union(
+            discrete="width height",
+            stepwise="min_width max_width step_width min_height max_height step_height",
+        ),
+    ),
+    ("reserved", c_uint32 * 2),
+)
+v4l2_frmivalenum = _structure(
+    "v4l2_frmivalenum",
+    "index pixel_format width height type",
+    ("interval", _union(discrete=_fract, stepwise=_intervals)),
+    ("reserved", c_uint32 * 2),
+)
+v4l2_streamparm = _structure(
+    "v4l2_streamparm", "type", ("parm", _union(capture=_captureparm, raw_data=c_uint8 * 200))
+)
+v4l2_requestbuffers = _structure(
+    "v4l2_requestbuffers", "count type memory capabilities", ("flags", c_uint8), ("reserved", c_uint8 * 3)
+)
+v4l2_buffer = _structure(
+    "v4l2_buffer",
+    "index type bytesused flags field",
+    ("timestamp", _timeval),
+    ("timecode", _timecode),
+    "sequence memory",
+    ("m", _union(offset=c_uint32, userptr=c_ulong, fd=c_int32)),
+    "length reserved2",
+    ("request_fd", c_int32),
+)
+v4l2_control = _structure("v4l2_control", "id", ("value", c_int32))
+v4l2_queryctrl = _structure(
+    "v4l2_queryctrl",
+    "id type",
+    ("name", c_char * 32),
+    *((name, c_int32) for name in ("minimum", "maximum", "step", "default_value")),
+    "flags",
+    ("reserved", c_uint32 * 2),
+)
 
 
-class _parm_union(ctypes.Union):
-    _fields_ = (("capture", v4l2_captureparm), ("raw_data", c_uint8 * 200))
-
-
-class v4l2_streamparm(ctypes.Structure):
-    """The settings of a stream."""
-
-    _fields_ = (("type", c_uint32), ("parm", _parm_union))
-
-
-class v4l2_requestbuffers(ctypes.Structure):
-    """The number of buffers."""
-
-    _fields_ = (
-        ("count", c_uint32),
-        ("type", c_uint32),
-        ("memory", c_uint32),
-        ("capabilities", c_uint32),
-        ("flags", c_uint8),
-        ("reserved", c_uint8 * 3),
-    )
-
-
-class _timeval(ctypes.Structure):
-    _fields_ = (("tv_sec", c_int64), ("tv_usec", c_int64))
-
-
-class _timecode(ctypes.Structure):
-    _fields_ = (("type", c_uint32), ("flags", c_uint32), ("fields", c_uint8 * 8))
-
-
-class _buffer_union(ctypes.Union):
-    _fields_ = (("offset", c_uint32), ("userptr", c_ulong), ("fd", c_int32))
-
-
-class v4l2_buffer(ctypes.Structure):
-    """A buffer of a device."""
-
-    _fields_ = (
-        ("index", c_uint32),
-        ("type", c_uint32),
-        ("bytesused", c_uint32),
-        ("flags", c_uint32),
-        ("field", c_uint32),
-        ("timestamp", _timeval),
-        ("timecode", _timecode),
-        ("sequence", c_uint32),
-        ("memory", c_uint32),
-        ("m", _buffer_union),
-        ("length", c_uint32),
-        ("reserved2", c_uint32),
-        ("request_fd", c_int32),
-    )
-
-
-class v4l2_control(ctypes.Structure):
-    """The value of a control."""
-
-    _fields_ = (("id", c_uint32), ("value", c_int32))
-
-
-class v4l2_queryctrl(ctypes.Structure):
-    """The range of a control."""
-
-    _fields_ = (
-        ("id", c_uint32),
-        ("type", c_uint32),
-        ("name", c_char * 32),
-        ("minimum", c_int32),
-        ("maximum", c_int32),
-        ("step", c_int32),
-        ("default_value", c_int32),
-        ("flags", c_uint32),
-        ("reserved", c_uint32 * 2),
-    )
-
-
-def _request(direction: int, number: int, argument: type[ctypes.Structure] | type[c_int32]) -> int:
+def _request(direction: int, number: int, argument: Any) -> int:
     """Return the number of a request, as the macros _IOR (2), _IOW (1) and _IOWR (3) of the kernel make it."""
     return direction << 30 | ctypes.sizeof(argument) << 16 | ord("V") << 8 | number
 

@@ -13,9 +13,6 @@ from headrace.viewer.opencv import opencv
 
 __all__ = ["Canvas"]
 
-# Rows are blended in blocks that fit a processor's cache.
-_BLOCK = 1 << 18
-
 
 class Canvas:
     """A picture of `height` rows and `width` columns, black and opaque at first.
@@ -66,19 +63,14 @@ class Canvas:
                 for channel in range(3):
                     target[..., channel] = source[..., channel]
             return
-        mask = None if alpha is None else alpha[rows, columns]
-        step = max(1, _BLOCK // (4 * target.shape[1]))
-        whole = np.uint16(round(opacity * 255))
-        for first in range(0, target.shape[0], step):
-            block, above = target[first : first + step], source[first : first + step]
-            weight = np.full(block.shape[:2], whole, np.uint16)
-            if mask is not None:
-                weight = _divided(weight * mask[first : first + step])
-            rest = np.uint16(255) - weight
-            for channel in range(3):
-                mixed = above[..., channel] * weight
-                mixed += block[..., channel] * rest
-                block[..., channel] = _divided(mixed)
+        cv2 = opencv()
+        if source.shape[2] == 3:
+            source = cv2.cvtColor(np.ascontiguousarray(source), cv2.COLOR_RGB2RGBA)
+        weight = np.full(target.shape[:2], opacity, np.float32)
+        if alpha is not None:
+            weight *= alpha[rows, columns] / np.float32(255)
+        target[...] = cv2.blendLinear(np.ascontiguousarray(source), target.copy(), weight, 1 - weight)
+        target[..., 3] = 255
 
     def draw_flat(
         self, draw: Callable[[np.ndarray, Any], None], color: np.ndarray, opacity: float, box: Box
@@ -118,7 +110,7 @@ class Canvas:
         Parameters
         ----------
         shapes
-            What of the shapes is seen.
+            The visible parts of the shapes.
         colors
             (N, 4) floats: the colour of each shape, or (1, 4) for one colour of all.
         opacity
@@ -136,10 +128,3 @@ class Canvas:
         pixels = self.pixels[part]
         below = pixels[..., :3][at].astype(np.float32)
         pixels[..., :3][at] = np.rint(below + (above - below) * weight).astype(np.uint8)
-
-
-def _divided(values: np.ndarray) -> np.ndarray:
-    """Return uint16 values up to 255 * 255 divided by 255 and rounded."""
-    values = values + np.uint16(128)
-    divided: np.ndarray = (values + (values >> np.uint16(8))) >> np.uint16(8)
-    return divided

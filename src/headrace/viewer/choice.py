@@ -47,13 +47,13 @@ def chosen_outlets(
     Parameters
     ----------
     outlets
-        What the program names.
+        The outlets that the program names.
     environment
         The environment.
     is_headless
         Whether the program wants no window; what is named is shown all the same.
     where
-        What the viewer is called in errors.
+        The viewer, for errors.
     """
     text, source = environment.get("HEADRACE_VIEW", ""), "HEADRACE_VIEW"
     if not text.strip():

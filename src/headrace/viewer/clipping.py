@@ -2,6 +2,8 @@
 
 Places are in pixels: the first pixel is from 0 to 1. What is far outside is cut off, so that what is left fits the
 integers and the single precision of OpenCV.
+
+It is ours, since OpenCV clips no triangles, and lines one at a time and only to integers, without their depth.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def cut(corners: np.ndarray, number: np.ndarray, distance: np.ndarray) -> tuple[
     corners
         (N, 3, D) floats.
     number
-        What each triangle is called.
+        The number of each triangle.
     distance
         (N, 3): how far each corner is from the plane, negative on the side that is cut off.
     """
@@ -124,7 +126,7 @@ def is_straight(ends: np.ndarray) -> np.ndarray:
 def straight(ends: np.ndarray, width: float, size: tuple[int, int]) -> np.ndarray:
     """Return the pixels of horizontal and vertical lines: left, top, and right and bottom, which are beyond."""
     thickness = min(max(1, round(min(width, 1e9))), 10**9)
-    # What lies on the right or lower edge of the picture is drawn in its last column or row.
+    # A line on the right or lower edge of the picture is drawn in its last column or row.
     low, high = ends.min(axis=1), ends.max(axis=1)
     low, high = (
         np.where((at >= size) & (at <= np.add(size, 1e-3)), np.subtract(size, 1), at) for at in (low, high)

@@ -43,7 +43,7 @@ class Quads(NamedTuple):
 
 
 class Depths(NamedTuple):
-    """What of some shapes is seen.
+    """The visible parts of some shapes.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ def rasterize(corners: np.ndarray, number: np.ndarray, box: Box, needs_number: b
     corners
         (N, 3 or 4, 3) floats: x and y in pixels, and the depth, of triangles, or of shapes with four corners.
     number
-        What to call each of them.
+        The number of each of them.
     box
         The part of the picture.
     needs_number

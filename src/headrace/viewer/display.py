@@ -2,7 +2,7 @@
 
 `hand_over` stores a reference and returns; it never waits, draws or copies. The thread takes what is newest when it
 is free and when an outlet wants a picture. What was not taken by then is dropped and counted. The thread shares the
-GIL with the pipeline, and spends its time in calls of NumPy and Pillow that release it; ``benchmarks/viewer.py``
+GIL with the pipeline, and spends its time in calls of NumPy and OpenCV that release it; ``benchmarks/viewer.py``
 measures what that costs. Decided against: a process of its own, which would share no GIL, but would need a copy of
 every frame to shared memory, and a second life cycle.
 """
@@ -38,7 +38,7 @@ class OutletError(RuntimeError):
 
 @dataclass(slots=True)
 class Scene:
-    """What is to be drawn: checked specifications, arrays on the host, and the camera.
+    """A scene to draw: checked specifications, arrays on the host, and the camera.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Display:
     renderer
         Draws scenes.
     outlets
-        What shows the pictures. The display closes them.
+        The outlets that show the pictures. The display closes them.
     frame_rate
         The most pictures a second; 0 means no limit.
     name
@@ -109,7 +109,7 @@ class Display:
         self.dropped = 0
         """The number of frames that were not drawn because a newer one came, or nobody looked."""
         self.error: Exception | None = None
-        """What went wrong while drawing or showing, once something has."""
+        """The first error of drawing or showing."""
         self._thread = threading.Thread(target=self._work, name=f"headrace-viewer {name}", daemon=True)
         self._thread.start()
 

@@ -29,7 +29,7 @@ class _Named(enum.Enum):
 
 
 class InputType(_Named):
-    """What a tensor is drawn as."""
+    """The kinds of layers that a tensor is drawn as."""
 
     UNKNOWN = "unknown"
     COLOR = "color"
@@ -129,7 +129,7 @@ class ChromaLocation(_Named):
 
 
 class DepthMapRenderMode(_Named):
-    """What a depth map is drawn with."""
+    """The shapes that a depth map is drawn with."""
 
     POINTS = "points"
     LINES = "lines"

@@ -71,7 +71,7 @@ class InputSpec:
     tensor_name
         The name of the tensor.
     type
-        What it is drawn as: an :class:`InputType` or its name.
+        The kind of layer: an :class:`InputType` or its name.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class InputSpec:
     yuv_model_conversion, yuv_range, x_chroma_location, y_chroma_location
         How images in YUV are converted.
     depth_map_render_mode : DepthMapRenderMode
-        What a depth map is drawn with.
+        The shapes that a depth map is drawn with.
     views : list of View
         Where the layer is drawn, once for each view; over the whole window if empty.
     """

@@ -116,14 +116,18 @@ def complete(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputSpec:
     if spec.type is InputType.UNKNOWN:
         spec.type = _guess_type(spec, tensor, has_lut)
     if spec.type in GEOMETRY:
-        _check_geometry(spec, tensor)
+        problem = _problem_of_geometry(spec, tensor)
     elif spec.type is InputType.DEPTH_MAP:
-        _check_depth_map(spec, tensor)
+        problem = _problem_of_depth_map(spec, tensor)
     elif spec.type is InputType.DEPTH_MAP_COLOR:
-        if len(tensor.shape) != 3 or tensor.shape[2] != 4 or tensor.dtype != np.uint8:
-            raise _error(spec, tensor, "the colours of a depth map must be (rows, columns, 4) of uint8")
+        fits = len(tensor.shape) == 3 and tensor.shape[2] == 4 and tensor.dtype == np.uint8
+        problem = "" if fits else "the colours of a depth map must be (rows, columns, 4) of uint8"
     else:
-        _check_image(spec, tensor, has_lut)
+        if spec.image_format is ImageFormat.AUTO_DETECT:
+            spec.image_format = detect_format(tensor.shape, tensor.dtype) or ImageFormat.AUTO_DETECT
+        problem = _problem_of_image(spec, tensor, has_lut)
+    if problem:
+        raise _error(spec, tensor, problem)
     return spec
 
 
@@ -140,81 +144,71 @@ def _guess_type(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputType:
         return InputType.CROSSES
     if len(shape) in (2, 3) and detect_format(shape, tensor.dtype) is not None:
         return InputType.COLOR
-    raise _error(
-        spec,
-        tensor,
+    why = (
         "its type cannot be guessed: describe it in tensors, with a type. An image is (rows, columns) or "
-        "(rows, columns, 1, 3 or 4) of integers or float32; coordinates are (N, 2) of float32",
+        "(rows, columns, 1, 3 or 4) of integers or float32; coordinates are (N, 2) of float32"
     )
+    raise _error(spec, tensor, why)
 
 
-def _check_geometry(spec: InputSpec, tensor: Shape) -> None:
+def _problem_of_geometry(spec: InputSpec, tensor: Shape) -> str:
+    """Return what is wrong with coordinates, or an empty text."""
     components, group = GEOMETRY[spec.type]
     wanted = " or ".join(f"(N, {count})" for count in components)
+    shape = tensor.shape
     if tensor.dtype not in (np.float32, np.float64):
-        raise _error(spec, tensor, f"coordinates must be {wanted} of float32 or float64")
-    shape = tensor.shape
+        return f"coordinates must be {wanted} of float32 or float64"
     if len(shape) < 2 or shape[-1] not in components or any(extent != 1 for extent in shape[:-2]):
-        raise _error(spec, tensor, f"coordinates must be {wanted}")
-    count = shape[-2]
-    if count % group:
-        raise _error(
-            spec,
-            tensor,
-            f"one of the {spec.type} takes {group} coordinates, so N must be a multiple of {group}",
-        )
-    if count == 1 and spec.type in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
-        raise _error(spec, tensor, "a strip needs at least 2 coordinates, or none")
+        return f"coordinates must be {wanted}"
+    if shape[-2] % group:
+        return f"one of the {spec.type} takes {group} coordinates, so N must be a multiple of {group}"
+    if shape[-2] == 1 and spec.type in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
+        return "a strip needs at least 2 coordinates, or none"
     if spec.type is InputType.TEXT and not spec.text:
-        raise _error(spec, tensor, "its specification has no text: set text to a list of strings")
+        return "its specification has no text: set text to a list of strings"
+    return ""
 
 
-def _check_depth_map(spec: InputSpec, tensor: Shape) -> None:
-    shape = tensor.shape
-    allowed = {
-        ImageFormat.AUTO_DETECT: (np.uint8, np.float32),
-        ImageFormat.R8_UNORM: (np.uint8,),
-        ImageFormat.D32_SFLOAT: (np.float32,),
-        ImageFormat.R32_SFLOAT: (np.float32,),
-    }.get(spec.image_format)
-    if allowed is None:
-        raise _error(
-            spec,
-            tensor,
-            f"image_format {spec.image_format} is none of a depth map; "
-            "it must be r8_unorm, d32_sfloat or auto_detect",
-        )
-    is_grid = len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)
-    if not is_grid or 0 in shape or tensor.dtype not in allowed:
-        kinds = " or ".join(np.dtype(kind).name for kind in allowed)
-        raise _error(spec, tensor, f"a depth map must be (rows, columns) or (rows, columns, 1) of {kinds}")
+_DEPTHS = {
+    ImageFormat.AUTO_DETECT: ("uint8", "float32"),
+    ImageFormat.R8_UNORM: ("uint8",),
+    ImageFormat.D32_SFLOAT: ("float32",),
+    ImageFormat.R32_SFLOAT: ("float32",),
+}
 
 
-def _check_image(spec: InputSpec, tensor: Shape, has_lut: bool) -> None:
+def _problem_of_depth_map(spec: InputSpec, tensor: Shape) -> str:
+    """Return what is wrong with a depth map, or an empty text."""
+    if spec.image_format not in _DEPTHS:
+        return f"image_format must be r8_unorm, d32_sfloat or auto_detect for a depth map, not {spec.image_format}"
+    is_grid = len(tensor.shape) == 2 or (len(tensor.shape) == 3 and tensor.shape[2] == 1)
+    allowed = _DEPTHS[spec.image_format]
+    if not is_grid or 0 in tensor.shape or tensor.dtype.name not in allowed:
+        return f"a depth map must be (rows, columns) or (rows, columns, 1) of {' or '.join(allowed)}"
+    return ""
+
+
+def _problem_of_image(spec: InputSpec, tensor: Shape, has_lut: bool) -> str:
+    """Return what is wrong with an image, or an empty text."""
     is_lut = spec.type is InputType.COLOR_LUT
-    if is_lut and not has_lut:
-        raise _error(spec, tensor, "there is no color_lut to look colours up in: set the parameter color_lut")
-    if len(tensor.shape) not in (2, 3) or 0 in tensor.shape:
-        raise _error(
-            spec, tensor, "an image must be (rows, columns) or (rows, columns, channels), none of them 0"
-        )
-    if spec.image_format is ImageFormat.AUTO_DETECT:
-        found = detect_format(tensor.shape, tensor.dtype)
-        if found is None or (is_lut and PIXEL_FORMATS[found].kind == "float"):
-            raise _error(
-                spec,
-                tensor,
-                "no image format fits; one channel may be (u)int8, (u)int16, (u)int32 or float32, three (u)int8, "
-                "and four (u)int8, (u)int16 or float32. Others need an image_format"
-                if not is_lut
-                else "colours are looked up by one channel of (u)int8, (u)int16 or (u)int32",
-            )
-        spec.image_format = found
     pixel_format = PIXEL_FORMATS.get(spec.image_format)
+    if is_lut and not has_lut:
+        return "there is no color_lut to look colours up in: set the parameter color_lut"
+    if len(tensor.shape) not in (2, 3) or 0 in tensor.shape:
+        return "an image must be (rows, columns) or (rows, columns, channels), none of them 0"
+    if is_lut and (
+        pixel_format is None
+        or pixel_format.channels != 1
+        or pixel_format.kind == "float"
+        or pixel_format.layout
+    ):
+        return "colours are looked up by one channel of (u)int8, (u)int16 or (u)int32"
+    if spec.image_format is ImageFormat.AUTO_DETECT:
+        return (
+            "no image format fits; one channel may be (u)int8, (u)int16, (u)int32 or float32, three (u)int8, and "
+            "four (u)int8, (u)int16 or float32. Others need an image_format"
+        )
     if pixel_format is None:
-        raise _error(spec, tensor, f"image_format {spec.image_format} is one of depth maps, not of images")
-    if is_lut and (pixel_format.channels != 1 or pixel_format.kind == "float" or pixel_format.layout):
-        raise _error(spec, tensor, "colours are looked up by one channel of (u)int8, (u)int16 or (u)int32")
-    why = image_size(tensor.shape, tensor.dtype, pixel_format)
-    if isinstance(why, str):
-        raise _error(spec, tensor, f"image_format {spec.image_format} needs {why}")
+        return f"image_format {spec.image_format} is one of depth maps, not of images"
+    size = image_size(tensor.shape, tensor.dtype, pixel_format)
+    return f"image_format {spec.image_format} needs {size}" if isinstance(size, str) else ""

@@ -1,5 +1,8 @@
 """Pixels: images of every format as 8-bit RGB and alpha.
 
+OpenCV knows few of these formats: YUV only by BT.601 in limited range and without a place of chroma, no signed and
+no packed ones. So they are converted here, as the specification says.
+
 NumPy does the work in calls on whole arrays, which let other threads run meanwhile.
 """
 
@@ -10,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvModelConversion, YuvRange
+from headrace.video.yuv import LUMA_WEIGHTS, planes
+from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvRange
 from headrace.viewer.input_spec import InputSpec
 
 __all__ = [
@@ -80,14 +84,11 @@ PIXEL_FORMATS: dict[ImageFormat, PixelFormat] = {
     ImageFormat.A8B8G8R8_SRGB_PACK32: PixelFormat(_U1, 4, "srgb", "rgba"),
     ImageFormat.Y8U8Y8V8_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "yuyv"),
     ImageFormat.U8Y8V8Y8_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "uyvy"),
-    ImageFormat.Y8_U8V8_2PLANE_420_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "2plane_420"),
-    ImageFormat.Y8_U8V8_2PLANE_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "2plane_422"),
-    ImageFormat.Y8_U8_V8_3PLANE_420_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "3plane_420"),
-    ImageFormat.Y8_U8_V8_3PLANE_422_UNORM: PixelFormat(_U1, 0, "unorm", "yuv", "3plane_422"),
-    ImageFormat.Y16_U16V16_2PLANE_420_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "2plane_420"),
-    ImageFormat.Y16_U16V16_2PLANE_422_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "2plane_422"),
-    ImageFormat.Y16_U16_V16_3PLANE_420_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "3plane_420"),
-    ImageFormat.Y16_U16_V16_3PLANE_422_UNORM: PixelFormat(_U2, 0, "unorm", "yuv", "3plane_422"),
+    **{  # such as y16_u16v16_2plane_420_unorm
+        one: PixelFormat(_U2 if one.value.startswith("y16") else _U1, 0, "unorm", "yuv", one.value[-16:-6])
+        for one in ImageFormat
+        if "plane_" in one.value
+    },
 }
 _DETECTED = {
     (1, "u1"): ImageFormat.R8_UNORM,
@@ -235,19 +236,11 @@ def _unpack(image: np.ndarray, pixel_format: PixelFormat) -> tuple[np.ndarray, n
     return rgb, ((words >> 30) * 85).astype(np.uint8)
 
 
-# The share of red and of blue in luma; green has the rest.
-_LUMA = {
-    YuvModelConversion.YUV_601: (0.299, 0.114),
-    YuvModelConversion.YUV_709: (0.2126, 0.0722),
-    YuvModelConversion.YUV_2020: (0.2627, 0.0593),
-}
-
-
 def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> np.ndarray:
     size = image_size(image.shape, image.dtype, pixel_format)
     assert not isinstance(size, str)
     rows, columns = size
-    luma, u, v = _planes(image, pixel_format.layout, rows, columns)
+    luma, u, v = planes(image, pixel_format.layout, rows, columns)
     most = np.iinfo(image.dtype).max
     unit = (most + 1) // 256
     if spec.yuv_range is YuvRange.ITU_NARROW:
@@ -260,32 +253,13 @@ def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> 
     is_high = spec.y_chroma_location is ChromaLocation.COSITED_EVEN
     blue = (_upsample(u, rows, columns, is_wide, is_high) - middle) / chroma_range
     red = (_upsample(v, rows, columns, is_wide, is_high) - middle) / chroma_range
-    kr, kb = _LUMA[spec.yuv_model_conversion]
+    kr, kb = LUMA_WEIGHTS[spec.yuv_model_conversion.value.removeprefix("yuv_")]
     kg = 1 - kr - kb
     rgb = np.empty((rows, columns, 3), np.float32)
     rgb[..., 0] = y + 2 * (1 - kr) * red
     rgb[..., 1] = y - (2 * (1 - kb) * kb / kg) * blue - (2 * (1 - kr) * kr / kg) * red
     rgb[..., 2] = y + 2 * (1 - kb) * blue
     return _to_bytes(rgb, "float")
-
-
-def _planes(
-    image: np.ndarray, layout: str, rows: int, columns: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the luma plane and the two chroma planes, these with fewer rows and columns."""
-    if layout in ("yuyv", "uyvy"):
-        quads = image.reshape(rows, columns // 2, 4)
-        if layout == "yuyv":
-            return quads[..., 0::2].reshape(rows, columns), quads[..., 1], quads[..., 3]
-        return quads[..., 1::2].reshape(rows, columns), quads[..., 0], quads[..., 2]
-    chroma_rows = rows // 2 if layout.endswith("420") else rows
-    flat = image.reshape(-1)
-    luma, rest = flat[: rows * columns].reshape(rows, columns), flat[rows * columns :]
-    if layout.startswith("2plane"):
-        pairs = rest.reshape(chroma_rows, columns // 2, 2)
-        return luma, pairs[..., 0], pairs[..., 1]
-    u, v = rest.reshape(2, chroma_rows, columns // 2)
-    return luma, u, v
 
 
 def _upsample(plane: np.ndarray, rows: int, columns: int, is_wide: bool, is_high: bool) -> np.ndarray:

@@ -8,12 +8,11 @@ would be sharper on a large screen, and a second picture to keep equal to the fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from headrace.lazy import import_or_explain
 from headrace.viewer.camera import Camera
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.clipping import Box, cut
@@ -22,14 +21,15 @@ from headrace.viewer.flat_shapes import draw_lines, draw_points, draw_triangles
 from headrace.viewer.formats import DepthMapRenderMode, InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
+from headrace.viewer.opencv import opencv
 from headrace.viewer.pixels import encode_srgb, index_image, to_rgb
+from headrace.viewer.text import text_mask
 
 __all__ = ["Renderer", "color_table"]
 
 _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05
-_SMALL_TEXT = 1 << 19  # pixels, about
-_MOST_TEXT = 1 << 25  # pixels of a text that are drawn, about
+_LARGEST = 32766  # rows and columns of what OpenCV warps
 
 
 class Renderer:
@@ -131,7 +131,7 @@ class Renderer:
 
     def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
         spec = layer.spec
-        # Of a view that is far larger than the window, only the part that is seen is computed.
+        # Only the visible part of a view that is far larger than the window is computed.
         is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
@@ -146,15 +146,10 @@ class Renderer:
             rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
         if frame.matrix is not None or is_huge:
             low = 0 if frame.matrix is None else -1
-            corners = frame.project(np.array([[low, low, 0], [1, low, 0], [1, 1, 0], [low, 1, 0]]), None)[
-                :, :2
-            ]
-            warped = _warp(rgb, alpha, corners, frame.box)
-            if warped is not None:
-                canvas.put(*warped[:2], spec.opacity, *warped[2:])
+            _put_warped(canvas, rgb, alpha, spec.opacity, frame, (low, low, 1, 1))
             return
-        if rgb.shape[:2] != (frame.rows, frame.columns):
-            rgb, alpha = _resized(rgb, alpha, frame.columns, frame.rows)
+        rgb = _resized(rgb, frame.columns, frame.rows)
+        alpha = None if alpha is None else _resized(alpha, frame.columns, frame.rows)
         if frame.is_flipped:
             rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
         canvas.put(rgb, alpha, spec.opacity, frame.left, frame.top)
@@ -173,7 +168,7 @@ class Renderer:
             pixels = max(1, round(size * frame.rows))
             if pixels > 4 * self.height:
                 continue
-            mask = _text_mask(text, pixels, self.font_path)
+            mask = text_mask(text, pixels, self.font_path)
             if not mask.size:
                 continue
             rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
@@ -183,13 +178,8 @@ class Renderer:
                 if abs(left) < 1e6 and abs(top) < 1e6:
                     canvas.put(rgb, mask, opacity, round(left), round(top))
                 continue
-            right = x + mask.shape[1] / frame.columns
-            low = y + mask.shape[0] / frame.rows
-            around = np.array([[x, y, 0], [right, y, 0], [right, low, 0], [x, low, 0]])
-            corners = frame.project(around, None)[:, :2]
-            warped = _warp(rgb, mask, corners, frame.box)
-            if warped is not None:
-                canvas.put(*warped[:2], opacity, *warped[2:])
+            right, low = x + mask.shape[1] / frame.columns, y + mask.shape[0] / frame.rows
+            _put_warped(canvas, rgb, mask, opacity, frame, (x, y, right, low))
 
     def _color(self, spec: InputSpec) -> np.ndarray:
         color = np.array(spec.color, np.float32)
@@ -437,117 +427,57 @@ def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:
     return scaled
 
 
-def _pillow() -> Any:
-    return import_or_explain("PIL.Image", "view", "to scale images and draw text")
+def _resized(image: np.ndarray, columns: int, rows: int) -> np.ndarray:
+    """Return an image at another size: where it shrinks the mean of an area, else linearly between its pixels."""
+    cv2 = opencv()
+    is_gray = image.ndim == 3 and image.strides[-1] == 0  # one channel, shown as grey
+    scaled = np.ascontiguousarray(image[..., 0] if is_gray else image)
+    smaller = min(columns, image.shape[1]), min(rows, image.shape[0])
+    for size, how in ((smaller, cv2.INTER_AREA), ((columns, rows), cv2.INTER_LINEAR)):
+        if scaled.shape[1::-1] != size:
+            scaled = cv2.resize(scaled, size, interpolation=how)
+    return np.broadcast_to(scaled[..., None], (rows, columns, 3)) if is_gray else scaled
 
 
-def _resized(
-    rgb: np.ndarray, alpha: np.ndarray | None, columns: int, rows: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return an image at another size, linearly between its pixels."""
-    pillow = _pillow()
-    linear = pillow.Resampling.BILINEAR
-    if alpha is not None:
-        opacity = pillow.fromarray(np.ascontiguousarray(alpha))
-        alpha = np.asarray(opacity.resize((columns, rows), linear))
-    if rgb.strides[-1] == 0:  # one channel, shown as grey
-        gray = pillow.fromarray(np.ascontiguousarray(rgb[..., 0])).resize((columns, rows), linear)
-        return np.broadcast_to(np.asarray(gray)[..., None], (rows, columns, 3)), alpha
-    if rgb.shape[2] == 4:
-        whole = np.ascontiguousarray(rgb)
-        # Not as RGBA, of which Pillow would weight the colours by their alpha.
-        image = pillow.frombuffer("RGBX", whole.shape[1::-1], whole, "raw", "RGBX", 0, 1)
-    else:
-        image = pillow.fromarray(np.ascontiguousarray(rgb))
-    return np.asarray(image.resize((columns, rows), linear)), alpha
+def _put_warped(
+    canvas: Canvas,
+    rgb: np.ndarray,
+    alpha: np.ndarray | None,
+    opacity: float,
+    frame: _Frame,
+    place: tuple[float, float, float, float],
+) -> None:
+    """Draw an image with its corners at a place of a view: left, top, right and bottom.
 
-
-def _warp(
-    rgb: np.ndarray, alpha: np.ndarray | None, corners: np.ndarray, box: Box
-) -> tuple[np.ndarray, np.ndarray, int, int] | None:
-    """Return an image with its corners moved to places in the picture, its mask, and where it begins.
-
-    None if it is not visible or partly behind the camera.
+    It is left out if it is not visible, or partly behind the camera.
     """
+    left, top, right, bottom = place
+    around = np.array([[left, top, 0], [right, top, 0], [right, bottom, 0], [left, bottom, 0]])
+    corners, box = frame.project(around, None)[:, :2], frame.box
     if not np.isfinite(corners).all():
-        return None
+        return
     begin = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top])
     end = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom])
     if (end <= begin).any():
-        return None
-    low, high = (
-        begin.astype(int),
-        end.astype(int),
-    )  # only now: what is outside may be too large for an integer
-    rows, columns = rgb.shape[:2]
-    source = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]], dtype=np.float64)
-    # The projective map from the picture to the image, from four pairs of points.
-    matrix, right = np.zeros((8, 8)), source.reshape(-1)
-    for place, (x, y) in enumerate(corners - low):
-        u, v = source[place]
-        matrix[2 * place] = x, y, 1, 0, 0, 0, -u * x, -u * y
-        matrix[2 * place + 1] = 0, 0, 0, x, y, 1, -v * x, -v * y
-    try:
-        coefficients = np.linalg.solve(matrix, right)
-    except np.linalg.LinAlgError:  # seen from the side, it has no area
-        return None
-    pillow = _pillow()
+        return
+    # Only now: a place outside of the picture may be too large for an integer.
+    low, high = begin.astype(int), end.astype(int)
+    cv2 = opencv()
+    rows, columns = (min(extent, _LARGEST) for extent in rgb.shape[:2])
+    # Places are the centres of pixels, of which the first is from 0 to 1.
+    around = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]])
+    source, target = (np.float32(places - 0.5) for places in (around, corners - low))
+    matrix = cv2.getPerspectiveTransform(source, target)
+    if abs(np.linalg.det(matrix)) < 1e-12:  # seen from the side, it has no area
+        return
     size = tuple((high - low).tolist())
-    kind, linear = pillow.Transform.PERSPECTIVE, pillow.Resampling.BILINEAR
-    whole = np.full(rgb.shape[:2], 255, np.uint8) if alpha is None else np.ascontiguousarray(alpha)
-    image = pillow.fromarray(np.ascontiguousarray(rgb[..., :3]))
-    moved = np.asarray(image.transform(size, kind, coefficients.tolist(), linear))
-    mask = np.asarray(pillow.fromarray(whole).transform(size, kind, coefficients.tolist(), linear))
-    return moved, mask, int(low[0]), int(low[1])
+    whole = np.full((rows, columns), 255, np.uint8)
+    mask = cv2.warpPerspective(whole, matrix, size, flags=cv2.INTER_NEAREST)
 
+    def moved(image: np.ndarray) -> Any:
+        scaled = np.ascontiguousarray(_resized(image, columns, rows))
+        return cv2.warpPerspective(scaled, matrix, size, borderMode=cv2.BORDER_REPLICATE)
 
-def _text_mask(text: str, size: int, font_path: str) -> np.ndarray:
-    """Return the coverage of a text whose lines are `size` pixels high, from its upper left corner on."""
-    is_small = len(text) * size * size <= _SMALL_TEXT
-    return (_small_mask if is_small else _large_mask)(text, size, font_path)
-
-
-def _draw_mask(text: str, size: int, font_path: str) -> np.ndarray:
-    font = _font(size, font_path)
-    drawing = import_or_explain("PIL.ImageDraw", "view", "to draw text")
-    pillow = _pillow()
-    text = _part_of(text, size, font)
-    probe = drawing.Draw(pillow.new("L", (1, 1)))
-    _, _, right, bottom = probe.multiline_textbbox((0, 0), text, font=font, anchor="la")
-    if right <= 0 or bottom <= 0:
-        return np.empty((0, 0), np.uint8)
-    image = pillow.new("L", (int(np.ceil(right)) + 1, int(np.ceil(bottom)) + 1))
-    drawing.Draw(image).multiline_text((0, 0), text, fill=255, font=font, anchor="la")
-    return np.asarray(image)
-
-
-# Masks of small texts are kept, up to 256 MB; of large ones the last few.
-_small_mask = lru_cache(maxsize=512)(_draw_mask)
-_large_mask = lru_cache(maxsize=4)(_draw_mask)
-
-
-def _part_of(text: str, size: int, font: Any) -> str:
-    """Return the first part of each line and the first lines: as much as has not too many pixels.
-
-    What is left out is far from the beginning of the text, and so outside of nearly every picture.
-    """
-    lines, most = text.split("\n"), _MOST_TEXT // size
-    lengths = [font.getlength(line) for line in lines]
-    if max(lengths) > most:
-        lines = [
-            line if length <= most else line[: int(len(line) * most / length)]
-            for line, length in zip(lines, lengths, strict=True)
-        ]
-    width = max(1, min(most, max(lengths)))
-    return "\n".join(lines[: max(1, int(most / width))])
-
-
-@lru_cache(maxsize=64)
-def _font(size: int, font_path: str) -> Any:
-    fonts = import_or_explain("PIL.ImageFont", "view", "to draw text")
-    if not font_path:
-        return fonts.load_default(size)
-    try:
-        return fonts.truetype(font_path, size)
-    except OSError as error:
-        raise ValueError(f"font_path {font_path!r} cannot be read as a font: {error}") from None
+    if alpha is not None:
+        mask = cv2.bitwise_and(moved(alpha), mask)
+    canvas.put(moved(rgb[..., :3]), mask, opacity, int(low[0]), int(low[1]))

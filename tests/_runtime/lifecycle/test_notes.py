@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import Application, Operator
-from headrace._runtime.lifecycle.notes import note
+from headrace._runtime.scheduling.notes import note
 from headrace.gpu.sim import CUDAError
 
 

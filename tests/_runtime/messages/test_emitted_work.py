@@ -8,9 +8,9 @@ import pytest
 
 from headrace import gpu
 from headrace._runtime.messages.emitted_work import EmittedWork
-from headrace._runtime.messages.message import stamping
-from headrace._runtime.streams.fences import Fences
-from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.messages.envelope import stamping
+from headrace._runtime.messages.fences import Fences
+from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace.gpu import sim
 
 

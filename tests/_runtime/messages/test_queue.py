@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import ConditionType, CountCondition, IOSpec
-from headrace._runtime.messages.input import InputPort
+from headrace._runtime.contexts.input import InputPort
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace.core import QueueFullError
@@ -144,17 +144,11 @@ def test_the_newest_is_kept_wherever_the_consumer_comes_in_between(limit: int, e
     assert line > 5
 
 
-class OfStep(Queue):
-    """A queue without a gate, whose consumer has a name."""
-
-    consumer = Step(App(lambda app: None))  # type: ignore[assignment]
-
-
 @pytest.mark.parametrize("policy", [POP, REJECT, FAULT])
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_two_producers_never_fill_one_place(policy: Any, waiting: int) -> None:
     for line in range(1, 30):
-        queue = OfStep(None, "in", 1, policy)
+        queue = Queue(Step(App(lambda app: None)), "in", 1, policy)
         queue.extend(range(waiting))
         queue.share()
         assert queue.capacity == 0

@@ -487,7 +487,7 @@ def test_a_preceding_count_input_takes_one_of_each_producer(scheduler: MakeSched
     assert [len(each) for each in taken] == [3] * 5
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
     scheduler: MakeScheduler, random: Random

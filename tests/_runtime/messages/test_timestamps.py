@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace import ConditionType, CountCondition, IOSpec, op
-from headrace._runtime.messages.message import Message
+from headrace._runtime.messages.envelope import Envelope
 from tests.harness import App, MakeScheduler, Step, run, source, through
 from tests.harness.internals import input_queues
 
@@ -275,7 +275,7 @@ def test_a_message_without_a_timestamp_or_metadata_is_the_object_itself() -> Non
         app.add_flow(middle, Step(app, inputs=["in"], body=take))
 
     run(compose)
-    assert kinds == [int, Message]
+    assert kinds == [int, Envelope]
 
 
 @pytest.mark.parametrize("wrong", [1.7e9, np.float64(3), "5"])

@@ -10,41 +10,39 @@ import pytest
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.scheduling.room_sharing import RoomLine
 
-pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled, a line takes claims of nodes only")
+pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled, a line takes requests of nodes only")
 
 
 class Messages(list[int]):
     """Stands in for a queue with so many places."""
 
-    def __init__(self, limit: int, waiting: int, is_emptied: bool) -> None:
+    def __init__(self, limit: int, waiting: int) -> None:
         super().__init__(range(waiting))
         self.limit = limit
-        self.min_size = 1
-        self.consumer = SimpleNamespace(blockers=0 if is_emptied else 1, evaluated=None)
-        self.gate = SimpleNamespace(close=lambda is_closed: None)
 
 
 class Line:
     """A line of producers, by name, for a queue of four places."""
 
     def __init__(self, waiting: int, is_emptied: bool = False) -> None:
-        self.queue = Messages(4, waiting, is_emptied)
-        self.line = RoomLine(self.queue)  # type: ignore[arg-type]
+        self.queue = Messages(4, waiting)
+        state: Any = SimpleNamespace(queue=self.queue, min_size=1, set_waiting=lambda waits: None)
+        state.consumer = SimpleNamespace(blockers=0 if is_emptied else 1, evaluated=None)
+        self.line = RoomLine(state)
         self.woken: list[str] = []
-        self.engine: Any = SimpleNamespace(
-            pausing=SimpleNamespace(is_paused=False),
-            enqueue_if_ready=lambda node: self.woken.append(node.name),
-        )
 
-    def claim(self, name: str, places: int, blockers: int = 0) -> Any:
-        node = SimpleNamespace(name=name, blockers=blockers)
+    def request(self, name: str, places: int, blockers: int = 0) -> Any:
+        node = SimpleNamespace(blockers=blockers, enqueue_if_ready=lambda: self.woken.append(name))
         return SimpleNamespace(node=node, places=places, is_promised=False)
 
+    def has_room(self, name: str, places: int) -> bool:
+        return self.line.has_room(self.request(name, places), is_paused=False)
+
     def add(self, name: str, places: int, blockers: int = 0) -> None:
-        self.line.add(self.claim(name, places, blockers))
+        self.line.add(self.request(name, places, blockers))
 
     def promise(self) -> list[str]:
-        self.line.promise(self.engine)
+        self.line.promise(is_paused=False)
         return self.woken
 
 
@@ -67,7 +65,7 @@ def test_nobody_overtakes_while_the_queue_is_about_to_be_emptied() -> None:
     line.add("large", 3)
     line.add("small", 1)
     assert line.promise() == []
-    assert not line.line.has_room(line.engine, line.claim("smaller", 1))
+    assert not line.has_room("smaller", 1)
     line.queue.clear()
     assert line.promise() == ["large", "small"]
 
@@ -77,7 +75,7 @@ def test_one_that_comes_later_leaves_the_room_to_those_who_wait() -> None:
     line = Line(waiting=4)
     line.add("first", 1)
     del line.queue[0]
-    assert not line.line.has_room(line.engine, line.claim("later", 1))
+    assert not line.has_room("later", 1)
     assert line.woken == ["first"]
 
 

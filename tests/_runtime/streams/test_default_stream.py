@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,33 +22,37 @@ from tests.harness import (
     run,
     write_frame,
 )
+from tests.harness.libraries import stand_in
 
 
 @pytest.fixture
 def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(name: str, **attributes: Any) -> None:
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**attributes))
-
     stand_in(
+        monkeypatch,
         "cupy",
         cuda=SimpleNamespace(
-            Stream=SimpleNamespace(from_external=lambda stream: ("cupy", int(stream)), null="cupy's default")
+            get_current_stream=None,
+            Stream=SimpleNamespace(from_external=lambda stream: ("cupy", int(stream)), null="cupy's default"),
         ),
     )
     stand_in(
+        monkeypatch,
         "torch",
         cuda=SimpleNamespace(
+            current_stream=None,
             ExternalStream=lambda stream, device: ("torch", int(stream), *([device] if device else [])),
             default_stream=lambda device=0: f"torch's default{f' of {device}' if device else ''}",
         ),
     )
     stand_in(
+        monkeypatch,
         "numba",
         cuda=SimpleNamespace(
             external_stream=lambda address: ("numba", address), default_stream=lambda: "numba's default"
         ),
     )
     stand_in(
+        monkeypatch,
         "cvcuda",
         as_stream=lambda address: ("cvcuda", address),
         Stream=SimpleNamespace(default="cvcuda's default"),

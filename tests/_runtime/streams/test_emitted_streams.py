@@ -21,6 +21,7 @@ from tests.harness import (
     run,
     write_frame,
 )
+from tests.harness.devices import use_device
 
 
 def test_what_is_emitted_carries_the_stream() -> None:
@@ -141,7 +142,7 @@ def test_the_default_stream_that_was_given_can_be_emitted() -> None:
 def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gpu, "backend", lambda: "none")
+    use_device(monkeypatch, "none")
 
     def compose(app: Any) -> None:
         def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, schedulers
+from headrace import Application, CountCondition, schedulers
 from headrace.conditions import CudaStreamCondition
-from headrace.core import Application, Operator
+from headrace.core import Operator
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
 from tests.harness import (

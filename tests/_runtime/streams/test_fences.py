@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import CountCondition
-from headrace._runtime.messages.message import Message, stamping
-from headrace._runtime.streams.fences import Fences
-from headrace._runtime.streams.in_flight import InFlight
-from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.messages.envelope import Envelope, stamping
+from headrace._runtime.messages.fences import Fences
+from headrace._runtime.messages.managed_stream import ManagedStream
+from headrace._runtime.streams.lifetimes import InFlight
 from headrace.gpu import sim
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
 from tests.harness.internals import node_of
@@ -59,7 +60,7 @@ class Event:
         return self.point <= self.device.done
 
 
-def emit(fences: Fences, data: Any) -> Message:
+def emit(fences: Fences, data: Any) -> Envelope:
     return stamping(fences)(data)
 
 
@@ -341,6 +342,26 @@ def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_
         app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).found[1:] == [[None], [None]]
+
+
+def test_the_frame_of_a_compute_that_asked_late_is_in_flight_when_the_next_one_begins() -> None:
+    def compose(app: Any) -> None:
+        app.found = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            app.found.append(context.frames_in_flight)
+            frame = op_input.receive("in")
+            if self.ticks == 2:
+                launch(context.allocate_cuda_stream("own"), 100 * MS, lambda: None)
+            del frame
+
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(np.zeros(4))
+
+        frames = Step(app, CountCondition(app, 3), outputs=("out",), body=make, name="make")
+        app.add_flow(frames, Step(app, inputs=("in",), body=take, name="take"))
+
+    assert run(compose).found == [0, 0, 1]
 
 
 def test_the_last_computes_are_released_where_no_other_follows() -> None:

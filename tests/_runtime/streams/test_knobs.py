@@ -13,6 +13,7 @@ from headrace import CountCondition, gpu, op
 from headrace.core import Operator, OperatorSpec, ParameterError
 from headrace.core.errors import StreamError
 from headrace.gpu import sim
+from headrace.gpu.backend import find_backend
 from headrace.resources import CudaStreamPool
 from tests.harness import MS, App, MakeScheduler, Step, launch, run, sink, source
 
@@ -501,6 +502,6 @@ def test_an_operator_that_skips_errors_skips_those_of_its_knobs() -> None:
 
 
 def test_without_a_device_there_are_no_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
+    monkeypatch.setattr("headrace._runtime.streams.run_streams.active", lambda: find_backend("none"))
     with pytest.raises(StreamError, match="operator 'step': knob 'gain' needs the memory of a device"):
         values_seen(asks("gain", np.float32), before=lambda operator, n: None)

@@ -239,12 +239,12 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
 
 
 def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace._runtime.streams import keeper
+    from headrace._runtime.streams import held_frames
 
     looks: list[int] = []
-    original = keeper.no_longer_held
+    original = held_frames.no_longer_held
     monkeypatch.setattr(
-        keeper, "no_longer_held", lambda frames: looks.append(len(frames)) or original(frames)
+        held_frames, "no_longer_held", lambda frames: looks.append(len(frames)) or original(frames)
     )
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:

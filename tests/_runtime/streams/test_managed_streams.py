@@ -11,6 +11,7 @@ from headrace.core.errors import PortError, StreamError
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import answers
 from tests.harness import Step, launch, once, run
+from tests.harness.devices import use_device
 
 
 def test_named_streams() -> None:
@@ -81,7 +82,7 @@ def test_streams_are_synchronised_on_the_device(machine: sim.Machine) -> None:
 
 
 def test_with_no_device_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.gpu.backend", lambda: "none")
+    use_device(monkeypatch, "none")
 
     def compose(app: Any) -> None:
         app.found = []

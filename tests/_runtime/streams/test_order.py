@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from headrace._runtime.messages.message import Message, stamping
-from headrace._runtime.streams.fences import Fences
-from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.messages.envelope import Envelope, stamping
+from headrace._runtime.messages.fences import Fences
+from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.streams.order import Order
 
 _HANDLES = count(1)
@@ -42,7 +42,7 @@ def timeline(on: ManagedStream | None = None) -> Fences:
     return Fences(on or stream())
 
 
-def emit(fences: Fences, data: Any) -> Message:
+def emit(fences: Fences, data: Any) -> Envelope:
     return stamping(fences)(data)
 
 

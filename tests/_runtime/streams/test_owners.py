@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import TensorMap, as_tensor
-from headrace._runtime.streams.keeper import Keeper
+from headrace import Application, TensorMap, as_tensor
+from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.owners import add_owners, only_kept
 from headrace._runtime.streams.watch import Watch
-from headrace.core import Application, Operator
+from headrace.core import Operator
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu import sim
+from headrace.tensor import Library, register_library
+from tests.harness.libraries import fresh_registry
 
 
 class Memory:
@@ -41,6 +43,21 @@ class Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         raise AssertionError("nobody need ask")
+
+
+class Arrays(Library):
+    """What the runtime is told about them."""
+
+    types = ("tests.Array",)
+
+    def owner(self, array: Any) -> Any:
+        return array.data.mem
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh_registry(monkeypatch)
+    register_library(Arrays())
 
 
 def owners_of(data: Any) -> list[Any]:
@@ -205,24 +222,24 @@ class NoStreams:
 
 
 class Held:
-    """What a keeper does with what an operator received."""
+    """What a holder does with what an operator received."""
 
     def __init__(self) -> None:
-        self.keeper = Keeper(Watch(), NoStreams())
+        self.frames = HeldFrames(Watch(), NoStreams())
 
     def receive(self, data: Any) -> None:
-        add_owners(data, self.keeper.received)
+        add_owners(data, self.frames.received)
 
     def end_compute(self) -> int:
         """Return how many were let go, and keep none of them."""
-        return len(self.keeper.end_compute() or [])
+        return len(self.frames.end_compute() or [])
 
 
 def test_an_array_that_nobody_holds_is_let_go() -> None:
     held = Held()
     held.receive([Array(), (Array(),)])
     assert held.end_compute() == 2
-    assert not held.keeper.watched
+    assert not held.frames.watched
 
 
 @pytest.mark.parametrize(
@@ -235,11 +252,11 @@ def test_an_array_is_held_by_whoever_has_its_memory(hold: Any) -> None:
     array = hold(array)
     for _ in range(3):
         assert held.end_compute() == 0
-    assert len(held.keeper.watched) == 1
+    assert len(held.frames.watched) == 1
     del array
     assert held.end_compute() == 1
     assert held.end_compute() == 0
-    assert not held.keeper.watched
+    assert not held.frames.watched
 
 
 def test_an_array_that_comes_twice_is_let_go_once() -> None:
@@ -253,17 +270,17 @@ def test_an_array_that_comes_twice_is_let_go_once() -> None:
 
 def test_operators_that_watch_the_same_array_do_not_hold_it() -> None:
     watch = Watch()
-    keepers = [Keeper(watch, NoStreams()) for _ in range(3)]
+    holders = [HeldFrames(watch, NoStreams()) for _ in range(3)]
     array = Array()
     died = weakref.finalize(array.data.mem, lambda: None)
-    for keeper in keepers:
-        add_owners(array, keeper.received)
-    for keeper in keepers:
-        assert keeper.end_compute() == []
+    for holder in holders:
+        add_owners(array, holder.received)
+    for holder in holders:
+        assert holder.end_compute() == []
     del array
-    for keeper in keepers:
+    for holder in holders:
         assert died.alive
-        assert len(keeper.end_compute() or []) == 1
+        assert len(holder.end_compute() or []) == 1
     assert not died.alive
 
 
@@ -283,7 +300,7 @@ def test_an_array_of_numpy_is_held_by_its_views(make: Any, hold: Any) -> None:
     del array
     gc.collect()
     assert sum(held.end_compute() for _ in range(3)) == 1
-    assert not held.keeper.watched
+    assert not held.frames.watched
 
 
 class Lender:
@@ -346,7 +363,7 @@ def test_a_map_of_tensors_is_held_by_its_arrays() -> None:
         assert sum(held.end_compute() for _ in range(4)) == 1
         del kept
         assert held.end_compute() == 1
-        assert not held.keeper.watched
+        assert not held.frames.watched
 
 
 def test_a_tensor_keeps_what_was_exported_for_it_alone() -> None:

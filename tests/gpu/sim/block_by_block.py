@@ -103,11 +103,11 @@ def run_model(schedule: Schedule, watch: Any = None) -> list[int]:
             ends[number] = timeline.now
 
         grid = Grid(
-            blocks=job.blocks,
+            left=job.blocks,
             threads=job.threads,
             period=job.period,
             sms=job.sms,
-            priority=job.priority,
+            key=(job.priority, 0),
             on_end=ended,
         )
         timeline.call_at(job.arrival, lambda grid=grid: processors.submit(grid))

@@ -248,7 +248,7 @@ def test_a_launch_after_a_buffer_was_freed_is_found(device: sim.Device, stream: 
 
 def test_a_view_of_a_buffer_is_found_to_be_freed_too(device: sim.Device, stream: sim.Stream) -> None:
     owner = device.allocate(64, stream=stream)
-    view = owner._view(16, None)
+    view = sim.Buffer.from_handle(owner.handle, 16)
     graph = captured(stream, lambda: view.fill(0, stream=stream))
     graph.launch(stream)
     del owner

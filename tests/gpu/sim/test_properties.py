@@ -112,11 +112,11 @@ def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late
 
     def submit(name: str, priority: int) -> None:
         grid = Grid(
-            blocks=1,
+            left=1,
             threads=1,
             period=100,
             sms=1,
-            priority=priority,
+            key=(priority, 0),
             on_end=lambda grid: ends.update({name: timeline.now}),
         )
         processors.submit(grid)

@@ -13,7 +13,7 @@ from headrace._runtime.compiled import is_compiled
 from headrace.capture import CaptureRefused
 from headrace.capture import segment as captured
 from headrace.gpu import sim
-from headrace.gpu.sim.graph_builder import GraphBuilder
+from headrace.gpu.sim.graph import GraphBuilder
 from headrace.gpu.sim.memory import Buffer
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, run_with
 

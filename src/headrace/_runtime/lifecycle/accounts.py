@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
 
-__all__ = ["Tally", "count_messages", "operators_of"]
+__all__ = ["MessageCounter", "count_messages", "operators_of"]
 
 
 def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
@@ -29,7 +29,7 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     for node in engine.operator_nodes:
         for port in node.output.ports.values():
             for queue in dict.fromkeys(port.queues):
-                if isinstance(queue, Tally) and not queue.is_summed:
+                if isinstance(queue, MessageCounter) and not queue.is_summed:
                     queue.is_summed = True  # a single output is listed twice, by its name and by ""
                     arrived = {} if arrived is None else arrived
                     arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
@@ -51,7 +51,11 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             - discarded.get(port, 0)
             for port, queues in node.input_queues.items()
         }
-        sent = {port: _first(node, port).passed_on for port in node.output_queues}
+        sent = {}
+        for port in node.output_queues:
+            counter = node.output.ports[port].queues[0]
+            assert isinstance(counter, MessageCounter)
+            sent[port] = counter.passed_on
     return OperatorOutcome(
         computes=node.computes,
         skipped=0 if faults is None else faults.skipped,
@@ -70,21 +74,15 @@ def _sums(ports: dict[str, tuple[Queue, ...]], what: str) -> dict[str, int]:
     return {port: count for port, count in sums.items() if count}
 
 
-def _first(node: Node, port: str) -> Tally:
-    tally = node.output.ports[port].queues[0]
-    assert isinstance(tally, Tally)
-    return tally
-
-
 def count_messages(engine: Engine) -> None:
     """Count every message of a run."""
     for node in engine.operator_nodes:
         for name in node.output_queues:
             port = node.output.ports[name]
-            port.queues = tuple(Tally(queue) for queue in port.queues)
+            port.queues = tuple(MessageCounter(queue) for queue in port.queues)
 
 
-class Tally(Queue):
+class MessageCounter(Queue):
     """A queue in front of a real one that counts messages of one output; with capacity 0, `offer` gets each."""
 
     __slots__ = ("behind", "is_summed", "passed_on")

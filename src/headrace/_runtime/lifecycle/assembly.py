@@ -5,31 +5,33 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.execution import ExecutionContext
-from headrace._runtime.messages.input import InputContext
-from headrace._runtime.messages.output import OutputContext
+from headrace._runtime.contexts.execution import ExecutionContext
+from headrace._runtime.contexts.input import InputContext
+from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
-from headrace._runtime.scheduling.group import Group, GroupPlan
+from headrace._runtime.scheduling.evaluated_conditions import leaves_of
+from headrace._runtime.scheduling.group import Group
 from headrace._runtime.scheduling.node import Node
+from headrace._runtime.scheduling.queue_state import QueueState
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
-from headrace.core.condition import Condition, ConditionType
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, choices
 from headrace.core.notes import add_note
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.queues import queues_of
-from headrace.core.registry import registry
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from headrace.core.fragment import Fragment
+    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace.core.composition import Composition
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
-    from headrace.core.spec import OperatorSpec
 
 __all__ = ["assemble"]
 
@@ -39,17 +41,11 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(
-    fragment: Fragment, make_queue: Callable[..., Queue] = Queue, plans: Sequence[GroupPlan] = ()
-) -> Engine:
-    """Create the engine that runs the composed graph of `fragment`; `plans` has the operators that run as one."""
+def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[..., Queue] = Queue) -> Engine:
+    """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
-    scheduler = fragment.scheduler()
-    scheduler.prepare(fragment)
-    if options.changes_scheduler:
-        scheduler = registry.chosen_scheduler(scheduler, options)
-    engine = Engine(scheduler)
-    engine.groups = [Group(engine, plan) for plan in plans]
+    engine = Engine(supplies.scheduler(fragment, options))
+    engine.groups = [Group(engine, plan) for plan in supplies.groups(fragment)]
     _make_nodes(fragment, engine)
     queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
@@ -62,7 +58,7 @@ def assemble(
         for node in engine.nodes:
             _take_conditions(node)
         for node in engine.nodes:
-            _attach_conditions(node)
+            _attach_conditions(node, supplies)
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
         _complete(fragment, engine)
@@ -72,7 +68,7 @@ def assemble(
     return engine
 
 
-def _make_nodes(fragment: Fragment, engine: Engine) -> None:
+def _make_nodes(fragment: Composition, engine: Engine) -> None:
     """Create a node for every operator, and one that is scheduled for every group."""
     of = {operator: group for group in engine.groups for operator in group.operators}
     for operator in fragment.graph:
@@ -89,13 +85,13 @@ def _make_nodes(fragment: Fragment, engine: Engine) -> None:
             engine.nodes.append(scheduled)
 
 
-def _complete(fragment: Fragment, engine: Engine) -> None:
+def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     for node in engine.nodes:
         for queue in node.inputs:
             if len(queue.feeders) > 1:
                 queue.share()
-                if queue.claims:
+                if queue.state.requests:
                     _share(queue)
     engine.streams = RunStreams(fragment)
     of_groups = {group.node for group in engine.groups}
@@ -116,6 +112,7 @@ def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callab
         for declared in queues_of(node.operator, port):
             queue = make_queue(node, name, declared.size, declared.policy)
             queue.min_size = declared.least
+            queue.state = QueueState(queue)
             queues.update(dict.fromkeys(declared.flows, queue))
             made.append(queue)
         node.input_queues[name] = tuple(made)
@@ -153,11 +150,12 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
 
 def _share(queue: Queue) -> None:
     """Make the producers of a queue that has several reserve the room that they need."""
-    line = queue.line = RoomLine(queue)
-    queue.gate.close(False)
-    for claim in queue.claims:
-        claim.line = line
-        _shared_room(claim.node).claims.append(claim)
+    state: QueueState = queue.state
+    line = state.line = RoomLine(state)
+    state.set_waiting(False)
+    for request in state.requests:
+        request.line = line
+        _shared_room(request.node).requests.append(request)
     for node in dict.fromkeys((*queue.feeders, queue.consumer)):
         _shared_room(node).lines.append(line)
     _shared_room(queue.consumer).emptied.append(line)
@@ -212,7 +210,7 @@ def _give_conditions_back(engine: Engine) -> None:
                     each._node = None
 
 
-def _attach_conditions(node: Node) -> None:
+def _attach_conditions(node: Node, supplies: Supplies) -> None:
     """Attach the conditions of its ports and of its operator to a node.
 
     A port has its default condition unless `setup` replaced it, or a condition that was passed to the operator, or
@@ -222,16 +220,19 @@ def _attach_conditions(node: Node) -> None:
     spec = operator.spec
     given = list(operator.conditions.values())
     _check_given(node, given)
-    groups = [[_find(spec, name) for name in names] for names in spec.or_combined]
+    ports = {**spec.outputs, **spec.inputs}  # an input before an output of the same name
+    groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
-    multi = [_make(operator, wanted) for wanted in spec.multi_port]
+    multi = [_make(operator, wanted, supplies) for wanted in spec.multi_port]
     taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
 
     made: dict[IOSpec, list[Condition]] = {}
     for port in (*spec.inputs.values(), *spec.outputs.values()):
-        made[port] = [_make(operator, wanted) for wanted in port.conditions if wanted.kind is not _NONE]
+        made[port] = [
+            _make(operator, wanted, supplies) for wanted in port.conditions if wanted.kind is not _NONE
+        ]
         if port in combined and not port.conditions:
-            made[port] = [_default(operator, port, node)]
+            made[port] = [_default(operator, port, node, supplies)]
         is_default = not (port in taken or port in combined or port.conditions)
         if port.io_type is IOSpec.IOType.OUTPUT:
             if is_default:
@@ -245,7 +246,9 @@ def _attach_conditions(node: Node) -> None:
             for condition in conditions:
                 condition.attach(node)
     for group in groups:
-        _combine(operator, group, [condition for port in group for condition in made[port]]).attach(node)
+        terms = [condition for port in group for condition in made[port]]
+        names = ", ".join(port.name for port in group)
+        supplies.any_of(operator.fragment, terms=terms, name=f"any of {names}").attach(node)
     for condition in multi:
         condition.attach(node)
     in_groups = {id(term) for condition in given for term in _terms(condition)}
@@ -254,43 +257,31 @@ def _attach_conditions(node: Node) -> None:
             condition.attach(node)
 
 
-def _find(spec: OperatorSpec, name: str) -> IOSpec:
-    """Find a port by its name: an input before an output of the same name."""
-    return spec.inputs[name] if name in spec.inputs else spec.outputs[name]
-
-
 def _about(node: Node, condition: Condition) -> list[IOSpec]:
     """Return the ports that a condition concerns."""
-    if condition.terms:
-        return [port for term in condition.terms for port in _about(node, term)]
     spec = node.operator.spec
-    ports = spec.outputs if condition.port_role == "transmitter" else spec.inputs
-    return [ports[name] for name in condition.ports_of(node)]
+    return [
+        (spec.outputs if leaf.port_role == "transmitter" else spec.inputs)[name]
+        for leaf in leaves_of(condition)
+        for name in leaf.ports_of(node)
+    ]
 
 
 def _check_given(node: Node, given: list[Condition]) -> None:
     """Raise for a condition that names a port that the operator does not have."""
-    for condition in given:
-        for term in _terms(condition) or (condition,):
-            if term.terms:
-                continue  # its terms are checked
-            ports = node.output_queues if term.port_role == "transmitter" else node.input_queues
-            for name in term.port_names:
-                if name not in ports:
-                    raise GraphError(
-                        f"condition {term.name!r} of operator {node.name!r} names a port {name!r} "
-                        f"that the operator does not have; it has {choices(ports)}"
-                    )
+    for leaf in (leaf for condition in given for leaf in leaves_of(condition)):
+        ports = node.output_queues if leaf.port_role == "transmitter" else node.input_queues
+        for name in leaf.port_names:
+            if name not in ports:
+                raise GraphError(
+                    f"condition {leaf.name!r} of operator {node.name!r} names a port {name!r} "
+                    f"that the operator does not have; it has {choices(ports)}"
+                )
 
 
-def _combine(operator: Operator, ports: list[IOSpec], terms: list[Condition]) -> Condition:
-    names = ", ".join(port.name for port in ports)
-    return registry.any_of(operator.fragment, terms, f"any of {names}")
-
-
-def _make(operator: Operator, wanted: PortCondition) -> Condition:
+def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:
     """Create a condition that `setup` declared by its type."""
-    kind = Condition.kinds[wanted.kind]
+    kind = supplies.conditions[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))
@@ -307,13 +298,13 @@ def _make(operator: Operator, wanted: PortCondition) -> Condition:
         raise
 
 
-def _default(operator: Operator, port: IOSpec, node: Node) -> Condition:
+def _default(operator: Operator, port: IOSpec, node: Node, supplies: Supplies) -> Condition:
     """Create the default condition of a port, to be combined with others."""
     if port.io_type is IOSpec.IOType.OUTPUT:
         kind, least = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, port.size
     else:
         queues = node.input_queues[port.name]
         kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
-    condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)))
+    condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)), supplies)
     condition.is_default = True
     return condition

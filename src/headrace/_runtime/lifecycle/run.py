@@ -10,37 +10,37 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
-from headrace._runtime.lifecycle.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.lifecycle.starvation import find_starved
-from headrace._runtime.lifecycle.tear_down import Step, steps_of
-from headrace.core.checks import check_compute
+from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
+from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
+from headrace._runtime.scheduling.scheduled_run import ScheduledRun
+from headrace.core.checks import check_compute, compose
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
-from headrace.core.registry import registry
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from contextlib import AbstractContextManager
 
+    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
-    from headrace.core.claim import Claim
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
+    from headrace.core.control import RunControl
     from headrace.core.operator import Operator
-    from headrace.core.protocols import Observer
 
 __all__ = ["run", "run_async"]
 
 
-def run(fragment: Fragment, claim: Claim) -> Outcome:
+def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outcome:
     """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""
-    life = _Life(fragment, claim)
+    life = _Life(fragment, control, supplies)
     interrupts = life.interrupts
     if os.environ.get("HEADRACE_LOG_LEVEL") or os.environ.get("HOLOSCAN_LOG_LEVEL"):
         from headrace.core.log_output import configure_log
@@ -48,11 +48,11 @@ def run(fragment: Fragment, claim: Claim) -> Outcome:
         configure_log()
     try:
         interrupts.install()
-        fragment._claim(claim)
-        with _progress_line(fragment):
+        fragment._claim(control)
+        with supplies.progress(fragment):
             life.live()
     finally:
-        fragment._release(claim)
+        fragment._release(control)
         interrupts.restore()
     failure, interrupts.first = _what_comes_out(life.errors, interrupts.first), None
     life.errors.clear()
@@ -66,16 +66,7 @@ def run(fragment: Fragment, claim: Claim) -> Outcome:
     return life.outcome
 
 
-def _progress_line(fragment: Fragment) -> AbstractContextManager[None]:
-    """Return the context in which the progress of a run is shown, if the environment asks for it."""
-    if not os.environ.get("HEADRACE_PROGRESS"):
-        return nullcontext()
-    from headrace._runtime.lifecycle.progress_line import is_wanted, shown_progress
-
-    return shown_progress(fragment) if is_wanted() else nullcontext()
-
-
-def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
+def run_async(fragment: Composition, control: RunControl, supplies: Supplies) -> Future[Outcome]:
     """Run a fragment on its own thread; if another run is in progress, raise here, not in the future."""
     from headrace._runtime.lifecycle.outcome_future import OutcomeFuture
 
@@ -83,21 +74,21 @@ def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
 
     def work() -> None:
         try:
-            future.set_result(run(fragment, claim))
+            future.set_result(run(fragment, control, supplies))
         except BaseException as error:
             future.set_exception(error)
 
     future.set_running_or_notify_cancel()
-    # Claimed by this thread, so that a stop right after this call is not lost. Claiming again with the same claim
+    # Claimed by this thread, so that a stop right after this call is not lost. Claiming again for the same run
     # changes nothing.
-    interrupts = Interrupts(fragment.name, claim.stop, lambda: "its thread")
+    interrupts = Interrupts(fragment.name, control.stop, lambda: "its thread")
     try:
         interrupts.install()
-        fragment._claim(claim)
+        fragment._claim(control)
         try:
             threading.Thread(target=work, name=f"{fragment.name} run", daemon=True).start()
         except BaseException:
-            fragment._release(claim)
+            fragment._release(control)
             raise
     finally:
         interrupts.restore()
@@ -110,12 +101,13 @@ def run_async(fragment: Fragment, claim: Claim) -> Future[Outcome]:
 class _Life:
     """One run, from compose to the end of the tear-down."""
 
-    def __init__(self, fragment: Fragment, claim: Claim) -> None:
+    def __init__(self, fragment: Composition, control: RunControl, supplies: Supplies) -> None:
         self.fragment = fragment
-        self.claim = claim
+        self.control = control
+        self.supplies = supplies
         self.errors: list[BaseException] = []
         self.outcome: Outcome | None = None
-        self.interrupts = Interrupts(fragment.name, claim.stop, self._waits_for)
+        self.interrupts = Interrupts(fragment.name, control.stop, self._waits_for)
         self._doing = "compose"
         self._engine: Engine | None = None
         self._observer: Observer | None = None
@@ -129,13 +121,13 @@ class _Life:
     def live(self) -> None:
         """Run from beginning to end; collect all errors in `errors`."""
         fragment = self.fragment
-        fragment._outcome = None
+        fragment.outcome = None
         try:
             try:
                 self.interrupts.held = False
-                fragment._compose_graph()
+                compose(fragment)
                 engine = self._engine = self._assemble()
-                self.claim.begin(engine)
+                self.control.begin(engine)
                 for operator in fragment.graph:
                     if operator._stop_wanted:
                         operator.stop_execution()
@@ -152,14 +144,13 @@ class _Life:
     def _assemble(self) -> Engine:
         """Create the engine, and what watches the run, if anything was asked for."""
         fragment = self.fragment
-        observer = registry.observe(fragment)
-        plans = registry.plan_groups(fragment)
+        observer = self.supplies.observer(fragment)
         if observer is None:
-            engine = assemble(fragment, plans=plans)
+            engine = assemble(fragment, self.supplies)
             if fragment.count_messages:
                 count_messages(engine)
             return engine
-        engine = assemble(fragment, observer.make_queue, plans)
+        engine = assemble(fragment, self.supplies, observer.make_queue)
         self._observer = engine.observer = engine.streams.observer = observer
         observer.attach(engine)
         return engine
@@ -214,7 +205,7 @@ class _Life:
         self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
         self._began = self._ended = engine.clock.timestamp()
         try:
-            engine.scheduler.execute(engine)
+            engine.scheduler.execute(ScheduledRun(engine))
         finally:
             self._ended = engine.clock.timestamp()
         if not engine.ended_by and not engine.errors:
@@ -240,18 +231,20 @@ class _Life:
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
-        for step in steps_of(
+        # All steps before the first is taken, since nothing may raise between them.
+        steps = steps_of(
             engine, self._started, self._resources, self._observer, lambda: self._account(engine)
-        ):
+        )
+        for step in list(steps):
             self._attempt(step)
-        self._attempt(Step("its segments", self._describe_segments))
+        self._attempt(TearDownStep("its segments", self._describe_segments))
         self._conclude(engine)
-        self._attempt(Step("its log", self._log))
+        self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
-            self._attempt(Step("its observer", lambda: observer.close(self.outcome)))
+            self._attempt(TearDownStep("its observer", lambda: observer.close(self.outcome)))
 
-    def _attempt(self, step: Step) -> None:
+    def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing
         try:
             step.action()
@@ -275,7 +268,7 @@ class _Life:
 
     def _conclude(self, engine: Engine) -> None:
         """Create the outcome; of plain data only, so that there is one whatever happened."""
-        self.outcome = self.fragment._outcome = Outcome(
+        self.outcome = self.fragment.outcome = Outcome(
             application=self.fragment.name,
             ended_by=self._ended_by(engine),
             seconds=max(self._ended - self._began, 0) / 1e9,
@@ -357,7 +350,10 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
 
 
 class _phase:
-    """Adds a note to any exception raised inside, with the operator or resource and its phase."""
+    """Adds a note to any exception raised inside, with the operator or resource and its phase.
+
+    Not a `contextmanager`, which sets the traceback of the exception: a class may refuse that.
+    """
 
     __slots__ = ("_component", "_phase")
 

@@ -14,7 +14,7 @@ A message that an operator sent to itself, directly or through others, does not 
 state from frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An
 operator that waits for room at an operator that has ended is not starved, because the program set that limit.
 
-What an operator waits for is read from the state of the engine: its gates and, if they let it run, `Node.awaited`.
+What an operator waits for is read from the state of the engine: its queues and, if they let it run, `Node.awaited`.
 No condition is asked again. Its answer would be to another question: whether a period is over says nothing about an
 operator that was never asked again, because there is no room behind it.
 """
@@ -23,13 +23,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import ConditionType
+from headrace._runtime.scheduling.evaluated_conditions import leaves_of
+from headrace.core.condition_types import ConditionType
 from headrace.core.outcome import Starved, Waiting
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.scheduling.queue_state import QueueState
     from headrace.core.condition import Condition
 
 __all__ = ["find_starved"]
@@ -92,11 +94,10 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
     return found
 
 
-def _inputs_of(condition: Condition, node: Node) -> tuple[str, ...]:
+def _inputs_of(condition: Condition, node: Node) -> list[str]:
     """Return the inputs of a node that a condition is about."""
-    if condition.terms:
-        return tuple(name for term in condition.terms for name in _inputs_of(term, node))
-    return () if condition.port_role == "transmitter" else condition.ports_of(node)
+    leaves = [leaf for leaf in leaves_of(condition) if leaf.port_role != "transmitter"]
+    return [name for leaf in leaves for name in leaf.ports_of(node)]
 
 
 def _left(node: Node) -> dict[str, int]:
@@ -195,9 +196,10 @@ def _full_behind(node: Node) -> list[Queue]:
 
 def _places_wanted(node: Node, queue: Queue) -> int:
     """Return how many places a producer waits for in a queue that has fewer, or 0."""
-    for claim in queue.claims:
-        if claim.node is node and claim.places > queue.limit - len(queue):
-            return claim.places
+    state: QueueState = queue.state
+    for request in state.requests:
+        if request.node is node and request.places > queue.limit - len(queue):
+            return request.places
     return 0
 
 

@@ -1,23 +1,27 @@
-"""EmittedWork: the work behind tensors that an operator emitted, as the tensors present it to other libraries.
+"""The work behind tensors that an operator emitted, as the tensors present it to other libraries.
 
 A receiver that called `receive_cuda_stream` is ordered after that work, so a library that works on the same stream
 needs no further order. A library with its own streams, such as JAX, names one of them when it takes a tensor. That
-stream is then ordered after the work, and after the receivers' work on the tensor since.
+stream is then ordered after the work, and after the receivers' work on the tensor since (`EmittedWork`).
+
+If no stream was chosen for the output, the message carries a fence on every stream that the operator has used. The
+tensors present these fences too, beside the work that they name themselves (`CarriedWork`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.default_stream import is_named
-from headrace.tensor import stream_of
+from headrace._runtime.messages.managed_stream import is_named
+from headrace.tensor import PendingWork, Tensor, TensorMap, stream_of
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.message import Fence, Message
-    from headrace._runtime.streams.fences import Fences
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.envelope import Envelope, Fence
+    from headrace._runtime.messages.fences import Fences
+    from headrace._runtime.messages.managed_stream import ManagedStream
 
-__all__ = ["EmittedWork"]
+__all__ = ["CarriedWork", "EmittedWork", "carry_fences"]
 
 
 class EmittedWork:
@@ -56,7 +60,7 @@ class EmittedWork:
         self._ordered_streams: list[ManagedStream] = []
         self.is_exported = False
 
-    def attach(self, message: Message) -> None:
+    def attach(self, message: Envelope) -> None:
         """Copy the fences of a message; keeping the message itself would keep its tensors alive."""
         self._fences, self._number, self._event = message.fences, message.number, message.event
         self._more_fences = message.more_fences or ()
@@ -83,10 +87,10 @@ class EmittedWork:
     @property
     def stream(self) -> int | None:
         """The sender's stream, or None once the receiver is ordered after the fences or they are complete."""
-        if self._is_receiver_ordered or (self._is_complete and not self._unfinished()):
+        if self._is_receiver_ordered or (self._is_complete and not _unfinished(self._more_fences)):
             return None
         # A library waits for this one stream, so it has to come after the others.
-        for fences, _, event in self._unfinished():
+        for fences, _, event in _unfinished(self._more_fences):
             if fences.stream is not self._stream:
                 self._stream.wait(event)
         return self._stream.handle
@@ -104,16 +108,87 @@ class EmittedWork:
         # Use events of the stream's own device: the consumer's device may differ.
         if not is_named(self._stream, stream) and not self._is_complete:
             consumer.wait(self._stream.now() if self._event is None else self._event)
-        for fences, _, event in self._unfinished():
-            if not is_named(fences.stream, stream):
-                consumer.wait(event)
+        _wait_for(self._more_fences, consumer, stream)
         for other in ordered:
             consumer.wait(other.now())
-
-    def _unfinished(self) -> list[Fence]:
-        """Return the further fences that may be incomplete."""
-        return [fence for fence in self._more_fences if fence[1] > fence[0].completed]
 
     @property
     def _is_complete(self) -> bool:
         return self._fences is not None and self._number <= self._fences.completed
+
+
+class CarriedWork:
+    """Fences on the streams of an operator, and the work that a tensor named before.
+
+    It does not change, so all receivers share it.
+    """
+
+    __slots__ = ("_earlier", "_fences")
+
+    def __init__(self, earlier: PendingWork | None, fences: list[Fence]) -> None:
+        if isinstance(earlier, CarriedWork):
+            # A tensor may go round in a circle: the latest fence of each timeline is enough.
+            latest = {fence[0]: fence for fence in (*_unfinished(earlier._fences), *fences)}
+            fences = list(latest.values())
+            earlier = earlier._earlier
+        self._earlier: PendingWork | None = earlier
+        self._fences: list[Fence] = fences
+
+    # The interface for tensors (`headrace.tensor`).
+
+    @property
+    def stream_handle(self) -> int:
+        """The first of the operator's streams."""
+        return int(self._fences[0][0].stream.handle)
+
+    @property
+    def stream(self) -> int | None:
+        """One of the streams, which comes after all of the work; None if there is nothing to wait for."""
+        earlier = None if self._earlier is None else self._earlier.stream
+        unfinished = _unfinished(self._fences)
+        if not unfinished:
+            return earlier
+        # A library waits for this one stream.
+        first = unfinished[0][0].stream
+        for fences, _, event in unfinished[1:]:
+            if fences.stream is not first:
+                first.wait(event)
+        if earlier is not None and not is_named(first, earlier):
+            first.wait(stream_of(earlier))
+        return first.handle
+
+    def order(self, stream: int) -> None:
+        """Make a stream wait for the work."""
+        if self._earlier is not None:
+            self._earlier.order(stream)
+        if _unfinished(self._fences):
+            _wait_for(self._fences, stream_of(stream), stream)
+
+
+def carry_fences(data: Any, fences: list[Fence]) -> Any:
+    """Return emitted data with tensors that present these fences; data without tensors is returned unchanged."""
+    if type(data) is Tensor:
+        return _carry(data, fences)
+    if type(data) is TensorMap:
+        data = data.copy()
+        for name, tensor in data.items():
+            dict.__setitem__(data, name, _carry(tensor, fences))
+    return data
+
+
+def _carry(tensor: Tensor, fences: list[Fence]) -> Tensor:
+    if not tensor.device.is_cuda:
+        return tensor
+    return tensor._with_pending_work(CarriedWork(tensor._pending_work, fences))
+
+
+def _unfinished(fences: Iterable[Fence]) -> list[Fence]:
+    """Return the fences that may be incomplete."""
+    return [fence for fence in fences if fence[1] > fence[0].completed]
+
+
+def _wait_for(fences: Iterable[Fence], consumer: Any, stream: int) -> None:
+    """Make a stream, given with its handle, wait for fences on other streams."""
+    for timeline, _, event in _unfinished(fences):
+        if not is_named(timeline.stream, stream):
+            consumer.wait(event)

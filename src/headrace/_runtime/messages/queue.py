@@ -1,7 +1,7 @@
 """Queue: the messages waiting at an input.
 
 A queue is a deque, so `emit` and `receive` are an append and a popleft in C. CPython makes both atomic, so neither
-end takes a lock. What tells both ends whether they may run is the queue's `gate`.
+end takes a lock. Whether both ends may run is in the queue's `state`, which the engine keeps.
 
 Only a producer finds a queue full, and only the consumer finds it empty, so races between the two ends are
 harmless: while the producer checks for room, room may appear but never vanish. Two cases are different, and take
@@ -23,56 +23,22 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.gate import ANY, Gate
 from headrace.core.errors import QueueFullError
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.room_sharing import RoomLine
-
-__all__ = ["Claim", "Queue", "UnconnectedQueue"]
+__all__ = ["Batch", "Queue", "UnconnectedQueue"]
 
 _POP = IOSpec.QueuePolicy.POP
 _REJECT = IOSpec.QueuePolicy.REJECT
 
 
-class Claim:
-    """The room that one producer needs in one queue before it runs.
+class Batch(list[Any]):
+    """Several messages taken at once; a separate type, so that an emitted list is not mistaken for it."""
 
-    `is_promised` and `running` are changed under the engine's lock, and are used only if producers share the queue
-    (`room_sharing`). The rest is set before the run begins.
-
-    Attributes
-    ----------
-    places
-        The number of messages it may emit into the queue in one compute.
-    line
-        The line in which the producer waits for room; None if it has the queue to itself.
-    is_promised
-        Whether places are kept for it because it waited for them.
-    running
-        Whether it runs now, with its places reserved.
-    """
-
-    __slots__ = ("_by_port", "is_promised", "line", "node", "places", "queue", "running")
-
-    def __init__(self, node: Node, queue: Queue) -> None:
-        self.node = node
-        self.queue = queue
-        self._by_port: dict[str, int] = {}
-        self.places = 0
-        self.line: RoomLine | None = None
-        self.is_promised = False
-        self.running = False
-
-    def add(self, port: str, places: int) -> None:
-        """Require `places` for one output; the largest of several numbers for one output counts."""
-        self._by_port[port] = max(self._by_port.get(port, 0), places)
-        # Two outputs into one queue need room for both, limited to the queue's capacity.
-        self.places = min(sum(self._by_port.values()), self.queue.limit)
+    __slots__ = ()
 
 
 class Queue(deque[Any]):
@@ -85,16 +51,12 @@ class Queue(deque[Any]):
     ----------
     capacity, limit
         The number that `emit` compares the length with, and the number of messages that really fit.
-    gate
-        What tells both ends whether they may run.
-    feeders
-        The nodes that emit into the queue.
-    claims
-        The feeders that wait for room here before they run.
-    line
-        Where these wait, if several feeders share the queue.
-    watchers
-        The feeders with an evaluated condition that may depend on the queue.
+    consumer, feeders
+        The node that receives from the queue, and those that emit into it.
+    min_size
+        The number of messages that the consumer waits for. Its own compute may change it (`resume`).
+    state
+        What tells both ends whether they may run, for the queues that the engine watches (`queue_state`).
     undelivered
         The number of messages still waiting when the run ended.
     arrivals
@@ -103,33 +65,19 @@ class Queue(deque[Any]):
     """
 
     __slots__ = (
-        "_now",
-        "arrivals",
-        "capacity",
-        "claims",
-        "dropped",
-        "feeders",
-        "gate",
-        "limit",
-        "line",
-        "lock",
-        "policy",
-        "port",
-        "undelivered",
-        "watchers",
+        *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
+        *("min_size", "policy", "port", "state", "undelivered"),
     )
 
-    def __init__(self, consumer: Node | None, port: str, limit: int, policy: Any) -> None:
+    def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
         super().__init__()
-        if consumer is not None:
-            self.gate = Gate(self, consumer)
+        self.consumer = consumer
+        self.feeders: list[Any] = []
+        self.min_size = 1
+        self.state: Any = None
         self.port = port
         self.capacity = self.limit = limit
         self.policy = policy
-        self.feeders: list[Node] = []
-        self.claims: list[Claim] = []
-        self.line: RoomLine | None = None
-        self.watchers: list[Node] = []
         self.dropped = 0
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
@@ -143,33 +91,9 @@ class Queue(deque[Any]):
         return self is other
 
     @property
-    def consumer(self) -> Node:
-        """The node that receives the messages."""
-        return self.gate.consumer
-
-    @property
-    def min_size(self) -> int:
-        """The number of messages that the consumer waits for."""
-        return self.gate.min_size
-
-    @min_size.setter
-    def min_size(self, size: int) -> None:
-        self.gate.min_size = size
-
-    @property
     def drops(self) -> bool:
         """Whether a full queue drops messages instead of raising an error."""
         return self.policy is _POP or self.policy is _REJECT
-
-    def claim(self, node: Node, port: str, places: int) -> None:
-        """Make a producer wait for `places`, for one of its outputs, before it runs."""
-        claim = next((claim for claim in self.claims if claim.node is node), None)
-        if claim is None:
-            claim = Claim(node, self)
-            self.claims.append(claim)
-        claim.add(port, places)
-        self.gate.producer = node
-        self.gate.room = self.limit - claim.places if len(self.claims) == 1 else ANY
 
     def share(self) -> None:
         """Prepare for several feeders."""
@@ -263,9 +187,7 @@ class Queue(deque[Any]):
         while True:
             try:
                 return tuple(self)
-            except (
-                RuntimeError
-            ):  # the queue changed: garbage collection can let another thread run in the middle
+            except RuntimeError:  # it changed: garbage collection can let another thread run in the middle
                 continue
 
     def peek(self, index: int = 0) -> Any:
@@ -277,14 +199,9 @@ class Queue(deque[Any]):
 
 
 class UnconnectedQueue(Queue):
-    """The queue behind an unconnected output; it drops and counts every message, and has no gate."""
+    """The queue behind an unconnected output; it has no consumer, and drops and counts every message."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(None, "", 0, _REJECT)
-
-    @property
-    def consumer(self) -> Node:
-        """None: nothing receives from it."""
-        return None  # type: ignore[return-value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,14 +11,12 @@ if TYPE_CHECKING:
 __all__ = ["Receiver", "Transmitter"]
 
 
+@dataclass(frozen=True, slots=True)
 class Receiver:
     """The messages waiting at an input port."""
 
-    __slots__ = ("name", "queues")
-
-    def __init__(self, name: str, queues: tuple[Queue, ...]) -> None:
-        self.name = name
-        self.queues = queues
+    name: str
+    queues: tuple[Queue, ...]
 
     @property
     def size(self) -> int:
@@ -36,7 +35,7 @@ class Receiver:
         return sum(queue.limit for queue in self.queues)
 
     def peek(self, index: int = 0) -> Any:
-        """Return a waiting message without taking it: the object, or the Message that carries it."""
+        """Return a waiting message without taking it: the object, or the Envelope that carries it."""
         for queue in self.queues:
             waiting = len(queue)
             if index < waiting:
@@ -45,14 +44,12 @@ class Receiver:
         return None
 
 
+@dataclass(frozen=True, slots=True)
 class Transmitter:
     """The room behind an output port."""
 
-    __slots__ = ("name", "queues")
-
-    def __init__(self, name: str, queues: tuple[Queue, ...]) -> None:
-        self.name = name
-        self.queues = queues
+    name: str
+    queues: tuple[Queue, ...]
 
     @property
     def free(self) -> int:

@@ -81,7 +81,7 @@ class Alone:
         if engine.pausing.is_paused:
             self._let_go()
             return None
-        engine.enqueue_if_ready(node)  # a worker of its queue is woken for it, if this is another
+        node.enqueue_if_ready()  # a worker of its queue is woken for it, if this is another
         if not self._is_from(ready_queue):
             return None
         self.node = None
@@ -103,7 +103,7 @@ class Alone:
 
     def _let_go(self) -> None:
         assert self.node is not None
-        self._engine.enqueue_if_ready(self.node)
+        self.node.enqueue_if_ready()
         self.node = None
 
     def _is_from(self, ready_queue: ReadyQueue) -> bool:

@@ -1,4 +1,4 @@
-"""Awaited: what a node waits for, besides the messages and the room that its gates count.
+"""Awaited: what a node waits for, besides the messages and the room that the states of its queues count.
 
 Each node has one such value, `Node.awaited`, and only `Engine.set_awaited` changes it. Everything that the engine
 counts or lists about waiting nodes follows from that change: the events that are outstanding, the timers, the nodes
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import SchedulingStatusType
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition
@@ -71,13 +71,13 @@ class Awaited:
 
 
 NOTHING = Awaited(_READY)
-"""Of a node that may run as soon as it has no blocker, and of one that is to be evaluated then."""
+"""The node may run as soon as it has no blocker, or is evaluated then."""
 
 EVENT = Awaited(_WAIT_EVENT)
-"""Of a node that waits for an announcement and has blockers besides."""
+"""The node waits for an announcement and has blockers besides."""
 
 THROTTLED = Awaited(_WAIT_EVENT, blocks=1)
-"""Of a node that is too far ahead of the device. Its conditions are evaluated when the device has caught up."""
+"""The node is too far ahead of the device. Its conditions are evaluated when the device has caught up."""
 
 ENDED = Awaited(SchedulingStatusType.NEVER, blocks=1)
-"""Of a node that never runs again."""
+"""The node never runs again."""

@@ -22,30 +22,26 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace._runtime.lifecycle.faults import compute_of
-from headrace._runtime.lifecycle.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.alone import Alone
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
+from headrace._runtime.scheduling.faults import faults_of
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
-from headrace._runtime.scheduling.room_sharing import (
-    leave_room,
-    look_for_room,
-    release,
-    reserve,
-    update_producers,
-)
 from headrace._runtime.scheduling.timers import Timers
-from headrace._runtime.scheduling.waiting import Waiting
+from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
+from headrace._runtime.scheduling.waiting import WaitingWorkers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.group import Group
     from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.clock import Clock
-    from headrace.core.protocols import Observer
     from headrace.core.scheduler import Scheduler
 
 __all__ = ["Engine"]
@@ -69,31 +65,21 @@ class Engine:
     """
 
     __slots__ = (
-        "alive",
-        "alone",
-        "clock",
-        "ended_by",
-        "errors",
-        "groups",
-        "held",
-        "inbox",
-        "limit",
-        "lock",
-        "nodes",
-        "observer",
-        "operator_nodes",
-        "outstanding",
-        "pausing",
-        "polling",
-        "progress",
-        "ready_queues",
-        "running",
-        "scheduler",
-        "stopping",
-        "streams",
-        "timed",
-        "timers",
-        "waiting",
+        *(
+            "alive",
+            "alone",
+            "clock",
+            "ended_by",
+            "errors",
+            "groups",
+            "held",
+            "inbox",
+            "limit",
+            "lock",
+            "nodes",
+        ),
+        *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "ready_queues"),
+        *("running", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -106,10 +92,10 @@ class Engine:
         self.groups: list[Group] = []
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
-        # What watches the run, if anything was asked for.
+        # The observer of the run, if there is one.
         self.observer: Observer | None = None
         self.lock = threading.Lock()
-        self.waiting = Waiting(self)
+        self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
         self.alone = Alone(self)
         # The time at which the run ends in any case.
@@ -186,7 +172,10 @@ class Engine:
             self.timed = True
         for node in self.operator_nodes:
             # Read only now: an operator may choose its compute in start().
-            compute = compute_of(node)
+            compute = node.operator.compute
+            node.faults = faults_of(node)
+            if node.faults is not None:
+                compute = node.faults.compute
             live = node.operator._live
             node.operator._knobs.is_in_run = True
             if live is not None:
@@ -197,11 +186,10 @@ class Engine:
         for group in self.groups:
             group.prime()
         for node in self.nodes:
-            node.input_gates = tuple([queue.gate for queue in node.inputs])
-            node.output_gates = tuple([queue.gate for queue in node.outputs])
-            for gate in node.input_gates:
-                gate.available = len(gate.queue) >= gate.min_size
-                node.blockers += not gate.available
+            node.input_states = tuple([queue.state for queue in node.inputs])
+            node.output_states = tuple([queue.state for queue in node.outputs])
+            for state in node.input_states:
+                node.blockers += not state.begin()
             # Its outputs need no check: their queues are empty, and no node waits for more room than there is.
             node.update_guard()
         for node in self.nodes:
@@ -255,7 +243,9 @@ class Engine:
         if not pausing.is_paused:
             return None  # the run is stopping, or about to be paused
         if pausing.node_steps:
-            look_for_room(self, pausing.node_steps)
+            for node in pausing.node_steps:
+                if node.shared_room is not None:
+                    node.shared_room.look_again()
         while pausing.allows(ready_queue):
             if not ready_queue.now:
                 if not ready_queue.later:
@@ -294,7 +284,7 @@ class Engine:
         ready_queue.now.extend(reversed(ready_queue.later))
         ready_queue.later.clear()
         if not ready_queue.sweep & SWEEPS:
-            look_for_unreceived(self, ready_queue)
+            look_for_unreceived(self.nodes, ready_queue)
         if has_others:
             self.polling.poll()
 
@@ -315,41 +305,42 @@ class Engine:
         Together with `take`, this is the cost of a step without the operator's own compute: about 1.2 µs of the 1.8
         that `benchmarks/chain.py` measures.
         """
-        for gate in node.input_gates:
-            waiting = len(gate.queue)
-            if waiting < gate.min_size and gate.available:
-                gate.available = False
+        for state in node.input_states:
+            waiting = len(state.queue)
+            if waiting < state.min_size and state.available:
+                state.available = False
                 node.blockers += 1
-            if not gate.affordable and waiting <= gate.room:
-                # A copy of `update_producers` and `enqueue_if_ready`, without the calls.
-                gate.affordable = True
-                producer = gate.producer
+            if not state.affordable and waiting <= state.room:
+                # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of
+                # `benchmarks.chain` takes 7 % longer.
+                state.affordable = True
+                producer = state.producer
                 producer.blockers -= 1
                 if not producer.blockers and not producer.busy:
                     producer.busy = True
                     producer.ready_queue.later.append(producer)
-            if gate.watched:
-                for producer in gate.queue.watchers:
-                    self.enqueue_if_ready(producer)
-        for gate in node.output_gates:
-            waiting = len(gate.queue)
-            if not gate.available and waiting >= gate.min_size:
-                gate.available = True
-                consumer = gate.consumer
+            if state.watched:
+                for producer in state.watchers:
+                    producer.enqueue_if_ready()
+        for state in node.output_states:
+            waiting = len(state.queue)
+            if not state.available and waiting >= state.min_size:
+                state.available = True
+                consumer = state.consumer
                 consumer.blockers -= 1
                 if not consumer.blockers and not consumer.busy:
-                    # A copy of `enqueue_if_ready`, without the call.
+                    # A copy of `enqueue_if_ready`.
                     consumer.busy = True
                     ready_queue = consumer.ready_queue
                     if consumer.sweep == ready_queue.sweep:
                         ready_queue.later.append(consumer)
                     else:
                         ready_queue.now.append(consumer)
-            if gate.affordable and waiting > gate.room:
-                gate.affordable = False
-                gate.producer.blockers += 1
-            if gate.watched:
-                self.enqueue_if_ready(gate.consumer, soon=True)
+            if state.affordable and waiting > state.room:
+                state.affordable = False
+                state.producer.blockers += 1
+            if state.watched:
+                state.consumer.enqueue_if_ready(soon=True)
         node.remaining = remaining = node.remaining - 1
         if not remaining:
             self.retire(node)
@@ -369,28 +360,27 @@ class Engine:
             node.clear_details()
         room = node.shared_room
         if room is not None:
-            leave_room(room)
+            room.leave()
         lifetimes = node.lifetimes
         if lifetimes is not None and lifetimes.full is not None:
             self.throttle(node)
         # After everything that may block this node: the order among producers depends on whether it can run.
         if room is not None:
             for line in room.lines:
-                line.promise(self)
+                line.promise(self.pausing.is_paused)
 
-    def enqueue_if_ready(self, node: Node, soon: bool = False) -> None:
-        """Put a node without blockers in its ready queue; if `soon`, in this sweep."""
-        # `finish` has copies.
-        if not node.blockers and not node.busy:
-            node.busy = True
-            ready_queue = node.ready_queue
-            (ready_queue.now if soon and node.sweep != ready_queue.sweep else ready_queue.later).append(node)
+    def announce_room(self, node: Node, queues: Iterable[Queue]) -> None:
+        """Announce room in the queues of a node to their producers, in the middle of its compute."""
+        states = [state for queue in queues if not (state := self._state(queue)).affordable]
+        if states:
+            with self.lock:
+                for state in states:
+                    state.update_producers(self.pausing.is_paused)
+                self.waiting.wake_others(node.ready_queue, computes=True)
 
-    def announce_room(self, queue: Queue) -> None:
-        """Announce room to the producers of a queue in the middle of its consumer's compute."""
-        with self.lock:
-            update_producers(self, queue)
-            self.waiting.wake_others(queue.consumer.ready_queue, computes=True)
+    def _state(self, queue: Queue) -> QueueState:
+        state: QueueState = queue.state
+        return state
 
     def overtake(self, ready_queue: ReadyQueue) -> None:
         """Open a queue to all its workers again, because its `quick` node takes longer than expected."""
@@ -398,7 +388,7 @@ class Engine:
         if node is not None:
             ready_queue.quick = None
             for queue in node.inputs:
-                update_producers(self, queue)  # its receive did not do this
+                self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
 
     def retire(self, node: Node) -> None:
         """Never run a node again."""
@@ -437,7 +427,7 @@ class Engine:
             self.drop(node)
             return False
         room = node.shared_room
-        if room is not None and not reserve(self, room):
+        if room is not None and not room.reserve(self.pausing.is_paused):
             return False
         if evaluated is not None and evaluated.reserving:
             # If somebody was faster, whom this run does not know, the conditions are evaluated again.
@@ -454,7 +444,7 @@ class Engine:
         """Note that a node was taken from its ready queue and does not run, and pass its room on."""
         node.busy = False
         if node.shared_room is not None:
-            release(self, node.shared_room)
+            node.shared_room.release(self.pausing.is_paused)
 
     def evaluate(self, node: Node) -> Awaited:
         """Evaluate a node's conditions, and return what the node waits for from now on."""
@@ -513,7 +503,7 @@ class Engine:
                 self.retire(node)
             elif not node.blockers:
                 self.progress = self.progress or not node.is_guarded
-                self.enqueue_if_ready(node)
+                node.enqueue_if_ready()
             elif node.evaluated is not None and not node.busy:
                 # A busy node is evaluated when it is taken, or after its compute.
                 self.evaluate(node)
@@ -525,7 +515,7 @@ class Engine:
         now = self.clock.timestamp()
         while (node := self.timers.take_due(now)) is not None:
             self.set_awaited(node, NOTHING)
-            self.enqueue_if_ready(node)
+            node.enqueue_if_ready()
         if self.limit is not None and now >= self.limit:
             self.end("duration")
         if self.polling.nodes:

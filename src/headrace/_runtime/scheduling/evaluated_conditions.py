@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime.lifecycle.notes import note_condition
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, Awaited
-from headrace.core.condition import SchedulingStatusType
+from headrace._runtime.scheduling.notes import note_condition
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
+    from collections.abc import Iterator
+
+    from headrace._runtime.scheduling.resume import Resume
     from headrace.core.condition import Condition
 
-__all__ = ["EvaluatedConditions"]
+__all__ = ["EvaluatedConditions", "leaves_of"]
 
 _NEVER = SchedulingStatusType.NEVER
 _READY = SchedulingStatusType.READY
@@ -32,16 +34,20 @@ class EvaluatedConditions:
         Whether any of them must be evaluated while the node has blockers.
     reserving
         Those that take something before each compute that others might take as well.
+    resume
+        What lets the node continue with messages that it received before, if anything does. The conditions about
+        inputs do not count meanwhile.
     """
 
-    __slots__ = ("are_polled", "conditions", "matter_while_blocked", "node", "reserving")
+    __slots__ = ("are_polled", "conditions", "matter_while_blocked", "operator", "reserving", "resume")
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
         self.conditions: list[Condition] = []
         self.are_polled = False
         self.matter_while_blocked = False
         self.reserving: list[Condition] = []
+        self.resume: Resume | None = None
 
     def add(self, condition: Condition) -> None:
         """Add a condition."""
@@ -65,11 +71,14 @@ class EvaluatedConditions:
         combined = _READY
         until: int | None = None
         waiting: list[Condition] = []
+        resume = self.resume
         for condition in self.conditions:
+            if resume is not None and resume.is_on and condition in resume.conditions:
+                continue
             try:
                 status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
             except Exception as error:
-                note_condition(error, "check", condition, self.node.name)
+                note_condition(error, "check", condition, self.operator)
                 raise
             if status is _READY:
                 continue
@@ -78,10 +87,10 @@ class EvaluatedConditions:
             if status is _WAIT_TIME:
                 if target is None:
                     missing = ValueError(
-                        f"condition {condition.name!r} of operator {self.node.name!r} returned WAIT_TIME "
+                        f"condition {condition.name!r} of operator {self.operator!r} returned WAIT_TIME "
                         "without a time"
                     )
-                    note_condition(missing, "check", condition, self.node.name)
+                    note_condition(missing, "check", condition, self.operator)
                     raise missing
                 if target <= timestamp:
                     continue  # the time that it waits for has come
@@ -108,11 +117,14 @@ class EvaluatedConditions:
 
     def on_execute(self, timestamp: int) -> None:
         """Notify the conditions that compute ran."""
+        resume = self.resume
         for condition in self.conditions:
+            if resume is not None and not resume.received and condition in resume.conditions:
+                continue
             try:
                 condition.on_execute(timestamp)
             except BaseException as error:
-                note_condition(error, "on_execute", condition, self.node.name)
+                note_condition(error, "on_execute", condition, self.operator)
                 raise
 
     def on_resume(self, timestamp: int) -> None:
@@ -121,8 +133,16 @@ class EvaluatedConditions:
             try:
                 condition.on_resume(timestamp)
             except BaseException as error:
-                note_condition(error, "on_resume", condition, self.node.name)
+                note_condition(error, "on_resume", condition, self.operator)
                 raise
 
 
 _RANK = {_READY: 0, _WAIT_TIME: 1, _WAIT: 2, _WAIT_EVENT: 3}
+
+
+def leaves_of(condition: Condition) -> Iterator[Condition]:
+    """Yield the conditions that a condition combines, directly or indirectly; itself if it combines none."""
+    for term in condition.terms:
+        yield from leaves_of(term)
+    if not condition.terms:
+        yield condition

@@ -16,25 +16,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from headrace._runtime.lifecycle.notes import note
-from headrace._runtime.messages.direct_compute import DirectCompute, DirectStreams, NotDirect
-from headrace._runtime.messages.execution import ExecutionContext
-from headrace._runtime.messages.input import InputContext
-from headrace._runtime.messages.output import OutputContext
+from headrace._runtime.contexts.execution import ExecutionContext
+from headrace._runtime.contexts.input import InputContext
+from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
+from headrace._runtime.scheduling.direct_compute import DirectCompute, DirectStreams, NotDirect
 from headrace._runtime.scheduling.member import MemberContext, MemberNode
 from headrace._runtime.scheduling.node import Node
+from headrace._runtime.scheduling.notes import note
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
     from headrace import gpu
-    from headrace._runtime.messages.details_flow import DetailsFlow
+    from headrace._runtime.scheduling.details_flow import DetailsFlow
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.streams.run_streams import RunStreams
+    from headrace.core.composition import Composition as Fragment
     from headrace.core.condition import Condition
-    from headrace.core.fragment import Fragment
 
 __all__ = ["Boundary", "Group", "GroupPlan", "Runner"]
 
@@ -155,7 +155,7 @@ class Group:
                 if f"{member.name}.{name}" in node.operator.spec.inputs:
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
-                        queue.gate.consumer = node
+                        queue.consumer = node
             for name, queues in member.output_queues.items():
                 if f"{member.name}.{name}" in node.operator.spec.outputs:
                     behind = tuple([queue for queue in queues if queue.consumer not in inside])

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.execution import ExecutionContext
+from headrace._runtime.contexts.execution import ExecutionContext
 from headrace._runtime.scheduling.node import Node
 
 if TYPE_CHECKING:
     from headrace import gpu
-    from headrace._runtime.messages.direct_compute import DirectCompute
+    from headrace._runtime.scheduling.direct_compute import DirectCompute
     from headrace._runtime.scheduling.engine import Engine
     from headrace.core.operator import Operator
 

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.messages.ports import no_such_port
 from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
-from headrace.core.condition import SchedulingStatusType
-from headrace.core.errors import PortError, choices
+from headrace._runtime.streams.running_operator import RunningOperator
+from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace._runtime.lifecycle.faults import Faults
-    from headrace._runtime.messages.execution import ExecutionContext
-    from headrace._runtime.messages.gate import Gate
-    from headrace._runtime.messages.input import InputContext
-    from headrace._runtime.messages.output import OutputContext
     from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.faults import Faults
+    from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
+    from headrace._runtime.scheduling.resume import Resume
     from headrace._runtime.scheduling.room_sharing import SharedRoom
-    from headrace._runtime.streams.lifetimes import Lifetimes
-    from headrace._runtime.streams.node_streams import NodeStreams
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
 
@@ -40,62 +36,28 @@ _WAIT = SchedulingStatusType.WAIT
 _READY = SchedulingStatusType.READY
 
 
-class Node:
+class Node(RunningOperator):
     """An operator in a run.
 
-    A field is changed by the thread that runs the node, in its compute; or under the engine's lock, if there is
-    one; or before the run begins. The comments in `__init__` state which. Any thread may set `stop_requested`.
+    A field is changed in the node's compute; or under the engine's lock, if there is one; or before the run begins.
+    The comments in `__init__` state which. Any thread may set `stop_requested`.
     """
 
     __slots__ = (
-        "awaited",
-        "blockers",
-        "busy",
-        "compute",
-        "context",
-        "engine",
-        "evaluated",
-        "expected_ns",
-        "faults",
-        "granted",
-        "has_details",
-        "has_extra_work",
-        "input",
-        "input_gates",
-        "input_queues",
-        "inputs",
-        "is_guarded",
-        "lifetimes",
-        "operator",
-        "output",
-        "output_gates",
-        "output_queues",
-        "outputs",
-        "ready_queue",
-        "remaining",
-        "shared_room",
-        "stop_requested",
-        "streams",
-        "sweep",
-        "wants_alone",
+        *("awaited", "blockers", "busy", "engine", "evaluated", "expected_ns", "faults", "granted"),
+        *("input_states", "is_guarded", "output_states", "ready_queue", "shared_room", "stop_requested"),
+        *("sweep", "wants_alone"),
     )
 
-    def __init__(self, engine: Engine, operator: Operator) -> None:
+    def __init__(self, engine: Any, operator: Operator) -> None:
+        super().__init__(operator, engine.clock)
         # Set before the run begins.
+        # The engine. Of any type: the engine knows its nodes, and they only announce themselves to it.
         self.engine = engine
-        self.operator = operator
-        self.input: InputContext
-        self.output: OutputContext
-        self.context: ExecutionContext
-        self.streams: NodeStreams
         self.ready_queue: ReadyQueue
-        # The queues by port, as flat tuples, and their gates, for the hot path.
-        self.input_queues: dict[str, tuple[Queue, ...]] = {}
-        self.output_queues: dict[str, tuple[Queue, ...]] = {}
-        self.inputs: tuple[Queue, ...] = ()
-        self.outputs: tuple[Queue, ...] = ()
-        self.input_gates: tuple[Gate, ...] = ()
-        self.output_gates: tuple[Gate, ...] = ()
+        # The states of its queues, for the hot path.
+        self.input_states: tuple[QueueState, ...] = ()
+        self.output_states: tuple[QueueState, ...] = ()
         # Conditions that are evaluated before each compute, if there are any.
         self.evaluated: EvaluatedConditions | None = None
         # The room that it shares with other producers, if any.
@@ -108,25 +70,16 @@ class Node:
         self.granted = -1
 
         # Changed in its compute.
-        self.compute = operator.compute
-        # Whether its step consists of more than its compute.
-        self.has_extra_work = False
-        # Whether it has metadata, a timestamp, or details of received messages to clear after its compute.
-        self.has_details = False
         # Whether its next compute is to take place while no other does (`alone`).
         self.wants_alone = False
-        # The received frames that its streams may still read, once it uses streams.
-        self.lifetimes: Lifetimes | None = None
 
         # Changed under the engine's lock.
-        # The number of its gates that are closed, plus 1 if it has ended or is throttled.
+        # The number of its queues that keep it from running, plus 1 if it has ended or is throttled.
         self.blockers = 0
         # What it waits for besides; changed by `Engine.set_awaited` alone.
         self.awaited: Awaited = NOTHING
         # In a ready queue or running; in both cases it must not be enqueued again.
         self.busy = False
-        # The number of computes left; without a limit, it counts down from -1.
-        self.remaining = -1
         # The last sweep of its ready queue in which it ran.
         self.sweep = -1
         # The expected duration of a compute in nanoseconds, measured if there are several workers. Until it is
@@ -134,11 +87,6 @@ class Node:
         self.expected_ns = UNKNOWN_NS
 
         self.stop_requested = False
-
-    @property
-    def name(self) -> str:
-        """The name of the operator."""
-        return self.operator.name
 
     @property
     def scheduled(self) -> Node:
@@ -160,35 +108,38 @@ class Node:
     def evaluate(self, condition: Condition) -> None:
         """Evaluate `condition` before each compute."""
         if self.evaluated is None:
-            self.evaluated = EvaluatedConditions(self)
+            self.evaluated = EvaluatedConditions(self.name)
         self.evaluated.add(condition)
         if condition.depends_on_ports:
             for queue in self.inputs:
-                queue.gate.watched = True
+                queue.state.watched = True
             for queue in self.outputs:
-                queue.gate.watched = True
-                if self not in queue.watchers:
-                    queue.watchers.append(self)
+                queue.state.watched = True
+                if self not in queue.state.watchers:
+                    queue.state.watchers.append(self)
+
+    def make_resume(self) -> Resume:
+        """Return what keeps the node ready between the values that its function yields."""
+        from headrace._runtime.scheduling.resume import Resume
+
+        return Resume(self)
 
     def receiver(self, port: str) -> Receiver:
         """Return a view of an input port."""
-        if port not in self.input_queues:
-            raise PortError(
-                f"operator {self.name!r} has no input {port!r}; it has {choices(self.input_queues)}"
-            )
-        return Receiver(port, self.input_queues[port])
+        return Receiver(port, self._queues(port, "input", self.input_queues))
 
     def transmitter(self, port: str) -> Transmitter:
         """Return a view of an output port."""
-        if port not in self.output_queues:
-            raise PortError(
-                f"operator {self.name!r} has no output {port!r}; it has {choices(self.output_queues)}"
-            )
-        return Transmitter(port, self.output_queues[port])
+        return Transmitter(port, self._queues(port, "output", self.output_queues))
+
+    def _queues(self, port: str, kind: str, queues: dict[str, tuple[Queue, ...]]) -> tuple[Queue, ...]:
+        if port not in queues:
+            raise no_such_port(self.name, kind, port, queues)
+        return queues[port]
 
     def claim_room(self, queue: Queue, port: str, places: int) -> None:
-        """Wait for `places` free places in a queue behind an output; the largest of several claims counts."""
-        queue.claim(self, port, places)
+        """Wait for `places` free places in a queue behind an output; the largest of several numbers counts."""
+        queue.state.request_room(self, port, places)
 
     def limit_count(self, count: int) -> None:
         """Run at most `count` times; the smallest of several limits counts."""
@@ -217,7 +168,7 @@ class Node:
             return _WAIT
         if self.evaluated is None:
             return _READY
-        return self.evaluated.combine(self.engine.clock.timestamp(), only_look=True).status
+        return self.evaluated.combine(self.clock.timestamp(), only_look=True).status
 
     # Methods that any thread may call.
 
@@ -232,11 +183,19 @@ class Node:
 
     # Methods for the engine.
 
+    def enqueue_if_ready(self, soon: bool = False) -> None:
+        """Put the node in its ready queue if it has no blockers; if `soon`, in this sweep."""
+        # `Engine.finish` has copies.
+        if not self.blockers and not self.busy:
+            self.busy = True
+            ready_queue = self.ready_queue
+            (ready_queue.now if soon and self.sweep != ready_queue.sweep else ready_queue.later).append(self)
+
     def update_guard(self) -> None:
         """Determine whether there is anything to check before it runs."""
         room = self.shared_room
         self.is_guarded = (
-            self.wants_alone or self.evaluated is not None or (room is not None and bool(room.claims))
+            self.wants_alone or self.evaluated is not None or (room is not None and bool(room.requests))
         )
         if self.lifetimes is None or self.lifetimes.full is None:  # otherwise there is, in this step at least
             self.update_extra_work()
@@ -244,10 +203,3 @@ class Node:
     def update_extra_work(self) -> None:
         """Determine whether its steps consist of more than its compute."""
         self.has_extra_work = self.is_guarded or self.has_details or self.shared_room is not None
-
-    def clear_details(self) -> None:
-        """Clear the metadata and timestamps of one compute's messages."""
-        self.operator.metadata.clear()
-        self.input.details.clear()
-        self.output.clear()
-        self.has_details = False

@@ -2,7 +2,7 @@
 
 A run that is paused is held, as a run that stops is: `Engine.held` is the flag that a worker checks before it takes
 a node, so pausing costs a running program nothing. Any thread may request a pause, a step or a resume. A request is
-appended to a deque (`core/claim`) and wakes the workers; the first one that sees it carries it out, under the
+appended to a deque (`core/control`) and wakes the workers; the first one that sees it carries it out, under the
 engine's lock if there is one. So requests take effect in their order, and between two computes.
 
 What stands still: no node is taken, no condition is evaluated, virtual time does not jump, the run neither ends by
@@ -21,14 +21,14 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.core.claim import RESUME
+from headrace.core.control import RESUME
 from headrace.core.errors import GraphError, choices
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
-    from headrace.core.claim import Request
+    from headrace.core.control import Request
 
 __all__ = ["Pausing"]
 

@@ -50,7 +50,7 @@ class Polling:
         engine = self._engine
         self.at = engine.clock.timestamp() + self._period()
         for node in self.nodes:
-            engine.enqueue_if_ready(node)
+            node.enqueue_if_ready()
         return engine.has_ready()
 
     def _period(self) -> int:

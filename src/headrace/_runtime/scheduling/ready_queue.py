@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from headrace._runtime.contexts.input import QuickCompute
+
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.parker import Parker
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadyQueue"]
 
 
-class ReadyQueue:
+class ReadyQueue(QuickCompute):
     """Ready nodes, and the workers that serve them.
 
     Every field is changed only under the engine's lock, if there is one, except `parked`: any thread may remove a
@@ -33,19 +35,13 @@ class ReadyQueue:
         The number of this sweep.
     parked
         The workers that wait for something to do. Workers with a deadline come first and are woken last.
-    quick
-        The running node that is expected to finish in a moment, if any. Until then, the other workers leave the
-        queue to its worker.
-    standby
-        The parked worker that watches whether `quick` finishes in time, if any.
     """
 
-    __slots__ = ("later", "now", "parked", "quick", "standby", "sweep")
+    __slots__ = ("later", "now", "parked", "sweep")
 
     def __init__(self) -> None:
+        super().__init__()
         self.now: deque[Node] = deque()
         self.later: deque[Node] = deque()
         self.sweep = 0
         self.parked: list[Parker] = []
-        self.quick: Node | None = None
-        self.standby: Parker | None = None

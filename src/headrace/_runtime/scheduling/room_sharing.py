@@ -20,45 +20,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace._runtime.messages.gate import ANY
+from headrace._runtime.scheduling.queue_state import ANY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from headrace._runtime.scheduling.queue_state import QueueState, RoomRequest
 
-    from headrace._runtime.messages.queue import Claim, Queue
-    from headrace._runtime.scheduling.engine import Engine
-    from headrace._runtime.scheduling.node import Node
-
-__all__ = [
-    "RoomLine",
-    "SharedRoom",
-    "leave_room",
-    "look_for_room",
-    "release",
-    "reserve",
-    "update_producers",
-]
-
-
-class SharedRoom:
-    """A node's part in the sharing of room; set before the run begins.
-
-    Attributes
-    ----------
-    claims
-        The room that it must reserve before it runs, because there are other producers.
-    lines
-        The lines of all queues that it emits into or receives from and that producers share.
-    emptied
-        The lines of those that it receives from.
-    """
-
-    __slots__ = ("claims", "emptied", "lines")
-
-    def __init__(self) -> None:
-        self.claims: list[Claim] = []
-        self.lines: list[RoomLine] = []
-        self.emptied: list[RoomLine] = []
+__all__ = ["RoomLine", "SharedRoom"]
 
 
 class RoomLine:
@@ -70,62 +37,63 @@ class RoomLine:
 
     Attributes
     ----------
-    queue
-        The queue.
+    state
+        The state of the queue.
     reserved
         The places that running producers may fill.
     promised
         The places for producers that waited and have not been taken since.
     """
 
-    __slots__ = ("_last", "_waiting", "promised", "queue", "reserved")
+    __slots__ = ("_last", "_queue", "_waiting", "promised", "reserved", "state")
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, state: QueueState) -> None:
+        self.state = state
+        self._queue = state.queue
         self.reserved = 0
         self.promised = 0
-        # Those that wait, by the number of places that they need, each with its number in line.
-        self._waiting: dict[int, deque[tuple[int, Claim]]] = {}
+        # The waiting producers, by the number of places that they need, each with its number in line.
+        self._waiting: dict[int, deque[tuple[int, RoomRequest]]] = {}
         self._last = 0
 
-    def has_room(self, engine: Engine, claim: Claim) -> bool:
+    def has_room(self, request: RoomRequest, is_paused: bool) -> bool:
         """Return whether there is room for a producer that comes now."""
         if self._waiting:
-            self.promise(engine)
+            self.promise(is_paused)
         # All that wait need more than there is.
-        return claim.places <= self._free(engine) and not (self._waiting and self._is_emptied(engine))
+        return request.places <= self._free(is_paused) and not (self._waiting and self._is_emptied(is_paused))
 
-    def keeps_promise(self, claim: Claim) -> bool:
+    def keeps_promise(self, request: RoomRequest) -> bool:
         """Return whether there is still room for a producer that was promised some.
 
         A producer that does not wait for room may have taken it, or one that was stepped in a pause.
         """
-        return claim.places <= self.queue.limit - len(self.queue) - self.reserved
+        return request.places <= self._queue.limit - len(self._queue) - self.reserved
 
-    def add(self, claim: Claim) -> None:
+    def add(self, request: RoomRequest) -> None:
         """Let a producer wait at the end of the line."""
-        claim.node.blockers += 1
+        request.node.blockers += 1
         self._last += 1
-        self._waiting.setdefault(claim.places, deque()).append((self._last, claim))
-        self.queue.gate.close(True)
+        self._waiting.setdefault(request.places, deque()).append((self._last, request))
+        self.state.set_waiting(True)
 
-    def promise(self, engine: Engine) -> None:
+    def promise(self, is_paused: bool) -> None:
         """Promise the room that there is to producers that wait, in their order."""
         while self._waiting:
-            first, fitting = self._find(self._free(engine))
-            if fitting is None or (first != fitting and self._is_emptied(engine)):
+            first, fitting = self._find(self._free(is_paused))
+            if fitting is None or (first != fitting and self._is_emptied(is_paused)):
                 break
             waiting = self._waiting[fitting]
-            claim = waiting.popleft()[1]
+            request = waiting.popleft()[1]
             if not waiting:
                 del self._waiting[fitting]
-            node = claim.node
+            node = request.node
             node.blockers -= 1
             if not node.blockers:  # otherwise it has ended
-                claim.is_promised = True
-                self.promised += claim.places
-                engine.enqueue_if_ready(node)
-        self.queue.gate.close(bool(self._waiting))
+                request.is_promised = True
+                self.promised += request.places
+                node.enqueue_if_ready()
+        self.state.set_waiting(bool(self._waiting))
 
     def _find(self, free: int) -> tuple[int | None, int | None]:
         """Return the places that the first in line needs, and those that the first who fits in needs."""
@@ -140,98 +108,92 @@ class RoomLine:
                 lowest_fitting, fitting = number, places
         return first, fitting
 
-    def _free(self, engine: Engine) -> int:
+    def _free(self, is_paused: bool) -> int:
         """Return how many places are neither filled nor kept for others.
 
         In a pause, those that were promised room may not be allowed to run, and another may be stepped. So nothing
         is kept for them; they look again when they are taken.
         """
-        free = self.queue.limit - len(self.queue) - self.reserved
-        return free if engine.pausing.is_paused else free - self.promised
+        free = self._queue.limit - len(self._queue) - self.reserved
+        return free if is_paused else free - self.promised
 
-    def _is_emptied(self, engine: Engine) -> bool:
+    def _is_emptied(self, is_paused: bool) -> bool:
         """Return whether the consumer is about to take messages; in a pause it may not be allowed to."""
-        queue = self.queue
-        consumer = queue.consumer
-        return (
-            len(queue) >= queue.min_size
-            and not consumer.blockers
-            and consumer.evaluated is None
-            and not engine.pausing.is_paused
-        )
+        consumer = self.state.consumer
+        is_ready = len(self._queue) >= self.state.min_size and not consumer.blockers
+        return is_ready and consumer.evaluated is None and not is_paused
 
 
-def reserve(engine: Engine, room: SharedRoom) -> bool:
-    """Reserve the room that a node may need in the queues that it shares; if there is none, let the node wait.
+class SharedRoom:
+    """A node's part in the sharing of room; set before the run begins.
 
-    The node was taken from its ready queue, and is not `busy` if it has to wait.
+    Attributes
+    ----------
+    requests
+        The room that it must reserve before it runs, because there are other producers.
+    lines
+        The lines of all queues that it emits into or receives from and that producers share.
+    emptied
+        The lines of those that it receives from.
     """
-    for claim in room.claims:
-        line = claim.line
-        assert line is not None
-        was_promised = claim.is_promised
-        if was_promised:
-            claim.is_promised = False
-            line.promised -= claim.places
-        if not (line.keeps_promise(claim) if was_promised else line.has_room(engine, claim)):
-            release(engine, room)
-            # First: the lines below may wake it at once.
-            claim.node.busy = False
-            line.add(claim)
-            # It was about to run and empty its inputs, but now it is blocked.
-            for emptied in room.emptied:
-                emptied.promise(engine)
-            return False
-        claim.running = True
-        line.reserved += claim.places
-    return True
 
+    __slots__ = ("emptied", "lines", "requests")
 
-def release(engine: Engine, room: SharedRoom) -> None:
-    """Release what a node reserved or was promised, because it does not run; others may use it."""
-    for claim in room.claims:
-        line = claim.line
-        assert line is not None
-        if claim.running:
-            claim.running = False
-            line.reserved -= claim.places
-        elif claim.is_promised:
-            claim.is_promised = False
-            line.promised -= claim.places
-        else:
-            continue
-        line.promise(engine)
+    def __init__(self) -> None:
+        self.requests: list[RoomRequest] = []
+        self.lines: list[RoomLine] = []
+        self.emptied: list[RoomLine] = []
 
+    def reserve(self, is_paused: bool) -> bool:
+        """Reserve the room that the node may need in the queues that it shares; without room, let it wait.
 
-def leave_room(room: SharedRoom) -> None:
-    """Release the room that a node reserved for its compute; `Engine.finish` then looks who may use it."""
-    for claim in room.claims:
-        if claim.running:
-            claim.running = False
-            assert claim.line is not None
-            claim.line.reserved -= claim.places
+        The node was taken from its ready queue, and is not `busy` if it has to wait.
+        """
+        for request in self.requests:
+            line = request.line
+            assert line is not None
+            was_promised = request.is_promised
+            if was_promised:
+                request.is_promised = False
+                line.promised -= request.places
+            if not (line.keeps_promise(request) if was_promised else line.has_room(request, is_paused)):
+                self.release(is_paused)
+                # First: the lines below may wake it at once.
+                request.node.busy = False
+                line.add(request)
+                # It was about to run and empty its inputs, but now it is blocked.
+                for emptied in self.emptied:
+                    emptied.promise(is_paused)
+                return False
+            request.running = True
+            line.reserved += request.places
+        return True
 
+    def release(self, is_paused: bool) -> None:
+        """Release what the node reserved or was promised, because it does not run; others may use it."""
+        for request in self.requests:
+            line = request.line
+            assert line is not None
+            if request.running:
+                request.running = False
+                line.reserved -= request.places
+            elif request.is_promised:
+                request.is_promised = False
+                line.promised -= request.places
+            else:
+                continue
+            line.promise(is_paused)
 
-def look_for_room(engine: Engine, nodes: Iterable[Node]) -> None:
-    """Let nodes that are to be stepped in a pause out of their lines, if there is room for them."""
-    for node in nodes:
-        if node.shared_room is not None:
-            for claim in node.shared_room.claims:
-                assert claim.line is not None
-                claim.line.promise(engine)
+    def leave(self) -> None:
+        """Release the room that the node reserved for its compute; `Engine.finish` then looks who may use it."""
+        for request in self.requests:
+            if request.running:
+                request.running = False
+                assert request.line is not None
+                request.line.reserved -= request.places
 
-
-def update_producers(engine: Engine, queue: Queue) -> None:
-    """Tell the producers of a queue whether there is room."""
-    # `Engine.finish` has a copy for a single producer.
-    if queue.line is not None:
-        queue.line.promise(engine)
-        return
-    gate = queue.gate
-    affordable = len(queue) <= gate.room
-    if affordable is gate.affordable:
-        return
-    gate.affordable = affordable
-    gate.producer.blockers += -1 if affordable else 1
-    if affordable:
-        engine.enqueue_if_ready(gate.producer)
+    def look_again(self) -> None:
+        """Let a node that is to be stepped in a pause out of its lines, if there is room for it."""
+        for request in self.requests:
+            assert request.line is not None
+            request.line.promise(is_paused=True)

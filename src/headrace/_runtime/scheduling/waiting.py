@@ -39,9 +39,9 @@ polled, declares a deadlock, moves a clock that can be moved, or waits for the n
 **The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
 park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
 of them, by rule 3. If steps are left for a node that waits for a time, a clock that can be moved goes on to it,
-although other nodes are ready (`_may_jump`). The same as in a pause holds while a node computes alone, or waits for
-others to end so that it can (`alone`). The last of these others finds the node, or wakes a worker of its queue; the
-end of the compute wakes all workers.
+although other nodes are ready (`_may_jump`). The rules of a pause also hold while a node computes alone, or waits
+for others to end so that it can (`alone`). The last of these others finds the node, or wakes a worker of its queue;
+the end of the compute wakes all workers.
 
 `tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
 faults against each of the four rules.
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.parker import Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["Waiting"]
+__all__ = ["WaitingWorkers"]
 
 _PATIENCE = 1e-3  # seconds
 _LONGEST = 1.0  # seconds that a node waits to compute alone
@@ -69,7 +69,7 @@ _GO_ON = "go on"
 _OVER = "over"
 
 
-class Waiting:
+class WaitingWorkers:
     """The waiting and waking of the workers of one run.
 
     Attributes

@@ -1,4 +1,6 @@
-"""Worker threads: take a ready node, run it, continue with a node that it made ready.
+"""The workers of a run: take a ready node, run it, continue with a node that it made ready.
+
+With one thread, that which called `run`, the worker takes no lock and wakes no other worker.
 
 A worker finishes one node and takes the next under one hold of the engine's lock, so a compute costs one lock
 operation. After a compute, the worker itself takes a node that became ready; it wakes another thread only if more
@@ -20,7 +22,8 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from headrace._runtime.lifecycle.notes import note
+from headrace import waits
+from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.threads import WorkerThread
@@ -29,11 +32,37 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.scheduling.queue_state import QueueState
     from headrace.core.thread_pool import ThreadPool
 
-__all__ = ["run_workers"]
+__all__ = ["announce_room", "run_single_threaded", "run_workers"]
 
 _QUICK = 100_000  # nanoseconds
+
+
+def run_single_threaded(engine: Engine) -> None:
+    """Run until the engine is finished, on this thread."""
+    ready_queue = engine.ready_queues[0]
+    parker = Parker(ready_queue, waits.runs_signal_handlers())
+    waiting = engine.waiting
+    while True:
+        node = engine.take(ready_queue)
+        if node is None:
+            if not waiting.wait(parker, None):
+                return
+            continue
+        try:
+            if node.has_extra_work:
+                engine.compute_with_extra_work(node)
+            else:
+                # Fetched, then called: in Python 3.11 a call directly from a slot makes the step 2 % slower.
+                compute = node.compute
+                compute(node.input, node.output, node.context)
+        except BaseException as error:
+            note(error, "compute", node.operator)
+            raise
+        engine.finish(node)
 
 
 def run_workers(
@@ -45,7 +74,7 @@ def run_workers(
         places += _places_of(engine, pool)
     if len(places) > 1:
         for node in engine.nodes:
-            node.input.announce_room()
+            announce_room(engine, node)
     workers = [
         WorkerThread(partial(_work, engine, parker, pinned), engine.clock, f"headrace worker {number}")
         for number, (parker, pinned) in enumerate(places)
@@ -96,6 +125,15 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
         engine.ready_queues.append(shared)
         places += [(Parker(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
     return places
+
+
+def announce_room(engine: Engine, node: Node) -> None:
+    """Let the receives of a node announce the room that they make (`InputContext.announce_room`)."""
+    for port in node.input.ports:
+        states: list[QueueState] = [queue.state for queue in port.queues]
+        producers = [request.node for state in states for request in state.requests]
+        port.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
+    node.input.announce_room(partial(engine.announce_room, node), node.ready_queue)
 
 
 def _pin(cores: tuple[int, ...]) -> None:

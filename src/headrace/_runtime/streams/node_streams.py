@@ -15,11 +15,10 @@ The parts, each in its own file:
 - `knobs`: the scalars on the device that the operator asked for, and when they change.
 - `checker`: reports computes that used a stream without ordering it (`HEADRACE_CHECK=streams`).
 
-**Which operators are watched.** The first compute of every operator is watched. If it neither requested a stream
-nor received one with a message, the operator is not watched any more until it does either. When an operator
-requests its first stream after its first compute, all objects in the variables of its compute and in its attributes
-are kept, including the attributes of its class and its metadata. Frames that it had released before need not be
-kept, because it had no stream that could read them.
+**Which operators are watched** (`watch_state`). When an operator requests its first stream after its first compute,
+all objects in the variables of its compute and in its attributes are kept, including the attributes of its class
+and its metadata. Frames that it had released before need not be kept, because it had no stream that could read
+them.
 """
 
 from __future__ import annotations
@@ -28,32 +27,34 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
-from headrace._runtime.messages.batch import Batch
-from headrace._runtime.messages.input import NOTHING, InputPort, messages_in
-from headrace._runtime.messages.message import Message
+from headrace._runtime.messages.envelope import Envelope
+from headrace._runtime.messages.managed_stream import ManagedStream, is_default
+from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
+from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
 from headrace._runtime.streams.ambient import AmbientStream
 from headrace._runtime.streams.checker import StreamChecker
-from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle, is_default
+from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes
-from headrace._runtime.streams.managed_stream import ManagedStream
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
 from headrace._runtime.streams.output_streams import OutputStreams
 from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
-from headrace.core.errors import PortError, StreamError, choices
+from headrace._runtime.streams.watch_state import WatchState
+from headrace.core.errors import StreamError
+from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.run_streams import RunStreams
+    from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.operator import Operator
 
 __all__ = ["NodeStreams"]
 
 _MANY = 100_000  # objects walked, once, when an operator requests its first stream late
+_FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
 
 
 class NodeStreams:
@@ -63,25 +64,11 @@ class NodeStreams:
     """
 
     __slots__ = (
-        "_asked",
-        "_compute",
-        "_is_late",
-        "_is_undecided",
-        "_ports",
-        "_watching",
-        "allocation",
-        "ambient",
-        "checker",
-        "first_values",
-        "knobs",
-        "lifetimes",
-        "node",
-        "order",
-        "outputs",
-        "run",
+        *("_compute", "_ports", "_state", "allocation", "ambient", "checker", "first_values", "knobs"),
+        *("lifetimes", "node", "order", "outputs", "run"),
     )
 
-    def __init__(self, run: RunStreams, node: Node) -> None:
+    def __init__(self, run: RunStreams, node: RunningOperator) -> None:
         self.run = run
         self.node = node
         self.allocation = StreamAllocation(run, node.operator)
@@ -93,16 +80,10 @@ class NodeStreams:
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
-        # The attributes of the operator and what its knobs were set to when its first compute began.
+        # During the first compute, the attributes of the operator and its given knobs when it began.
         self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
-        # Whether the operator has called any method about streams.
-        self._asked = False
-        # Whether this is the operator's first compute and it has used no stream yet.
-        self._is_undecided = True
-        # Whether the last compute began unwatched, so that its end was not handled.
-        self._is_late = False
-        self._watching = False
-        self._watch()
+        self._state = _OFF
+        self._enter(_FIRST)
 
     @property
     def is_gpu_available(self) -> bool:
@@ -121,7 +102,7 @@ class NodeStreams:
             self._compute = self._on_device(compute)
         else:
             self._compute = compute
-        return self._watched_compute if self._watching else self._compute
+        return self._compute if self._state is _OFF else self._watched_compute
 
     def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that begins with the operator's device current."""
@@ -135,38 +116,35 @@ class NodeStreams:
 
     def _watched_compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Run a compute, and keep its received frames until its streams have completed their work on them."""
-        if self._is_late:
-            self._is_late = False
-            self._end_compute()
-        if self._is_undecided:
-            # For knobs that this first compute asks for: their values are those from its beginning.
-            operator = self.node.operator
-            self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
+        if self._state is not _ON:
+            self._begin_unusual()
         try:
             self._compute(op_input, op_output, context)
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
         finally:
-            # A copy of `_end_compute` and `Lifetimes.end_compute`, without the calls: every step of every operator
-            # that uses streams runs this.
             for port in self._ports:
                 port.item = NOTHING
-            lifetimes = self.lifetimes
-            keeper = lifetimes.keeper
-            released = keeper.end_compute() if keeper.received or keeper.watched else None
-            for reader in lifetimes.readers:
-                if reader.add(released) >= reader.release_at:
-                    lifetimes.release_completed(reader)
-            self.first_values = None
-            if self._is_undecided:
-                self._decide()
+            self.lifetimes.end_compute()
+            if self.first_values is not None:
+                self.first_values = None
+                if self._state is not _ON:
+                    self._decide()
 
-    def _end_compute(self) -> None:
-        """Release the messages of a compute, and keep their frames."""
-        # `_watched_compute` has a copy.
+    def _begin_unusual(self) -> None:
+        """Begin the first compute, or the first that is watched again."""
+        if self._state is _LATE:
+            self._forget_items()
+            self.lifetimes.end_compute()  # of the compute before
+            self._enter(_ON)
+        else:
+            # For knobs that this first compute asks for: their values are those from its beginning.
+            operator = self.node.operator
+            self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
+
+    def _forget_items(self) -> None:
         for port in self._ports:
             port.item = NOTHING
-        self.lifetimes.end_compute()
 
     def begin_with(self, begin: Callable[[], None]) -> None:
         """From the next compute on, call a function when a compute begins."""
@@ -177,16 +155,16 @@ class NodeStreams:
             compute(op_input, op_output, context)
 
         self._compute = compute_after
-        if not self._watching:
+        if self._state is _OFF:
             self.node.compute = compute_after
 
     def items_received(self) -> list[Any]:
         """Return the items that this compute received at each input, for `receive_again`."""
-        return [port.item for port in self._ports] if self._watching else []
+        return [] if self._state is _OFF else [port.item for port in self._ports]
 
     def receive_again(self, items: list[Any]) -> None:
         """Treat this compute as if it had received the items of an earlier compute."""
-        if self._watching:
+        if self._state is not _OFF:
             for port, item in zip(self._ports, items, strict=False):
                 if item is not NOTHING:
                     port.item = item
@@ -198,85 +176,84 @@ class NodeStreams:
 
     def release(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
-        self._is_late = False
-        for port in self._ports:
-            port.item = NOTHING
+        self._forget_items()
         self.order.close()
         self.lifetimes.clear()
 
     def close(self) -> None:
         """Release everything, because there will be no more work."""
         self.release()
-        self.lifetimes.keeper.clear()
+        self.lifetimes.held.clear()
         self.order.pending.clear()
+
+    def close_knobs(self) -> None:
+        """Free the memory of the knobs, because recordings that use it are gone."""
+        if self.knobs is not None:
+            self.knobs.close()
 
     # Which operators are watched.
 
-    def _watch(self) -> None:
-        self._watching = True
-        self.node.input.watch(self)
-        self.node.compute = self._watched_compute
+    def _enter(self, state: WatchState) -> None:
+        """Change whether the operator is watched; nothing else does."""
+        if (state is _OFF) is not (self._state is _OFF):
+            self.node.input.watch(None if state is _OFF else self)
+            self.node.compute = self._compute if state is _OFF else self._watched_compute
+        self._state = state
 
     def _watch_late(self) -> None:
         """Watch an operator again, in the middle of a compute, after a time of not watching it."""
-        self._is_late = True
         for port in self._ports:
             port.recall(self.node.remaining)
-        self._watch()
+        self._enter(_LATE)
 
     def _keep_late(self) -> None:
         """Keep the frames of an operator that requests its first stream after its first compute."""
-        keeper = self.lifetimes.keeper
-        keeper.is_on = True
+        held = self.lifetimes.held
+        held.is_on = True
         operator = self.node.operator
         found: list[Any] = [variables_of_compute(), operator.__dict__, attributes_of_class(type(operator))]
         found += [modules_of_compute(), operator.metadata]
         for port in self._ports:
-            found += [message.data for message in messages_in(port.item) if message is not None]
-        add_owners(found, keeper.received, _MANY)
+            found += [message.data for message in messages_in(port.item)]
+        add_owners(found, held.received, _MANY)
 
     def _decide(self) -> None:
         """Stop keeping the frames of an operator that used no stream in its first compute.
 
         It is still watched for order if it received messages with fences.
         """
-        keeper = self.lifetimes.keeper
-        keeper.is_on = False
-        keeper.clear()
-        self._is_undecided = False
-        if not (self.order.has_received or self._asked or self.checker is not None):
-            self._watching = False
-            self.node.input.watch(None)
-            self.node.compute = self._compute
+        self.lifetimes.held.is_on = False
+        self.lifetimes.held.clear()
+        self._enter(_ON if self.order.has_received or self.checker is not None else _OFF)
 
     # Received messages. `InputContext.receive` has a copy of `received` for a message with one fence.
 
     def received(self, port: InputPort, item: Any) -> None:
         """Order the operator's stream after a received item, and keep the item alive."""
-        keeper = self.lifetimes.keeper
+        held = self.lifetimes.held
         if type(item) is Batch:
             for part in item:
                 self.received(port, part)
-        elif type(item) is Message:
+        elif type(item) is Envelope:
             if port.own is not None:
                 wait_for(item, port.own)
             if port.is_noted:
                 self.note(port, item)
-            if keeper.is_on:
-                add_owners(item.data, keeper.received)
+            if held.is_on:
+                add_owners(item.data, held.received)
                 if item.details is not None:
-                    add_owners(item.details.metadata, keeper.received)
-        elif keeper.is_on:
-            add_owners(item, keeper.received)
+                    add_owners(item.details.metadata, held.received)
+        elif held.is_on:
+            add_owners(item, held.received)
 
     def received_unwatched(self, port: InputPort, item: Any) -> None:
         """Watch an operator again if a received item has a fence."""
-        if any(message is not None and message.has_fences for message in messages_in(item)):
+        if any(message.has_fences for message in messages_in(item)):
             self._watch_late()
             port.item = item
             self.received(port, item)
 
-    def note(self, port: InputPort, message: Message) -> None:
+    def note(self, port: InputPort, message: Envelope) -> None:
         """Record the fences of a message for later emits, and notify its tensors that a stream is ordered."""
         if not message.has_fences:
             return
@@ -300,7 +277,7 @@ class NodeStreams:
         # The stream was already ordered when the messages were received.
         if get_ident() != self.allocation.current_on:
             self.allocation.make_current(own.device_id)
-        if type(item) is Message:
+        if type(item) is Envelope:
             if item.work is not None:
                 item.work.note_ordered(own)
         elif type(item) is Batch:
@@ -321,8 +298,7 @@ class NodeStreams:
         if own is None:
             return self._use_default_stream()
         self._use(own)
-        if get_ident() != allocation.current_on:
-            allocation.make_current(own.device_id)
+        allocation.make_current(own.device_id)
         if own is allocation.own:
             self._emit_everywhere(own)
         note_ordered(port.item, own)
@@ -345,7 +321,7 @@ class NodeStreams:
         if allocation.has_borrowed(turn):
             return allocation.borrowed
         for message in messages_in(port.item):
-            if message is not None and message.fences is not None:
+            if message.fences is not None:
                 allocation.borrow(message.fences.stream, turn)
                 self._use(message.fences.stream)
                 self._update_outputs()
@@ -360,8 +336,7 @@ class NodeStreams:
         self._use(default)
         if self.checker is not None:
             self.checker.uses_stream_of_others(default)
-        if get_ident() != allocation.current_on:
-            allocation.make_current(device_id)
+        allocation.make_current(device_id)
         return default_handle(device_id)
 
     def _sync_to_default(self, own: ManagedStream) -> None:
@@ -374,8 +349,8 @@ class NodeStreams:
         """Return the handle of the stream of each message received at a port, or None."""
         self._must_have_received(port, "receive_cuda_streams")
         handles: list[Any] = []
-        for message in messages_in(port.item):
-            if message is None or message.fences is None:
+        for message in parts_of(port.item):
+            if type(message) is not Envelope or message.fences is None:
                 handles.append(None)
                 continue
             managed = message.fences.stream
@@ -393,8 +368,7 @@ class NodeStreams:
         if found is None:
             return None
         self._use(found)
-        if get_ident() != self.allocation.current_on:
-            self.allocation.make_current(found.device_id)
+        self.allocation.make_current(found.device_id)
         if self.checker is not None:
             self.checker.uses_own_stream()
         return found.handle
@@ -441,7 +415,7 @@ class NodeStreams:
         queues = self.node.output_queues
         name = port or (next(iter(queues)) if len(queues) == 1 else "")
         if name not in queues:
-            raise PortError(f"operator {self.node.name!r} has no output {port!r}; it has {choices(queues)}")
+            raise no_such_port(self.node.name, "output", port, queues)
         if stream is DEFAULT_STREAM and not self.is_gpu_available:
             return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")
@@ -465,11 +439,12 @@ class NodeStreams:
         lifetimes = self.lifetimes
         if lifetimes.is_read_on(fences):
             return
-        if not self._watching:
+        if self._state is _OFF:
             self._watch_late()
-        if not lifetimes.keeper.is_on:
+        elif self._state is not _LATE:
+            self._enter(_ON)
+        if not lifetimes.held.is_on:
             self._keep_late()
-        self._is_undecided = False
         lifetimes.add_reader(fences)
         self.run.manage(managed)
         if self.run.observer is not None:
@@ -501,8 +476,7 @@ class NodeStreams:
         return self.ambient is not None and self.ambient.is_open
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
-        self._asked = True
-        if not self._watching:
+        if self._state is _OFF:
             self._watch_late()
         if port.item is NOTHING:
             port.recall(self.node.remaining)
@@ -539,4 +513,4 @@ class NodeStreams:
 
 def _may_use_gpu(operator: Operator) -> bool:
     """Return whether a function may use the GPU: a GPU library is loaded, or the operator was given streams."""
-    return source_of(operator) is not None or gpu.library_is_in_use()
+    return source_of(operator) is not None or library_is_in_use()

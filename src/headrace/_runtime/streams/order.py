@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.messages.input import messages_in
-from headrace._runtime.streams.fences import Fences
+from headrace._runtime.messages.fences import Fences
+from headrace._runtime.messages.ports import messages_in
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.message import Fence, Message
-    from headrace._runtime.streams.managed_stream import ManagedStream
+    from headrace._runtime.messages.envelope import Envelope, Fence
+    from headrace._runtime.messages.managed_stream import ManagedStream
 
 __all__ = ["Order", "Pending", "note_ordered", "wait_for"]
 
@@ -93,7 +93,7 @@ class Order:
         if known is None or known.number < number:
             self.pending[fences] = Pending(number, event)
 
-    def add_message(self, message: Message, turn: int) -> None:
+    def add_message(self, message: Envelope, turn: int) -> None:
         """Record the fences of a received message."""
         self.has_received = True
         fences = message.fences
@@ -147,14 +147,13 @@ def wait_for(item: Any, stream: ManagedStream) -> None:
     """Make a stream wait for the work behind a received item, except its own work."""
     # `InputContext.receive` has a copy for a message with one fence.
     for message in messages_in(item):
-        if message is not None:
-            for fences, number, event in message.all_fences():
-                if fences.stream is not stream and number > fences.completed:
-                    stream.wait(event)
+        for fences, number, event in message.all_fences():
+            if fences.stream is not stream and number > fences.completed:
+                stream.wait(event)
 
 
 def note_ordered(item: Any, stream: ManagedStream) -> None:
     """Notify the tensors in a received item that a stream has been ordered after their work."""
     for message in messages_in(item):
-        if message is not None and message.work is not None:
+        if message.work is not None:
             message.work.note_ordered(stream)

@@ -17,18 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.carried_work import carry_fences
-from headrace._runtime.messages.message import fenced_message, stamping
-from headrace._runtime.streams.default_stream import is_default
+from headrace._runtime.messages.emitted_work import carry_fences
+from headrace._runtime.messages.envelope import make_envelope, stamping
+from headrace._runtime.messages.managed_stream import is_default
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.message import Fence
-    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.messages.envelope import Fence
+    from headrace._runtime.messages.fences import Fences
+    from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.allocation import StreamAllocation
-    from headrace._runtime.streams.fences import Fences
     from headrace._runtime.streams.lifetimes import Lifetimes
-    from headrace._runtime.streams.managed_stream import ManagedStream
     from headrace._runtime.streams.order import Order
+    from headrace._runtime.streams.running_operator import RunningOperator
 
 __all__ = ["OutputStreams"]
 
@@ -46,7 +46,9 @@ class OutputStreams:
 
     __slots__ = ("_allocation", "_chosen", "_lifetimes", "_node", "_order", "is_only")
 
-    def __init__(self, node: Node, allocation: StreamAllocation, order: Order, lifetimes: Lifetimes) -> None:
+    def __init__(
+        self, node: RunningOperator, allocation: StreamAllocation, order: Order, lifetimes: Lifetimes
+    ) -> None:
         self._node = node
         self._allocation = allocation
         self._order = order
@@ -99,6 +101,7 @@ class OutputStreams:
         """Return a function that makes messages with the fences of all streams, that of the chosen one first."""
         node, order, allocation = self._node, self._order, self._allocation
         stream = fences.stream
+        stamp_first = stamping(fences)
         others = [
             (reader.fences, allocation.has(reader.fences.stream) or is_default(reader.fences.stream.handle))
             for reader in self._lifetimes.readers
@@ -106,15 +109,15 @@ class OutputStreams:
         ]
 
         def stamp(data: Any) -> Any:
-            event = fences.insert()
-            first = (fences, fences.last, event)
+            message = stamp_first(data)
             more: list[Fence] = []
             for other, is_ours in others:
                 if not is_ours and order.is_ordered_by_hand(stream, other.stream, node.remaining):
                     continue
                 event = other.insert()
                 more.append((other, other.last, event))
-            return fenced_message(data, first, tuple(more))
+            message.more_fences = tuple(more) or None
+            return message
 
         return stamp
 
@@ -139,4 +142,8 @@ class OutputStreams:
         fences += received
         if not (fences or default):
             return data
-        return fenced_message(data, fences[0] if fences else None, (*fences[1:], *default))
+        message = make_envelope(data)
+        if fences:
+            message.fences, message.number, message.event = fences[0]
+        message.more_fences = (*fences[1:], *default) or None
+        return message

@@ -4,14 +4,10 @@ A frame is freed when the last object that refers to its memory is destroyed: th
 it to another library. All of these share one object that owns the memory, and that object is kept. Its reference
 count then shows whether the program still holds the frame (`only_kept`), in any form and anywhere.
 
-| an array of | its owner |
-| --- | --- |
-| CuPy | ``array.data.mem``, which views and exports share |
-| PyTorch | its storage; PyTorch counts the tensors that share it (`_storage_Use_Count`) |
-| NumPy | the last ``base`` |
-| headrace (Tensor) | the owner of the array it was made from |
-| any of these, on memory of an allocator | the allocation, found by its address if the library hides it |
-| any other library | the array itself, like every other object that may free something when it is destroyed |
+The owner of an array is what its library says (`headrace.tensor.Library.owner`), that of a Tensor the owner of the
+array it was made from. For memory of an allocator it is the allocation, found by its address if the library hides
+it. An array of a library that does not say is kept itself, like every other object that may free something when it
+is destroyed.
 
 A received object is walked once, when it is received: afterwards its fields may be replaced and its lists emptied.
 Containers and instances are walked through the references that the garbage collector reports. An instance of a
@@ -28,7 +24,6 @@ import gc
 import sys
 import types
 from collections import deque
-from collections.abc import Callable
 from enum import EnumMeta
 from itertools import islice
 from typing import Any
@@ -36,6 +31,9 @@ from weakref import getweakrefcount
 
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
+from headrace.tensor import Tensor, TensorMap
+from headrace.tensor.libraries import Library, find_library, hidden_users, when_registered
+from headrace.tensor.tree import Visitor, once
 
 __all__ = [
     "PLAIN",
@@ -57,87 +55,75 @@ PLAIN: set[type] = {
 }
 """The types that contain no memory that a device could read."""
 
-_Walk = Callable[[Any, "list[Any]"], Any]
-# How each type is handled: a function that adds the owner of an object and returns further objects to walk.
-_kinds: dict[type, _Walk] = {}
+
+class _Visitors(dict[type, Visitor]):
+    """How each type is handled: a function that adds the owner of an object and returns further objects to walk."""
+
+    def __missing__(self, kind: type) -> Visitor:
+        """Find the function for a type, and remember it."""
+        if len(self) + len(PLAIN) > _FORGET:
+            _forget()
+        try:
+            visit = _find_visitor(kind)
+        except Exception:  # a class whose attributes cannot be read
+            visit = _opaque
+        if visit is _nothing and len(PLAIN) < _FORGET:
+            PLAIN.add(kind)
+        else:
+            self[kind] = visit
+        return visit
+
+
+_visitors = _Visitors()
+# Those of arrays whose library knows their owner.
+_arrays: dict[type, Visitor] = {}
 
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
     """Add the owners of the memory in a received object to a list; an owner may appear more than once."""
-    walk = _kinds.get(type(data))
-    if walk is None:
+    visit = _visitors.get(type(data))
+    if visit is None:
         if type(data) in PLAIN:
             return
-        walk = _kind_of(type(data))
-    inside = walk(data, owners)
+        visit = _visitors[type(data)]
+    inside = visit(data, owners)
     if inside:
-        _walk_inside(data, inside, owners, most)
+        once(inside, _visitors, owners, most, PLAIN, {id(data)})
 
 
-def _walk_inside(root: Any, inside: Any, owners: list[Any], most: int) -> None:
-    seen = {id(root)}
-    queue = deque(inside)
-    while queue:
-        data = queue.popleft()
-        kind = type(data)
-        if kind in PLAIN or id(data) in seen:
-            continue
-        if most == 0:
-            owners.append(data)  # not walked: kept as it is
-            continue
-        most -= 1
-        seen.add(id(data))
-        walk = _kinds.get(kind)
-        if walk is None:
-            walk = _kind_of(kind)
-        queue.extend(walk(data, owners))
+def _forget() -> None:
+    _visitors.clear()
+    _arrays.clear()
 
 
-def _kind_of(kind: type) -> _Walk:
-    """Return the handler for objects of a type, and cache it."""
-    try:
-        walk = _find_kind(kind)
-    except Exception:  # a class whose attributes cannot be read
-        walk = _opaque
-    if len(_kinds) + len(PLAIN) > _FORGET:
-        _kinds.clear()
-    if walk is _nothing and len(PLAIN) < _FORGET:
-        PLAIN.add(kind)
-    else:
-        _kinds[kind] = walk
-    return walk
+when_registered(_forget)
 
 
-def _find_kind(kind: type) -> _Walk:
+def _find_visitor(kind: type) -> Visitor:
+    library = find_library(kind)
+    if type(library).owner is not Library.owner:
+        visit = _arrays[kind] = _array_visitor(library)
+        return visit
     names = {(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__}
-    if ("torch", "Tensor") in names:
-        return _torch_tensor
-    if ("numpy", "ndarray") in names:
-        return _numpy_array
     if names & _PLAIN_NAMES or isinstance(kind, EnumMeta) or issubclass(kind, type):
         return _nothing
-    if kind.__module__.startswith("headrace.tensor"):
-        if kind.__name__ == "Tensor":
-            return _headrace_tensor
-        if kind.__name__ == "TensorMap":
-            return _tensor_map
+    if kind is Tensor:
+        return _headrace_tensor
+    if kind is TensorMap:
+        return _tensor_map
     if kind is MetadataDictionary:
         return _mapping
     if any(_is_of_the_run(base) for base in kind.__mro__):
         return _nothing
-    if kind.__name__ == "Buffer" and kind.__module__.startswith(("headrace.gpu", "cuda.core")):
-        return _buffer
     if kind.__module__.startswith("headrace.gpu"):
         return _leaf
-    if hasattr(kind, "__cuda_array_interface__"):
-        return _device_array
     if kind in _COLLECTIONS:
         return _mapping if kind is dict else _collection
     if kind in _CONTAINERS:
         return _container
     if kind is types.FunctionType:
         return _function
-    is_array = hasattr(kind, "__dlpack__")
+    is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")
     if _is_written_in_python(kind):
         return _opaque if is_array or hasattr(kind, "__del__") else _instance
     return _leaf if is_array else _opaque
@@ -179,7 +165,7 @@ def _is_written_in_python(kind: type) -> bool:
 _POINTER = 8
 
 
-# The handlers, by type.
+# The functions for types.
 
 
 def _nothing(data: Any, owners: list[Any]) -> tuple[Any, ...]:
@@ -220,48 +206,30 @@ def _leaf(data: Any, owners: list[Any]) -> tuple[Any, ...]:
     return ()
 
 
-def _buffer(data: Any, owners: list[Any]) -> tuple[Any, ...]:
-    owners.append((allocation_at(int(data.handle)) or data) if in_use else data)
-    return ()
-
-
 def _function(data: Any, owners: list[Any]) -> list[Any]:
     # Not its globals.
     return [data.__closure__, data.__defaults__, data.__kwdefaults__, data.__dict__]
 
 
-def _device_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
-    """Handle CuPy's arrays, and other arrays in CUDA memory."""
-    try:
-        memory = data.data.mem
-        owners.append((allocation_at(getattr(memory, "ptr", 0)) or memory) if in_use else memory)
-    except Exception:  # it has none, or reading it failed
-        return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
-    return ()
+def _array_visitor(library: Library) -> Visitor:
+    """Return the function for arrays of a library that knows their owners."""
+    owner_of, begin_of, holds_objects = library.owner, library.begin, library.holds_objects
 
+    def visit(data: Any, owners: list[Any]) -> Any:
+        try:
+            owners.append((allocation_at(begin_of(data)) or owner_of(data)) if in_use else owner_of(data))
+        except Exception:  # it has none, as a sparse tensor, or reading it failed
+            return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
+        return list(islice(data.flat, _MOST)) if holds_objects and data.dtype.hasobject else ()
 
-def _numpy_array(data: Any, owners: list[Any]) -> list[Any] | tuple[Any, ...]:
-    owner = data
-    base = data.base
-    while base is not None:
-        owner = base
-        # An object that lends its memory to an array may also have a `base`, with another meaning.
-        base = owner.base if isinstance(owner, sys.modules["numpy"].ndarray) else None
-    owners.append((_allocation_of_numpy(data) or owner) if in_use else owner)
-    return list(islice(data.flat, _MOST)) if data.dtype.hasobject else ()
-
-
-def _allocation_of_numpy(data: Any) -> Allocation | None:
-    while isinstance(data.base, sys.modules["numpy"].ndarray):
-        data = data.base
-    return allocation_at(data.__array_interface__["data"][0])
+    return visit
 
 
 def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
     found = [data.owner]
     if type(data.owner) is Allocation:
         return found
-    if not (_kinds.get(type(data.owner)) in _ARRAYS or type(data.owner) in PLAIN):
+    if not (type(data.owner) in _arrays or type(data.owner) in PLAIN):
         # It may export an array other than the one it keeps.
         found += [data._held, data._exporter]
     return found
@@ -275,31 +243,19 @@ def _tensor_map(data: Any, owners: list[Any]) -> list[Any]:
     for name, tensor in data.items():
         if type(name) is not str:
             inside.append(name)
-        if _kinds.get(type(tensor)) is not _headrace_tensor:  # or the first tensor of all
+        if type(tensor) is not Tensor:
             inside.append(tensor)
             continue
         owner = tensor.owner
         if type(owner) is Allocation:
             owners.append(owner)
             continue
-        walk = _kinds.get(type(owner))
-        if walk in _ARRAYS:
-            inside += walk(owner, owners)
+        visit = _arrays.get(type(owner))
+        if visit is not None:
+            inside += visit(owner, owners)
         else:
             inside += _headrace_tensor(tensor, owners)
     return inside
-
-
-def _torch_tensor(data: Any, owners: list[Any]) -> tuple[Any, ...]:
-    try:
-        storage = data.untyped_storage()
-        owners.append((allocation_at(storage.data_ptr()) or storage) if in_use else storage)
-    except (NotImplementedError, RuntimeError):  # a sparse tensor, or a backend without storage
-        owners.append(data)
-    return ()
-
-
-_ARRAYS = (_torch_tensor, _numpy_array, _device_array)
 
 
 # Memory of allocators.
@@ -331,9 +287,6 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> None:
 
 # Read through `map`, so that no local variable adds a reference: one reference is the list's.
 _ALONE = next(map(sys.getrefcount, [object()]))
-# PyTorch's storage type, and the function that counts the tensors sharing one, once PyTorch is imported.
-_storage: Any = None
-_storage_users: Any = None
 
 
 def only_kept(owners: list[Any]) -> bool:
@@ -341,15 +294,10 @@ def only_kept(owners: list[Any]) -> bool:
     for count in map(sys.getrefcount, owners):
         if count > _ALONE:
             return False
-    return "torch" not in sys.modules or not any(map(is_shared_elsewhere, owners))
+    return not hidden_users or not any(map(is_shared_elsewhere, owners))
 
 
 def is_shared_elsewhere(owner: Any) -> bool:
     """Return whether an owner's memory is shared in a way that Python's reference counts do not show."""
-    global _storage, _storage_users
-    if _storage is None:
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return False
-        _storage, _storage_users = torch.UntypedStorage, torch._C._storage_Use_Count
-    return type(owner) is _storage and _storage_users(owner._cdata) > 1
+    count = hidden_users.get(type(owner))
+    return count is not None and count(owner) > 1

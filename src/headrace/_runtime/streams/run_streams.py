@@ -9,16 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
-from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of, is_default
-from headrace._runtime.streams.managed_stream import ManagedStream, create_event
-from headrace._runtime.streams.stream_source import StreamLease, StreamSource
+from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
+from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
+from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
+from headrace.gpu.ambient import remember_stream
+from headrace.gpu.backend import active
+from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
-    from headrace.core.fragment import Fragment
+    from headrace._runtime.observer import Observer
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
-    from headrace.core.protocols import Observer
 
 __all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
 
@@ -30,10 +32,10 @@ class RunStreams:
     is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
     """
 
-    def __init__(self, fragment: Fragment) -> None:
+    def __init__(self, fragment: Composition) -> None:
         self.fragment = fragment
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
-        # What watches the run, if anything was asked for.
+        # The observer of the run, if there is one.
         self.observer: Observer | None = None
         # The received frames that are still held.
         self.watch = Watch()
@@ -52,13 +54,13 @@ class RunStreams:
         # Restores the context that was current on the caller's thread when the run first used a device.
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
-        self._put_stream_back = gpu.remember_stream()
+        self._put_stream_back = remember_stream()
 
     @property
     def has_device(self) -> bool:
         """Whether there is a device, real or simulated."""
         if self._has_device is None:
-            self._has_device = gpu.backend() != "none"
+            self._has_device = active().has_devices
         return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
@@ -163,32 +165,17 @@ class RunStreams:
 
     def _remember_caller(self) -> None:
         if self._put_back is None and threading.get_ident() == self._caller:
-            self._put_back = gpu.remember_current()
+            self._put_back = remember_current()
 
     def restore_current(self) -> None:
         """Restore the current stream of the caller's thread, if an interrupt has left it changed."""
         if threading.get_ident() == self._caller:
             self._put_stream_back()
 
-    def finish(self, nodes: Iterable[Node]) -> None:
-        """Wait until every managed stream has finished, then release the frames kept for them.
-
-        If a stream fails, the others are still waited for; the first error is raised at the end.
-        """
-        errors: list[Exception] = []
-        try:
-            for managed in (*self._managed.values(), *self._managed_defaults.values()):
-                try:
-                    # The default stream belongs to the current context.
-                    with gpu.on_device(managed.device_id):
-                        managed.stream.sync()
-                except Exception as error:
-                    errors.append(error)
-        finally:
-            for node in nodes:
-                node.streams.release()
-        if errors:
-            raise errors[0]
+    def finish(self) -> None:
+        """Wait until every managed stream has finished; if one fails, the others are still waited for."""
+        managed = (*self._managed.values(), *self._managed_defaults.values())
+        attempt_all(partial(_synchronize, stream) for stream in managed)
 
     def close(self) -> None:
         """Return the streams, then the partitions they were on, and restore the device of the caller's thread."""
@@ -196,20 +183,14 @@ class RunStreams:
         self._managed_defaults.clear()
         if self._put_back is not None and threading.get_ident() == self._caller:
             self._put_back()  # first, since a partition that is current cannot be closed
-        errors: list[BaseException] = []
-        while self.own_streams:
-            try:
-                self.own_streams.pop().close()
-            except BaseException as error:
-                errors.append(error)
-        while self._leases:
-            _, lease = self._leases.popitem()
-            try:
-                lease.close()
-            except BaseException as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        own, self.own_streams = self.own_streams, []
+        leases, self._leases = self._leases, {}
+        attempt_all([stream.close for stream in own] + [lease.close for lease in reversed(leases.values())])
+
+
+def _synchronize(managed: ManagedStream) -> None:
+    with gpu.on_device(managed.device_id):  # the default stream belongs to the current context
+        managed.stream.sync()
 
 
 def source_of(operator: Operator) -> StreamSource | None:
@@ -221,7 +202,7 @@ def source_of(operator: Operator) -> StreamSource | None:
 def slice_of(operator: Operator) -> gpu.Share | None:
     """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
     source = source_of(operator) or operator.fragment.get_default_green_context_pool()
-    if source is None or gpu.backend() == "none":
+    if source is None or not active().has_devices:
         return None
     return cast("StreamSource", source).slice
 

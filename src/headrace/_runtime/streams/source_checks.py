@@ -18,13 +18,13 @@ from headrace.core.errors import GraphError
 
 if TYPE_CHECKING:
     from headrace._runtime.streams.stream_source import StreamSource
-    from headrace.core.fragment import Fragment
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
 __all__ = ["check_sources"]
 
 
-def check_sources(fragment: Fragment) -> None:
+def check_sources(fragment: Composition) -> None:
     """Raise for the first operator whose streams or slice of a device are not available."""
     default = cast("StreamSource | None", fragment.get_default_green_context_pool())
     dividing: dict[int, tuple[StreamSource, str]] = {}

@@ -8,16 +8,19 @@ destroyed when no run uses the source any more.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace._runtime.streams.managed_stream import ManagedStream
+from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
-    from headrace import gpu
-    from headrace.core.fragment import Fragment
+    from collections.abc import Callable, Iterable
 
-__all__ = ["StreamLease", "StreamSource"]
+    from headrace import gpu
+    from headrace.core.composition import Composition
+
+__all__ = ["StreamLease", "StreamSource", "attempt_all"]
 
 
 class StreamSource(Resource):
@@ -30,7 +33,9 @@ class StreamSource(Resource):
     divides: ClassVar[bool] = False
     """Whether it divides its device into partitions."""
 
-    def __init__(self, fragment: Fragment | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
         # If one source builds on another, its own lock is taken first.
         self._lock = threading.RLock()
@@ -66,7 +71,7 @@ class StreamSource(Resource):
         raise NotImplementedError
 
     @staticmethod
-    def check_graph(fragment: Fragment) -> None:
+    def check_graph(fragment: Composition) -> None:
         """Raise if the graph of a fragment uses its sources of streams incorrectly."""
         from headrace._runtime.streams.source_checks import check_sources
 
@@ -115,19 +120,20 @@ class StreamLease:
     def close(self) -> None:
         """Return the streams to the source; the last lease closes it."""
         source = self._source
-        errors: list[BaseException] = []
         with source._lock:
             taken, self._taken = self._taken, []
-            for managed in taken:
-                try:
-                    source._give_back(managed)
-                except BaseException as error:
-                    errors.append(error)
             source._leases -= 1
-            if not source._leases:
-                try:
-                    source._close()
-                except BaseException as error:
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+            close = [] if source._leases else [source._close]
+            attempt_all([*(partial(source._give_back, managed) for managed in taken), *close])
+
+
+def attempt_all(actions: Iterable[Callable[[], object]]) -> None:
+    """Carry out all actions, whatever they raise, and raise the first error at the end."""
+    errors: list[BaseException] = []
+    for action in actions:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

@@ -15,7 +15,11 @@ __all__ = ["attributes_of_class", "modules_of_compute", "variables_of_compute"]
 
 _PACKAGE = "headrace."
 _OURS = "headrace._runtime."
-_ENDS = ("headrace.schedulers.", "headrace._runtime.lifecycle.run", "headrace._runtime.scheduling.threads")
+_ENDS = (
+    "headrace._runtime.scheduling.scheduled_run",
+    "headrace._runtime.lifecycle.run",
+    "headrace._runtime.scheduling.threads",
+)
 
 
 def variables_of_compute() -> list[dict[str, Any]]:

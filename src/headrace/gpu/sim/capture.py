@@ -8,6 +8,14 @@ and waiting for one create no nodes, only dependencies, as in CUDA.
 An operation that cannot be captured raises an error and invalidates the capture. An invalid capture accepts nothing
 but its end, which raises an error too.
 
+A recorded node is the driver's state of a node of a graph. The objects that a program sees
+(:class:`~headrace.gpu.sim.graph_nodes.GraphNode`) are views of it. It refers to the nodes before it and never
+to later ones or to its graph, so a graph that nobody uses any more is freed at once, with everything that its
+nodes refer to. A node runs in the context of the stream that it was recorded on, and so on the SMs of that
+context, whichever stream the graph is launched on. It does not keep the allocations that it uses: it refers to
+their bytes, as a kernel does that was launched. :meth:`RecordedNode.check_memory` finds those that were freed
+since.
+
 Every function runs with the timeline's lock held, unless it says otherwise.
 """
 
@@ -15,20 +23,66 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.gpu.sim.errors import CUDAError, capture_error
-from headrace.gpu.sim.recorded_node import Nodes, RecordedNode, with_ancestors
+from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, Span
+from headrace.gpu.sim.objects import CUDAError, capture_error
+from headrace.gpu.sim.operations import Operation, StreamQueue
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.device_state import DeviceState
     from headrace.gpu.sim.graph_nodes import GraphNode
-    from headrace.gpu.sim.machine import Machine
-    from headrace.gpu.sim.memory_pool import Bytes
-    from headrace.gpu.sim.operations import Operation
-    from headrace.gpu.sim.stream_queues import StreamQueue
+    from headrace.gpu.sim.machine import ContextState, DeviceState, Machine
 
 MODES = ("global", "thread_local", "relaxed")
+Nodes = frozenset["RecordedNode"]
+
+
+@dataclass(slots=True, eq=False)
+class RecordedNode:
+    """One node of a graph.
+
+    Attributes
+    ----------
+    kind : type
+        The class of its views.
+    operation : Operation
+        What it does; each launch performs a copy of it.
+    pred : frozenset of RecordedNode
+        The nodes that it depends on.
+    details : dict
+        What its views show.
+    spans : list
+        The allocations that it uses.
+    """
+
+    context: ContextState
+    priority: int
+    kind: type[GraphNode]
+    operation: Operation
+    pred: Nodes
+    memory: InitVar[Iterable[Bytes | None]]
+    details: dict[str, Any]
+    handle: int = field(init=False)
+    spans: list[Span | AddressSpan] = field(init=False)
+
+    def __post_init__(self, memory: Iterable[Bytes | None]) -> None:
+        machine, used = self.context.device.machine, [one for one in memory if one is not None]
+        self.handle = machine.new_handle()
+        self.spans = [span for device in machine.devices for span in device.memory.spans(used)]
+
+    def check_memory(self) -> None:
+        """Raise an error if memory that the node uses was freed after it was recorded."""
+        for span in self.spans:
+            if not span.is_allocated():
+                raise CUDAError(
+                    f"CUDA_ERROR_ILLEGAL_ADDRESS: {self} uses {span.memory.size} bytes that were freed after it "
+                    "was recorded; a graph does not keep buffers alive, so keep them for as long as it is launched"
+                )
+
+    def __str__(self) -> str:
+        kernel = self.details.get("kernel")
+        return f"a {self.kind.__name__}" + (f" of kernel {kernel.name!r}" if kernel else "")
 
 
 class CapturePoint(NamedTuple):
@@ -76,22 +130,21 @@ class Capture:
     def join(self, queue: StreamQueue, frontier: Nodes) -> None:
         """Make a stream capture, after these nodes."""
         self.frontiers[queue] = frontier
-        queue.join_capture(self)
+        queue.joined = self
 
     def add(
         self,
         queue: StreamQueue,
         kind: type[GraphNode],
         operation: Operation,
-        memory: Iterable[Bytes] = (),
+        memory: Iterable[Bytes | None] = (),
         /,
         **details: object,
     ) -> None:
         """Record an operation of one of the streams, which uses that memory, as a node."""
         self.check()
-        node = RecordedNode(
-            queue.context, queue.priority, kind, operation, self._frontier(queue), memory, details
-        )
+        pred = self._frontier(queue)
+        node = RecordedNode(queue.context, queue.priority, kind, operation, pred, memory, details)
         self.nodes.append(node)
         self.frontiers[queue] = frozenset([node])
 
@@ -128,7 +181,13 @@ class Capture:
         queue.context.device.machine.captures.discard(self)
         if not self.is_valid:
             raise capture_error("INVALIDATED", "an earlier error invalidated the capture")
-        joined = with_ancestors(last)
+        joined: set[RecordedNode] = set()
+        unseen = list(last)
+        while unseen:
+            node = unseen.pop()
+            if node not in joined:
+                joined.add(node)
+                unseen += node.pred
         unjoined = [node for node in nodes if node not in joined]
         if unjoined:
             raise capture_error(
@@ -183,11 +242,6 @@ def captured_event(use: str) -> CUDAError:
         f"CUDA_ERROR_CAPTURED_EVENT: an event that was last recorded in a capture cannot be {use}; it stands for "
         "nodes of a graph, not for work of a stream"
     )
-
-
-def refuse_event(point: CapturePoint, use: str) -> CUDAError:
-    """Return the error for a query or a wait of the host for such an event; it invalidates the capture."""
-    return point.capture.invalidate(captured_event(use))
 
 
 def refuse_sync(queue: StreamQueue) -> None:

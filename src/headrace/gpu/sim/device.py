@@ -1,20 +1,25 @@
-"""Simulated devices."""
+"""Simulated devices, and their contexts: the primary context, and green contexts on some of the SMs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.gpu.sim.capture import refuse_device_sync
-from headrace.gpu.sim.context import Context, ContextOptions
-from headrace.gpu.sim.device_state import ContextState, DeviceState
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.event import Event, EventOptions
-from headrace.gpu.sim.graph_builder import GraphBuilder
-from headrace.gpu.sim.machine import current_machine
+from headrace.gpu.sim.graph import GraphBuilder
+from headrace.gpu.sim.machine import ContextState, DeviceState, current_machine
 from headrace.gpu.sim.memory import Buffer, DeviceMemoryResource
-from headrace.gpu.sim.profiles import Profile
-from headrace.gpu.sim.resources import DeviceResources
-from headrace.gpu.sim.stream import LEGACY_DEFAULT_STREAM, Stream, StreamOptions, stream_of
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
+from headrace.gpu.sim.resources import DeviceResources, SMResource, WorkqueueResource
+from headrace.gpu.sim.stream import (
+    LEGACY_DEFAULT_STREAM,
+    Event,
+    EventOptions,
+    Stream,
+    StreamOptions,
+    stream_of,
+)
 from headrace.gpu.stream_handle import SupportsStream
 
 
@@ -25,80 +30,34 @@ class ComputeCapability(NamedTuple):
     minor: int
 
 
-class DeviceProperties:
-    """The properties of a device that scheduling depends on."""
+class DeviceProperties(NamedTuple):
+    """The properties of a device that scheduling depends on; shared memory is counted in bytes."""
 
-    __slots__ = ("_profile",)
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-
-    @property
-    def multiprocessor_count(self) -> int:
-        """The number of SMs."""
-        return self._profile.sm_count
-
-    @property
-    def max_threads_per_multiprocessor(self) -> int:
-        """The maximum number of threads on an SM."""
-        return self._profile.threads_per_sm
-
-    @property
-    def max_blocks_per_multiprocessor(self) -> int:
-        """The maximum number of blocks on an SM."""
-        return self._profile.blocks_per_sm
-
-    @property
-    def max_threads_per_block(self) -> int:
-        """The maximum number of threads of a block."""
-        return self._profile.threads_per_block
-
-    @property
-    def max_block_dim_x(self) -> int:
-        """The maximum number of threads of a block along x."""
-        return self._profile.max_block[0]
-
-    @property
-    def max_block_dim_y(self) -> int:
-        """The maximum number of threads of a block along y."""
-        return self._profile.max_block[1]
-
-    @property
-    def max_block_dim_z(self) -> int:
-        """The maximum number of threads of a block along z."""
-        return self._profile.max_block[2]
-
-    @property
-    def max_grid_dim_x(self) -> int:
-        """The maximum number of blocks of a grid along x."""
-        return self._profile.max_grid[0]
-
-    @property
-    def max_grid_dim_y(self) -> int:
-        """The maximum number of blocks of a grid along y."""
-        return self._profile.max_grid[1]
-
-    @property
-    def max_grid_dim_z(self) -> int:
-        """The maximum number of blocks of a grid along z."""
-        return self._profile.max_grid[2]
-
-    @property
-    def max_shared_memory_per_block(self) -> int:
-        """The maximum bytes of shared memory of a block by default."""
-        return self._profile.shared_memory_per_block
-
-    @property
-    def max_shared_memory_per_block_optin(self) -> int:
-        """The maximum bytes of shared memory of a block whose kernel opted in to more."""
-        return self._profile.shared_memory_per_block_optin
+    multiprocessor_count: int
+    max_threads_per_multiprocessor: int
+    max_blocks_per_multiprocessor: int
+    max_threads_per_block: int
+    max_block_dim_x: int
+    max_block_dim_y: int
+    max_block_dim_z: int
+    max_grid_dim_x: int
+    max_grid_dim_y: int
+    max_grid_dim_z: int
+    max_shared_memory_per_block: int
+    max_shared_memory_per_block_optin: int
 
 
 class Device:
     """A device of the current simulated machine."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "arch", "compute_capability", "device_id", "name", "properties")
+    __headrace_device__ = "sim"
     _state: DeviceState
+    device_id: int
+    name: str
+    compute_capability: ComputeCapability
+    arch: str  # the compute capability as compilers write it, such as "90"
+    properties: DeviceProperties
 
     def __new__(cls, device_id: int | Device | None = None) -> Device:
         """Return the device with that number; by default the current device, or the first if none is current."""
@@ -119,8 +78,19 @@ class Device:
     @classmethod
     def _from_state(cls, state: DeviceState) -> Device:
         if state.device is None:
+            profile = state.profile
             self = super().__new__(cls)
             self._state = state
+            self.device_id = state.index
+            self.name = profile.device_name
+            self.compute_capability = ComputeCapability(*profile.compute_capability)
+            self.arch = "".join(map(str, profile.compute_capability))
+            self.properties = DeviceProperties(
+                *(profile.sm_count, profile.threads_per_sm, profile.blocks_per_sm, profile.threads_per_block),
+                *profile.max_block,
+                *profile.max_grid,
+                *(profile.shared_memory_per_block, profile.shared_memory_per_block_optin),
+            )
             state.device = self
         return state.device
 
@@ -130,39 +100,14 @@ class Device:
         return tuple(cls._from_state(state) for state in current_machine().devices)
 
     @property
-    def device_id(self) -> int:
-        """The number of the device."""
-        return self._state.index
-
-    @property
-    def name(self) -> str:
-        """The name of the chip."""
-        return self._state.profile.device_name
-
-    @property
-    def compute_capability(self) -> ComputeCapability:
-        """The compute capability of the chip."""
-        return ComputeCapability(*self._state.profile.compute_capability)
-
-    @property
-    def arch(self) -> str:
-        """The compute capability as compilers write it, such as "90"."""
-        return "".join(map(str, self._state.profile.compute_capability))
-
-    @property
-    def properties(self) -> DeviceProperties:
-        """The properties of the device."""
-        return DeviceProperties(self._state.profile)
-
-    @property
     def resources(self) -> DeviceResources:
         """The resources of the device: its SMs and workqueues."""
-        return DeviceResources._from_context(self._state.primary_context)
+        return DeviceResources._create(self._state.primary_context)
 
     @property
     def context(self) -> Context:
         """The context that is current on this thread."""
-        return Context._from_state(self._current_context())
+        return Context._create(self._current_context())
 
     @property
     def default_stream(self) -> Stream:
@@ -196,11 +141,11 @@ class Device:
         machine.make_current(state, ctx)
         if previous is None:
             return None
-        return Context._from_state(previous) if view is None else view
+        return Context._create(previous) if view is None else view
 
     def create_context(self, options: ContextOptions | dict[str, Any] | None = None) -> Context:
         """Create a green context on some of the device's resources; it does not become current."""
-        return Context._create(self._state, options)
+        return Context._on(self._state, options)
 
     def create_stream(
         self, obj: SupportsStream | None = None, options: StreamOptions | dict[str, Any] | None = None
@@ -210,8 +155,8 @@ class Device:
             raise ValueError("obj and options cannot both be specified")
         context = self._current_context()
         if obj is not None:
-            return Stream._from_queue(stream_of(obj)._queue)
-        return Stream._create(context, options)
+            return Stream._create(stream_of(obj)._queue)
+        return Stream._on(context, options)
 
     def create_event(self, options: EventOptions | dict[str, Any] | None = None) -> Event:
         """Create an event in the current context, not yet recorded."""
@@ -247,3 +192,107 @@ class Device:
                 f"device {self.device_id} is not yet initialized on this thread; call set_current() first"
             )
         return current
+
+
+@dataclass
+class ContextOptions:
+    """The resources that a green context is created from."""
+
+    resources: Sequence[SMResource | WorkqueueResource] | None = None
+
+
+class Context(metaclass=MadeByDriver):
+    """A context, which determines the SMs that its streams may use."""
+
+    __slots__ = ("_state",)
+    _made_by = "Device.create_context, Device.context or Stream.context"
+
+    def __init__(self, state: ContextState) -> None:
+        self._state: ContextState | None = state
+
+    @classmethod
+    def _on(cls, device: DeviceState, given: ContextOptions | dict[str, Any] | None) -> Context:
+        """Create a green context on some of the resources of a device."""
+        options = options_of(ContextOptions, given, "Context")
+        if options.resources is None:
+            raise ValueError("ContextOptions.resources must be provided to create a green context")
+        resources = list(options.resources)
+        if not resources:
+            raise ValueError("ContextOptions.resources must not be empty")
+        sms: list[SMResource] = []
+        workqueue: tuple[str, int] | None = None
+        for resource in resources:
+            if isinstance(resource, SMResource | WorkqueueResource) and resource._device is not device:
+                raise CUDAError(
+                    f"CUDA_ERROR_INVALID_VALUE: a resource of device {resource._device.index} "
+                    f"cannot be used to create a context on device {device.index}"
+                )
+            if isinstance(resource, SMResource):
+                if not resource._is_usable:
+                    raise ValueError("a dry-run SMResource cannot be used to create a context")
+                sms.append(resource)
+            elif isinstance(resource, WorkqueueResource):
+                workqueue = (resource.sharing_scope, resource.concurrency_limit)
+            else:
+                raise TypeError(
+                    f"a context is created from SM and workqueue resources, got {type(resource).__name__}"
+                )
+        chosen = 0
+        for part in sms:
+            chosen |= part._sms
+        chosen = chosen or device.primary_context.sms  # a context of workqueues alone may use every SM
+        return cls._create(ContextState(device, chosen, device.machine.new_handle(), True, workqueue))
+
+    @property
+    def handle(self) -> int | None:
+        """The driver's handle, or None if closed."""
+        return None if self._state is None else self._state.handle
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._state is None
+
+    @property
+    def is_green(self) -> bool:
+        """Whether it was created from some of a device's resources."""
+        return self._state is not None and self._state.is_green
+
+    @property
+    def resources(self) -> DeviceResources:
+        """The resources that it may use."""
+        return DeviceResources._create(self._open())
+
+    def create_stream(self, options: StreamOptions | dict[str, Any] | None = None) -> Stream:
+        """Create a stream of this green context."""
+        state = self._open()
+        if not state.is_green:
+            raise RuntimeError(
+                "Context.create_stream is only supported on green contexts; "
+                "use Device.create_stream for the primary context"
+            )
+        return Stream._on(state, options)
+
+    def close(self) -> None:
+        """Close the context; its streams continue."""
+        if self._state is not None and self._state.device.machine.current_context is self._state:
+            raise RuntimeError(
+                "a context cannot be closed while it is current; make another context current first"
+            )
+        self._state = None
+
+    def __eq__(self, other: object) -> bool:
+        return self._state is other._state if isinstance(other, Context) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.handle)
+
+    def __repr__(self) -> str:
+        if self._state is None:
+            return "<Context closed>"
+        return f"<Context handle={self._state.handle:#x} device={self._state.device.index}>"
+
+    def _open(self) -> ContextState:
+        if self._state is None:
+            raise RuntimeError("this context has been closed")
+        return self._state

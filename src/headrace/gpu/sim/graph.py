@@ -1,4 +1,4 @@
-"""Executable graphs, and their launches on the timeline of the machine.
+"""Builders of graphs by capture; executable graphs, and their launches on the timeline of the machine.
 
 A launch waits for the stream's earlier work and for the graph's previous launch, on whichever stream that was.
 After the graph's launch overhead the nodes begin that depend on nothing, and a node that depends on others begins a
@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.fences import Fence
-from headrace.gpu.sim.graph_definition import GraphDefinition
-from headrace.gpu.sim.graph_nodes import GraphNode, MemcpyNode
+from headrace.gpu.sim.capture import MODES, Capture, RecordedNode
+from headrace.gpu.sim.graph_nodes import GraphDefinition, GraphNode, MemcpyNode
 from headrace.gpu.sim.memory import Buffer, recorded_copy
-from headrace.gpu.sim.operations import Operation, Runner
-from headrace.gpu.sim.options import options_of
-from headrace.gpu.sim.recorded_node import RecordedNode
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, capture_error, options_of
+from headrace.gpu.sim.operations import Fence, Operation, Runner, StreamQueue
 from headrace.gpu.sim.stream import Stream
 from headrace.gpu.sim.timeline import Timeline
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.device_state import DeviceState
-    from headrace.gpu.sim.graph_builder import GraphBuilder
+    from headrace.gpu.sim.machine import DeviceState
 
 
 @dataclass
@@ -52,28 +48,150 @@ class GraphCompleteOptions:
     use_node_priority: bool = False
 
 
-class Graph:
+class GraphBuilder(metaclass=MadeByDriver):
+    """The graph that a stream's work is recorded into.
+
+    From :meth:`begin_building` to :meth:`end_building` the stream captures: its work becomes nodes and does not
+    run. A stream that waits for an event of the capture joins it; the builder's stream has to wait for it before
+    the end. An operation that cannot be captured raises an error and invalidates the capture. :meth:`close` then
+    ends it, with an error, and the stream can be used again.
+
+    The nodes do not keep the buffers alive that they use.
+    """
+
+    __slots__ = ("__weakref__", "_capture", "_definition", "stream")
+    _made_by = "Stream.create_graph_builder"
+    _refusal = NotImplementedError
+    is_join_required = False  # simulated builders are not split
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream: Stream | None = stream  # the stream that captures; None if closed
+        self._capture: Capture | None = None  # from begin_building until it has been ended without an error
+        self._definition: GraphDefinition | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed."""
+        return self.stream is None
+
+    @property
+    def is_building(self) -> bool:
+        """Whether its stream captures; an error if the capture has been invalidated."""
+        queue = self._queue
+        with queue.timeline.lock:
+            capture = queue.capture
+            if capture is not None and not capture.is_valid:
+                raise RuntimeError(
+                    "an error has invalidated the capture of this builder's stream; end it with close()"
+                )
+            return capture is not None
+
+    @property
+    def graph_definition(self) -> GraphDefinition:
+        """The recorded nodes; available after :meth:`end_building`, and valid after :meth:`close`."""
+        self._open()
+        if self._definition is None:
+            raise RuntimeError(
+                "graph_definition is not available before building has ended; call end_building() first"
+            )
+        return self._definition
+
+    def begin_building(self, mode: str | None = "relaxed") -> GraphBuilder:
+        """Begin to capture.
+
+        Parameters
+        ----------
+        mode : {"relaxed", "thread_local", "global"}
+            Who must not make calls meanwhile that might be unsafe, such as allocating pinned memory: nobody, this
+            thread, or any thread.
+        """
+        queue = self._queue
+        if self._definition is not None:
+            raise RuntimeError("a builder cannot begin again after building has ended")
+        if self._capture is not None:
+            raise RuntimeError("this builder is already building")
+        if mode not in MODES:
+            raise ValueError(f"unsupported build mode {mode!r}: must be one of {', '.join(map(repr, MODES))}")
+        queue.context.device.machine.check()
+        with queue.timeline.lock:
+            if queue.is_default:
+                raise capture_error("UNSUPPORTED", "the default stream cannot be captured")
+            if queue.capture is not None:
+                raise CUDAError("CUDA_ERROR_ILLEGAL_STATE: the stream is already capturing")
+            self._capture = Capture(queue, mode)
+        return self
+
+    def end_building(self) -> GraphBuilder:
+        """End the capture; an error if streams that joined it were not joined back."""
+        if not self.is_building:
+            raise RuntimeError("this builder is not building")
+        queue = self._queue
+        with queue.timeline.lock:
+            capture = queue.capture
+            assert capture is not None
+            nodes = capture.end(queue)
+        self._capture = None
+        self._definition = GraphDefinition._create(queue.context.device.machine, nodes)
+        return self
+
+    def complete(self, options: GraphCompleteOptions | None = None) -> Graph:
+        """Return an executable graph of the recorded nodes."""
+        self._open()
+        if self._definition is None:
+            raise RuntimeError("this builder has not finished building")
+        return Graph._create(self._definition, options)
+
+    def close(self) -> None:
+        """Close the builder; an invalidated capture ends with an error."""
+        if self.stream is None:
+            return
+        if self._capture is not None:
+            queue = self.stream._own_queue
+            with queue.timeline.lock:
+                capture = queue.capture
+                nodes = [] if capture is None else capture.end(queue)
+            del nodes  # and what they refer to, without the lock
+            self._capture = None
+        self._definition = None
+        self.stream = None
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return self._open().__cuda_stream__()
+
+    def __del__(self) -> None:
+        # As cuda.core does it: whatever the stream captures now is ended, even for another builder. A program that
+        # keeps a builder whose close() failed, and captures the stream again, loses that capture.
+        if getattr(self, "_capture", None) is not None and self.stream is not None:
+            capture = self.stream._own_queue.capture
+            if capture is not None:
+                capture.abandon()
+
+    def __repr__(self) -> str:
+        return f"<GraphBuilder of {self.stream!r}>" if self.stream else "<GraphBuilder closed>"
+
+    @property
+    def _queue(self) -> StreamQueue:
+        return self._open()._queue
+
+    def _open(self) -> Stream:
+        if self.stream is None:
+            raise RuntimeError("this graph builder has been closed")
+        return self.stream
+
+
+class Graph(metaclass=MadeByDriver):
     """An executable graph."""
 
     __slots__ = ("__weakref__", "_handle", "_last_launch", "_options", "_plan")
-    _handle: int
-    _last_launch: Fence | None
-    _options: GraphCompleteOptions
-    _plan: Plan | None
+    _made_by = "GraphBuilder.complete"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("Graph objects cannot be created directly; use GraphBuilder.complete")
-
-    @classmethod
-    def _create(cls, definition: GraphDefinition, options: GraphCompleteOptions | None) -> Graph:
-        self = cls.__new__(cls)
+    def __init__(self, definition: GraphDefinition, options: GraphCompleteOptions | None) -> None:
         self._options = options_of(GraphCompleteOptions, options, "Graph")
         if self._options.device_launch:
             raise CUDAError("CUDA_ERROR_NOT_SUPPORTED: launches of graphs by kernels are not simulated")
         self._handle = definition._machine.new_handle()
-        self._plan = Plan(definition._records)
-        self._last_launch = None
-        return self
+        self._plan: Plan | None = Plan(definition._records)
+        self._last_launch: Fence | None = None
 
     @property
     def handle(self) -> int:
@@ -101,18 +219,17 @@ class Graph:
                 raise queue.capture.invalidate(
                     CUDAError("CUDA_ERROR_NOT_SUPPORTED: a graph within a captured graph is not simulated")
                 )
-            operations = plan.prepare()
             done = Fence(timeline)
             queue.submit(
                 RunGraph(
-                    self,
+                    weakref.ref(self),
                     plan,
-                    operations,
-                    launch_overhead=device.graph_launch_overhead,
+                    plan.prepare(),
                     node_overhead=device.graph_node_overhead,
                     priority=None if self._options.use_node_priority else queue.priority,
                     after=self._last_launch,
                     done=done,
+                    overhead=device.graph_launch_overhead,
                 )
             )
             self._last_launch = done
@@ -160,8 +277,6 @@ class Graph:
 
 
 def _definition_of(source: object) -> GraphDefinition:
-    from headrace.gpu.sim.graph_builder import GraphBuilder  # a cycle: a builder makes graphs
-
     if isinstance(source, GraphDefinition):
         return source
     if not isinstance(source, GraphBuilder):
@@ -173,22 +288,13 @@ def _definition_of(source: object) -> GraphDefinition:
     return source._definition
 
 
-class ExecutableMemcpyNode:
+@dataclass(slots=True)
+class ExecutableMemcpyNode(metaclass=MadeByDriver):
     """A copy of an executable graph."""
 
-    __slots__ = ("_graph", "_handle")
+    _made_by: ClassVar = "graph[node]"
     _graph: Graph
     _handle: int
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("ExecutableMemcpyNode objects cannot be created directly; use graph[node]")
-
-    @classmethod
-    def _create(cls, graph: Graph, handle: int) -> ExecutableMemcpyNode:
-        self = cls.__new__(cls)
-        self._graph = graph
-        self._handle = handle
-        return self
 
     def update(self, *, dst: Buffer | int, src: Buffer | int, size: int) -> None:
         """Copy other memory in later launches; those that were submitted before are not affected."""
@@ -226,58 +332,38 @@ class Plan:
         return [(node.kind, *later) for node, later in zip(self.nodes, self.succ, strict=True)]
 
 
+@dataclass(slots=True, eq=False)
 class RunGraph(Operation):
     """One launch of a graph."""
 
-    __slots__ = (
-        "_after",
-        "_done",
-        "_graph",
-        "_launch_overhead",
-        "_missing",
-        "_node_overhead",
-        "_operations",
-        "_plan",
-        "_priority",
-        "_runner",
-        "_unfinished",
-    )
+    _graph: weakref.ref[Graph]
+    _plan: Plan
+    _operations: list[Operation]
+    node_overhead: int
+    priority: int | None
+    after: Fence | None
+    done: Fence
+    overhead: int
+    _missing: list[int] = field(init=False)  # for each node, how many that it depends on have not ended
+    _unfinished: int = field(init=False)
+    _runner: Runner = field(init=False)
 
-    def __init__(
-        self,
-        graph: Graph,
-        plan: Plan,
-        operations: list[Operation],
-        *,
-        launch_overhead: int,
-        node_overhead: int,
-        priority: int | None,
-        after: Fence | None,
-        done: Fence,
-    ) -> None:
-        self._graph = weakref.ref(graph)
-        self._plan = plan
-        self._operations = operations
-        self._launch_overhead = launch_overhead
-        self._node_overhead = node_overhead
-        self._priority = priority
-        self._after = after
-        self._done = done
-        self._missing = list(plan.pred_counts)  # for each node, how many that it depends on have not ended
-        self._unfinished = len(operations)
+    def __post_init__(self) -> None:
+        self._missing = list(self._plan.pred_counts)
+        self._unfinished = len(self._operations)
 
     def begin(self, runner: Runner) -> bool:
         """Begin the nodes that depend on nothing, no sooner than the launch overhead and the last launch allow."""
         self._runner = runner
-        if self._after is None or self._after.is_signaled:
+        if self.after is None or self.after.is_signaled:
             self._start()
         else:
-            self._after.on_signal(self._start)
+            self.after.on_signal(self._start)
         return False
 
     def _start(self) -> None:
         timeline = self._runner.timeline
-        timeline.call_at(max(self.submitted + self._launch_overhead, timeline.now), self._begin_first)
+        timeline.call_at(max(self.submitted + self.overhead, timeline.now), self._begin_first)
 
     def _begin_first(self) -> None:
         if not self._unfinished:
@@ -291,7 +377,7 @@ class RunGraph(Operation):
         operation = self._operations[number]
         operation.submitted = timeline.now
         node = self._plan.nodes[number]
-        priority = node.priority if self._priority is None else self._priority
+        priority = node.priority if self.priority is None else self.priority
         runner = _NodeRunner(timeline, priority, node.context.device, partial(self._end_node, number))
         if operation.begin(runner):
             timeline.call_at(timeline.now, runner.end)
@@ -301,14 +387,14 @@ class RunGraph(Operation):
         for later in self._plan.succ[number]:
             self._missing[later] -= 1
             if not self._missing[later]:
-                delay = self._node_overhead if self._operations[later].takes_time else 0
+                delay = self.node_overhead if self._operations[later].takes_time else 0
                 timeline.call_at(timeline.now + delay, partial(self._begin_node, later))
         self._unfinished -= 1
         if not self._unfinished:
             self._finish()
 
     def _finish(self) -> None:
-        self._done.signal()
+        self.done.signal()
         graph = self._graph()
         if graph is None or graph._plan is not self._plan:
             # The last reference may be here. The nodes refer to the program's objects, which must not be freed with
@@ -322,26 +408,15 @@ def _forget(*_: object) -> None:
     """Do nothing with objects that somebody has to hold until now."""
 
 
+@dataclass(slots=True)
 class _NodeRunner:
     """Runs the operation of a node for one launch."""
 
-    __slots__ = ("_device", "end", "priority", "timeline")
-
-    def __init__(
-        self, timeline: Timeline, priority: int, device: DeviceState, end: Callable[[], None]
-    ) -> None:
-        self.timeline = timeline
-        self.priority = priority
-        self.end = end
-        self._device = device
+    timeline: Timeline
+    priority: int
+    _device: DeviceState
+    end: Callable[[], None]
 
     def run_user_code(self, code: Callable[[], object]) -> None:
         """Run a function of the program with the node's device current, then end the node."""
         self.timeline.run_user_code(partial(self._device.call, code), then=self.end)
-
-
-def change_copy(graph: Graph, node: RecordedNode, target: int, source: int, size: int) -> None:
-    """Copy between other addresses in later launches of a graph; the node was recorded for its definition."""
-    if node.handle not in graph._open().numbers:
-        raise ValueError(f"{node} is not a node of the definition that {graph!r} was made from")
-    ExecutableMemcpyNode._create(graph, node.handle).update(dst=target, src=source, size=size)

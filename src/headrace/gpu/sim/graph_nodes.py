@@ -1,22 +1,58 @@
-"""The nodes of a graph, as a program sees them: what was recorded, and in which order.
+"""The definition of a graph, as a program sees it: what was recorded, and in which order.
 
-The classes have the names and properties of cuda.core's. A simulated node cannot be changed.
+The classes have the names and properties of cuda.core's. A simulated definition and its nodes cannot be changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.gpu.sim.launch_config import LaunchConfig
-from headrace.gpu.sim.memory_pool import Bytes
-from headrace.gpu.sim.recorded_node import RecordedNode
+from headrace.gpu.sim.capture import RecordedNode
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig
+from headrace.gpu.sim.objects import MadeByDriver
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.event import Event
-    from headrace.gpu.sim.graph_definition import GraphDefinition
-    from headrace.gpu.sim.kernel import Kernel
+    from headrace.gpu.sim.graph import Graph, GraphCompleteOptions
+    from headrace.gpu.sim.machine import Machine
+    from headrace.gpu.sim.stream import Event
+
+T = TypeVar("T")
+
+
+class GraphDefinition(metaclass=MadeByDriver):
+    """The nodes of a graph and the edges between them, as they were captured.
+
+    A simulated definition comes from a capture (:attr:`GraphBuilder.graph_definition`) and cannot be changed.
+    """
+
+    __slots__ = ("_machine", "_records", "handle")
+    __headrace_device__ = "sim"
+    _made_by = "GraphBuilder; on a simulated device there is no other way"
+    is_valid = True
+
+    def __init__(self, machine: Machine, records: list[RecordedNode]) -> None:
+        self._machine = machine
+        self._records = records  # each after those that it depends on
+        self.handle = machine.new_handle()
+
+    def nodes(self) -> set[GraphNode]:
+        """Return the nodes."""
+        return {record.kind._create(self, record) for record in self._records}
+
+    def edges(self) -> set[tuple[GraphNode, GraphNode]]:
+        """Return the edges: pairs of a node and one that depends on it."""
+        return {(before, node) for node in self.nodes() for before in node.pred}
+
+    def instantiate(self, options: GraphCompleteOptions | None = None) -> Graph:
+        """Return an executable graph of these nodes."""
+        from headrace.gpu.sim.graph import Graph  # a cycle: a graph is made from its definition
+
+        return Graph._create(self, options)
+
+    def __repr__(self) -> str:
+        return f"<GraphDefinition handle={self.handle:#x}>"
 
 
 class CUgraphNodeType(IntEnum):
@@ -33,33 +69,36 @@ class CUgraphNodeType(IntEnum):
     CU_GRAPH_NODE_TYPE_MEM_FREE = 11
 
 
-class GraphNode:
+class Shown(Generic[T]):
+    """A property of a node that shows one of the details that were recorded, or something that follows from it."""
+
+    def __init__(self, detail: str, show: Callable[[Any], T] = lambda detail: detail) -> None:
+        self._detail = detail
+        self._show = show
+
+    def __get__(self, node: GraphNode, kind: type) -> T:
+        return self._show(node._record.details[self._detail])
+
+
+def _address(memory: Any) -> int:
+    return int(memory.ctypes.data)
+
+
+def _size(memory: Any) -> int:
+    return int(memory.nbytes)
+
+
+class GraphNode(metaclass=MadeByDriver):
     """A node of a graph."""
 
-    __slots__ = ("_definition", "_record")
-    _type: CUgraphNodeType
-    _definition: GraphDefinition
-    _record: RecordedNode
+    __slots__ = ("_record", "graph")
+    _made_by = "GraphDefinition.nodes"
+    type: CUgraphNodeType
+    is_valid = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("GraphNode objects cannot be created directly; use GraphDefinition.nodes")
-
-    @staticmethod
-    def _of(definition: GraphDefinition, record: RecordedNode) -> GraphNode:
-        self = record.kind.__new__(record.kind)
-        self._definition = definition
+    def __init__(self, graph: GraphDefinition, record: RecordedNode) -> None:
+        self.graph = graph
         self._record = record
-        return self
-
-    @property
-    def type(self) -> CUgraphNodeType:
-        """The kind of the node."""
-        return self._type
-
-    @property
-    def graph(self) -> GraphDefinition:
-        """The graph that the node belongs to."""
-        return self._definition
 
     @property
     def handle(self) -> int:
@@ -67,23 +106,14 @@ class GraphNode:
         return self._record.handle
 
     @property
-    def is_valid(self) -> bool:
-        """Whether the node and its graph exist."""
-        return True
-
-    @property
     def pred(self) -> set[GraphNode]:
         """The nodes that it depends on."""
-        return {self._of(self._definition, record) for record in self._record.pred}
+        return {record.kind._create(self.graph, record) for record in self._record.pred}
 
     @property
     def succ(self) -> set[GraphNode]:
         """The nodes that depend on it."""
-        return {
-            self._of(self._definition, record)
-            for record in self._definition._records
-            if self._record in record.pred
-        }
+        return {node for node in self.graph.nodes() if self._record in node._record.pred}
 
     def __eq__(self, other: object) -> bool:
         return self._record is other._record if isinstance(other, GraphNode) else NotImplemented
@@ -92,201 +122,102 @@ class GraphNode:
         return hash(self._record)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} handle={self.handle:#x}>"
+        return f"<{self.__class__.__name__} handle={self.handle:#x}>"
 
 
 class KernelNode(GraphNode):
     """The launch of a kernel."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
-
-    @property
-    def kernel(self) -> Kernel[...]:
-        """The kernel."""
-        kernel: Kernel[...] = self._record.details["kernel"]
-        return kernel
-
-    @property
-    def grid(self) -> tuple[int, int, int]:
-        """The blocks of the grid in each dimension."""
-        return self._launched._grid_in_blocks
-
-    @property
-    def block(self) -> tuple[int, int, int]:
-        """The threads of a block in each dimension."""
-        return self._launched.block
-
-    @property
-    def shmem_size(self) -> int:
-        """The bytes of dynamic shared memory of a block."""
-        return self._launched.shmem_size
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+    kernel: Shown[Kernel[...]] = Shown("kernel")
+    grid: Shown[tuple[int, int, int]] = Shown("config", lambda config: config._grid_in_blocks)
+    block: Shown[tuple[int, int, int]] = Shown("config", lambda config: config.block)
+    shmem_size: Shown[int] = Shown("config", lambda config: config.shmem_size)
 
     @property
     def config(self) -> LaunchConfig:
         """The configuration of the launch, without clusters."""
         return LaunchConfig(grid=self.grid, block=self.block, shmem_size=self.shmem_size)
 
-    @property
-    def _launched(self) -> LaunchConfig:
-        config: LaunchConfig = self._record.details["config"]
-        return config
-
 
 class MemcpyNode(GraphNode):
     """A copy."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMCPY
-
-    @property
-    def dst(self) -> int:
-        """The address that is written."""
-        return _address(self._record.details["dst"])
-
-    @property
-    def src(self) -> int:
-        """The address that is read."""
-        return _address(self._record.details["src"])
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-        source: Bytes = self._record.details["src"]
-        return source.nbytes
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMCPY
+    dst: Shown[int] = Shown("dst", _address)
+    src: Shown[int] = Shown("src", _address)
+    size: Shown[int] = Shown("src", _size)
 
 
 class MemsetNode(GraphNode):
-    """The filling of memory with a pattern."""
+    """The filling of memory with a pattern, in one row."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
-
-    @property
-    def dptr(self) -> int:
-        """The address that is written."""
-        return _address(self._record.details["dst"])
-
-    @property
-    def value(self) -> int:
-        """The pattern, as an unsigned integer."""
-        return int.from_bytes(self._pattern, "little")
-
-    @property
-    def element_size(self) -> int:
-        """The bytes of the pattern."""
-        return len(self._pattern)
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
+    dptr: Shown[int] = Shown("dst", _address)
+    value: Shown[int] = Shown("pattern", lambda pattern: int.from_bytes(pattern, "little"))
+    element_size: Shown[int] = Shown("pattern", len)
+    height = 1
+    pitch = 0  # unused, since there is one row
 
     @property
     def width(self) -> int:
         """The number of patterns in a row."""
-        target: Bytes = self._record.details["dst"]
-        return target.nbytes // len(self._pattern)
-
-    @property
-    def height(self) -> int:
-        """The number of rows."""
-        return 1
-
-    @property
-    def pitch(self) -> int:
-        """The bytes from row to row; unused, since there is one row."""
-        return 0
-
-    @property
-    def _pattern(self) -> bytes:
-        pattern: bytes = self._record.details["pattern"]
-        return pattern
+        return _size(self._record.details["dst"]) // self.element_size
 
 
 class HostCallbackNode(GraphNode):
     """The call of a function on the host."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_HOST
-
-    @property
-    def callback(self) -> Callable[[], object]:
-        """The function."""
-        function: Callable[[], object] = self._record.details["callback"]
-        return function
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_HOST
+    callback: Shown[Callable[[], object]] = Shown("callback")
 
 
 class EmptyNode(GraphNode):
     """A node without work, which joins others."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EMPTY
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EMPTY
 
 
-class _EventNode(GraphNode):
-    __slots__ = ()
-
-    @property
-    def event(self) -> Event:
-        """The event."""
-        event: Event = self._record.details["event"]
-        return event
-
-
-class EventRecordNode(_EventNode):
+class EventRecordNode(GraphNode):
     """The record of an event by every launch of the graph (:func:`headrace.gpu.record_external`)."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EVENT_RECORD
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EVENT_RECORD
+    event: Shown[Event] = Shown("event")
 
 
-class EventWaitNode(_EventNode):
+class EventWaitNode(GraphNode):
     """A wait for an event from outside the graph (:func:`headrace.gpu.wait_external`)."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
+    event: Shown[Event] = Shown("event")
 
 
 class AllocNode(GraphNode):
     """The allocation of memory that belongs to the graph (:class:`headrace.gpu.GraphMemoryResource`)."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC
-
-    @property
-    def dptr(self) -> int:
-        """The address of the memory."""
-        return _address(self._record.details["memory"])
-
-    @property
-    def bytesize(self) -> int:
-        """The number of bytes."""
-        memory: Bytes = self._record.details["memory"]
-        return memory.nbytes
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC
+    dptr: Shown[int] = Shown("memory", _address)
+    bytesize: Shown[int] = Shown("memory", _size)
+    memory_type = "device"
+    peer_access: tuple[int, ...] = ()  # no other device can access the memory
 
     @property
     def device_id(self) -> int:
         """The number of the device that the memory belongs to."""
         return self._record.context.device.index
 
-    @property
-    def memory_type(self) -> str:
-        """The kind of memory."""
-        return "device"
-
-    @property
-    def peer_access(self) -> tuple[int, ...]:
-        """The numbers of the other devices that can access the memory."""
-        return ()
-
 
 class FreeNode(GraphNode):
     """The release of memory that belongs to the graph."""
 
     __slots__ = ()
-    _type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_FREE
-
-    @property
-    def dptr(self) -> int:
-        """The address of the memory."""
-        return _address(self._record.details["memory"])
-
-
-def _address(memory: Bytes) -> int:
-    return int(memory.ctypes.data)
+    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_FREE
+    dptr: Shown[int] = Shown("memory", _address)

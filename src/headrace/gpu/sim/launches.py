@@ -1,20 +1,22 @@
-"""Launching simulated kernels and host functions."""
+"""Launches of simulated kernels and host functions; their configuration, and its limits on a device."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.gpu.kernels import P
+from headrace.gpu.declared_kernels import P
 from headrace.gpu.sim.graph_nodes import HostCallbackNode, KernelNode
-from headrace.gpu.sim.kernel import Kernel
-from headrace.gpu.sim.launch_config import LaunchConfig, check_limits
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig
 from headrace.gpu.sim.memory import memory_of
 from headrace.gpu.sim.memory_pool import Bytes
+from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import CallHostFunction, RunGrid
 from headrace.gpu.sim.processors import Grid, indices_of
+from headrace.gpu.sim.profiles import Profile
 from headrace.gpu.sim.stream import Stream, stream_of
 from headrace.gpu.stream_handle import SupportsStream
 
@@ -41,22 +43,18 @@ def launch(
     device = context.device
     device.machine.check()
     memory = [memory_of(arg) for arg in kernel_args]
-    check_limits(kernel, config, device.profile)
+    _check_limits(kernel, config, device.profile)
     operation = RunGrid(  # created without the lock: `block_time` calls a function of the program
         device.processors,
         context.sms,
-        blocks=config._block_count,
-        threads=config._threads_per_block,
-        period=kernel.block_time(*kernel_args, **kernel_kwargs),
+        config._block_count,
+        config._threads_per_block,
+        kernel.block_time(*kernel_args, **kernel_kwargs),
+        _effect_of(kernel, config, kernel_args, memory, device.machine.fail),
         overhead=device.launch_overhead,
-        effect=_effect_of(kernel, config, kernel_args, memory, device.machine.fail),
     )
     with queue.timeline.lock:
-        if queue.capture is None:
-            queue.submit(operation)
-        else:
-            used = [found for found in memory if found is not None]
-            queue.capture.add(queue, KernelNode, operation, used, kernel=kernel, config=config)
+        queue.add(KernelNode, operation, memory, kernel=kernel, config=config)
 
 
 def launch_host(stream: Stream | SupportsStream, function: Callable[[], object]) -> None:
@@ -64,10 +62,7 @@ def launch_host(stream: Stream | SupportsStream, function: Callable[[], object])
     queue = stream_of(stream)._queue
     queue.context.device.machine.check()
     with queue.timeline.lock:
-        if queue.capture is None:
-            queue.submit(CallHostFunction(function))
-        else:
-            queue.capture.add(queue, HostCallbackNode, CallHostFunction(function), callback=function)
+        queue.add(HostCallbackNode, CallHostFunction(function), callback=function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +120,58 @@ def _effect_of(
             _running.launch = None
 
     return apply
+
+
+def _check_limits(kernel: Kernel[...], config: LaunchConfig, limits: Profile) -> None:
+    """Raise the driver's error for a configuration that exceeds the limits of a device."""
+    _check_size(kernel, "grid", config._grid_in_blocks, limits.max_grid)
+    _check_size(kernel, "block", config.block, limits.max_block)
+    if config._threads_per_block > limits.threads_per_block:
+        raise _invalid_launch(
+            kernel.name,
+            f"a block of {config._threads_per_block} threads; the maximum is {limits.threads_per_block}",
+        )
+    most_shared = limits.shared_memory_per_block
+    if kernel.max_dynamic_shared_size_bytes is not None:
+        most_shared = min(kernel.max_dynamic_shared_size_bytes, limits.shared_memory_per_block_optin)
+    if not 0 <= config.shmem_size <= most_shared:
+        raise _invalid_launch(
+            kernel.name,
+            f"{config.shmem_size} bytes of shared memory for a block; the maximum is {most_shared}, or "
+            f"{limits.shared_memory_per_block_optin} with Kernel(max_dynamic_shared_size_bytes=...)",
+        )
+    if config.cluster is not None:
+        _check_cluster(kernel, math.prod(config.cluster), limits)
+
+
+def _check_size(
+    kernel: Kernel[...], noun: str, sizes: tuple[int, int, int], most: tuple[int, int, int]
+) -> None:
+    if sizes[0] > most[0] or sizes[1] > most[1] or sizes[2] > most[2]:
+        raise _invalid_launch(kernel.name, f"a {noun} of {_joined(sizes)}; the maximum is {_joined(most)}")
+
+
+def _check_cluster(kernel: Kernel[...], size: int, limits: Profile) -> None:
+    if not limits.blocks_per_cluster:
+        raise CUDAError(
+            f"CUDA_ERROR_NOT_SUPPORTED: kernel {kernel.name!r}: thread-block clusters need compute capability "
+            f"9.0; this device has {_joined(limits.compute_capability, '.')}"
+        )
+    most = limits.blocks_per_cluster
+    if kernel.non_portable_cluster_size_allowed:
+        most = limits.blocks_per_cluster_optin
+    if size > most:
+        raise _invalid_launch(
+            kernel.name,
+            f"a cluster of {size} blocks; the maximum is {most}, or {limits.blocks_per_cluster_optin} with "
+            "Kernel(non_portable_cluster_size_allowed=True)",
+            "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+        )
+
+
+def _joined(sizes: tuple[int, ...], separator: str = " x ") -> str:
+    return separator.join(map(str, sizes))
+
+
+def _invalid_launch(kernel: str, detail: str, reason: str = "CUDA_ERROR_INVALID_VALUE") -> CUDAError:
+    return CUDAError(f"{reason}: invalid configuration of kernel {kernel!r}: {detail}")

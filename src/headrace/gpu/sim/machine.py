@@ -19,22 +19,26 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from headrace.gpu.backends import SIMULATED_TIME
-from headrace.gpu.sim.device_state import ContextState, DeviceState
-from headrace.gpu.sim.errors import CUDAError
+from headrace.gpu.backend import clocks_in_use
+from headrace.gpu.sim.memory_pool import MemoryPool
+from headrace.gpu.sim.objects import CUDAError
+from headrace.gpu.sim.operations import CopyEngine, StreamQueue
+from headrace.gpu.sim.processors import Processors, SMs
 from headrace.gpu.sim.profiles import PROFILES, Profile, find_profile
-from headrace.gpu.sim.stream_queues import StreamQueue
 from headrace.gpu.sim.timeline import Timeline
 from headrace.gpu.sim.wall_timeline import PacedTimeline, RealTimeline
+from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.capture import Capture
-    from headrace.gpu.sim.context import Context
+    from headrace.gpu.sim.device import Context, Device
 
 # The driver version that the simulation was compared with on a real device; the rules of 13.1 come from its manual.
 DEFAULT_DRIVER = (13, 0)
+DEFAULT_TIME = "paced"
 
 Time = Literal["virtual", "paced", "real"]
 TIMES: dict[str, type[Timeline]] = {
@@ -109,10 +113,24 @@ class Machine:
         return self.timeline.kind
 
     @property
+    def is_virtual(self) -> bool:
+        """Whether its time is virtual: it passes only while every attached thread waits."""
+        return self.time == "virtual"
+
+    @property
+    def is_wall(self) -> bool:
+        """Whether its clock is the wall clock, so that the program's own clocks agree with it."""
+        return self.timeline.is_wall
+
+    @property
     def now(self) -> float:
         """The host's time on this machine, in seconds since the machine was created."""
+        return self.read() / 1e9
+
+    def read(self) -> int:
+        """Return the host's time on this machine, in nanoseconds since the machine was created."""
         with self.timeline.lock:
-            return self.timeline.read() / 1e9
+            return self.timeline.read()
 
     def sleep(self, seconds: float) -> None:
         """Block until that many seconds of the machine's time have passed."""
@@ -197,6 +215,72 @@ class Machine:
             )
 
 
+class DeviceState:
+    """The driver's state of one device. The objects that a program uses are views of it, as cuda.core's are."""
+
+    def __init__(self, machine: Machine, index: int, profile: Profile) -> None:
+        self.machine = machine
+        self.index = index
+        self.profile = profile
+        self.launch_overhead = round(profile.launch_overhead * 1e9)  # nanoseconds
+        self.graph_launch_overhead = round(profile.graph_launch_overhead * 1e9)
+        self.graph_node_overhead = round(profile.graph_node_overhead * 1e9)
+        self.processors = Processors(
+            machine.timeline, profile.sm_count, profile.threads_per_sm, profile.blocks_per_sm
+        )
+        ends = itertools.accumulate(profile.clusters)
+        self.clusters = tuple(
+            range(end - size, end) for end, size in zip(ends, profile.clusters, strict=True)
+        )
+        self.memory = MemoryPool(profile.memory, machine.timeline.lock)
+        self.to_device = CopyEngine(profile.copy_bandwidth)
+        self.to_host = CopyEngine(profile.copy_bandwidth)
+        self.within_device = CopyEngine(profile.memory_bandwidth)
+        self.busy_queues: set[StreamQueue] = set()
+        self.device: Device | None = None  # the only Device object that programs see
+        self.primary_context = ContextState(self, self.processors.all_sms, 0x5000_0000 + 16 * index)
+
+    def call(self, code: Callable[[], object]) -> None:
+        """Call a function of the program with this device current, then restore the thread's context."""
+        machine = self.machine
+        context, view = machine.current_context, machine.current_view
+        machine.make_current(self.primary_context, None)
+        try:
+            code()
+        finally:
+            machine.make_current(context, view)
+
+
+@dataclass(eq=False)
+class ContextState:
+    """A primary or a green context: the SMs that its streams may use."""
+
+    device: DeviceState
+    sms: SMs
+    handle: int
+    is_green: bool = False
+    workqueue: tuple[str, int] | None = None  # sharing scope and concurrency limit, if the program chose them
+    default_queue: StreamQueue = field(init=False)
+    _queues: weakref.WeakSet[StreamQueue] = field(default_factory=weakref.WeakSet)
+
+    def __post_init__(self) -> None:
+        self.default_queue = StreamQueue(self, LEGACY_DEFAULT_HANDLE, 0, nonblocking=False, is_default=True)
+
+    def create_queue(self, *, priority: int, nonblocking: bool) -> StreamQueue:
+        """Create the queue of a new stream of this context."""
+        machine = self.device.machine
+        queue = StreamQueue(self, machine.new_handle(), priority, nonblocking)
+        machine.stream_queues[queue.handle] = queue
+        self._queues.add(queue)
+        return queue
+
+    def blocking_queues(self) -> list[StreamQueue]:
+        """Return the queues that the default stream is ordered with, oldest first."""
+        return sorted(
+            (queue for queue in self._queues if not queue.nonblocking), key=lambda queue: queue.handle
+        )
+
+
 _current: Machine | None = None
 _creating = threading.Lock()
 
@@ -216,9 +300,12 @@ def existing_machine() -> Machine | None:
     return _current
 
 
+clocks_in_use.append(existing_machine)
+
+
 def _from_environment() -> Machine:
     read = os.environ.get
-    time = read("HEADRACE_SIM_TIME", SIMULATED_TIME)
+    time = read("HEADRACE_SIM_TIME", DEFAULT_TIME)
     if time not in TIMES:
         raise ValueError(f"HEADRACE_SIM_TIME must be one of {', '.join(TIMES)}, got {time!r}")
     devices = read("HEADRACE_SIM_DEVICES", "1")

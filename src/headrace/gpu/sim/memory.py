@@ -5,29 +5,31 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from headrace.gpu.sim.capture import refuse_unsafe
-from headrace.gpu.sim.copy_options import CopyOptions, reads_at_once
-from headrace.gpu.sim.errors import CUDAError
+from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
 from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
-from headrace.gpu.sim.machine import current_machine, existing_machine
+from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool, find_in
-from headrace.gpu.sim.operations import CopyEngine, DoNothing, Transfer
-from headrace.gpu.sim.stream_queues import StreamQueue
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver
+from headrace.gpu.sim.operations import CopyEngine, Operation, StreamQueue, Transfer
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.device import Device
-    from headrace.gpu.sim.device_state import DeviceState
-    from headrace.gpu.sim.graph_builder import GraphBuilder
-    from headrace.gpu.sim.recorded_node import RecordedNode
+    from headrace.gpu.sim.graph import GraphBuilder
     from headrace.gpu.sim.stream import Stream
+
+    AnyStream: TypeAlias = Stream | GraphBuilder
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
 _CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
+
+_DRIVER = (13, 2)  # the first driver whose copies have attributes
 
 
 class MemoryResource:
@@ -38,53 +40,56 @@ class MemoryResource:
     device_id = -1
 
 
-class DeviceMemoryResource(MemoryResource):
-    """The memory of a simulated device, named by its number or by its Device."""
-
+class _ResourceOfDevice(MemoryResource):
     def __init__(self, device_id: int | Device) -> None:
         from headrace.gpu.sim.device import Device  # a cycle: the device has memory
 
         self._device = Device(device_id)._state
         self.device_id = self._device.index
 
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+
+class DeviceMemoryResource(_ResourceOfDevice):
+    """The memory of a simulated device, named by its number or by its Device."""
+
+    def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
         """Allocate a buffer for use on that stream."""
         return _allocate(self._device, size, stream._queue, self)
 
 
-class LegacyPinnedMemoryResource(MemoryResource):
+class _ResourceOfHost(MemoryResource):
+    is_host_accessible = True
+    known: ClassVar[weakref.WeakValueDictionary[int, Bytes]]  # what was allocated, by address
+
+    def allocate(self, size: int, *, stream: AnyStream | None = None) -> Buffer:
+        """Allocate a buffer that the host can read through DLPack."""
+        machine = existing_machine()
+        if machine is not None and machine.captures:
+            with machine.timeline.lock:
+                refuse_unsafe(machine, "allocating memory of the host")
+        memory = np.zeros(_checked(size), np.uint8)
+        self.known[int(memory.ctypes.data)] = memory
+        return Buffer._create(memory, None, None, self)
+
+
+class LegacyPinnedMemoryResource(_ResourceOfHost):
     """Pinned host memory, which simulated devices can access."""
 
-    is_host_accessible = True
-
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
-        """Allocate a buffer that the host can read through DLPack."""
-        return _allocate_on_host(size, self)
+    known: ClassVar[weakref.WeakValueDictionary[int, Bytes]] = weakref.WeakValueDictionary()
 
 
-class ManagedMemoryResource(MemoryResource):
+class ManagedMemoryResource(_ResourceOfHost):
     """Memory that the host and simulated devices can access; its pages are not simulated."""
 
-    is_host_accessible = True
-
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder | None = None) -> Buffer:
-        """Allocate a buffer that the host can read through DLPack."""
-        return _allocate_on_host(size, self)
+    known: ClassVar[weakref.WeakValueDictionary[int, Bytes]] = weakref.WeakValueDictionary()
 
 
-class GraphMemoryResource(MemoryResource):
+class GraphMemoryResource(_ResourceOfDevice):
     """Memory that belongs to a graph: an allocation on a capturing stream is a node of the graph.
 
     The simulated memory exists as long as the graph or the buffer, whichever is longer.
     """
 
-    def __init__(self, device_id: int | Device) -> None:
-        from headrace.gpu.sim.device import Device  # a cycle, as above
-
-        self._device = Device(device_id)._state
-        self.device_id = self._device.index
-
-    def allocate(self, size: int, *, stream: Stream | GraphBuilder) -> Buffer:
+    def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
         """Allocate a buffer for the graph that a stream records; closing it on such a stream frees it there."""
         queue = stream._queue
         with queue.timeline.lock:
@@ -93,52 +98,39 @@ class GraphMemoryResource(MemoryResource):
             queue.capture.check()
             memory = self._device.memory.allocate(_checked(size), queue)
             owner = _GraphMemory(self._device.memory, memory, queue)
-            queue.capture.add(queue, AllocNode, DoNothing(), memory=memory, owner=owner)
-        buffer = Buffer._create(memory, self._device, queue, self)
-        buffer._owner = owner
-        return buffer
+            queue.capture.add(queue, AllocNode, Operation(), memory=memory, owner=owner)
+        return Buffer._create(memory, self._device, queue, self, owner)
 
 
+@dataclass(slots=True)
 class _GraphMemory:
     """Keeps memory allocated while its graph or a buffer refers to this object."""
 
-    __slots__ = ("_memory", "_pool", "_queue")
-
-    def __init__(self, pool: MemoryPool, memory: Bytes, queue: StreamQueue) -> None:
-        self._pool = pool
-        self._memory = memory
-        self._queue = queue
+    pool: MemoryPool
+    memory: Bytes
+    queue: StreamQueue
 
     def __del__(self) -> None:
-        self._pool.free(self._memory, self._queue)
+        self.pool.free(self.memory, self.queue)
 
 
-class Buffer:
+@dataclass(slots=True, eq=False, repr=False)
+class Buffer(metaclass=MadeByDriver):
     """A block of simulated memory."""
 
-    __slots__ = ("_deallocates", "_device", "_memory", "_owner", "_queue", "_resource")
-    _device: DeviceState | None
-    # The stream whose order it is freed in, or None if it frees nothing of the device.
-    _queue: StreamQueue | None
+    __headrace_device__: ClassVar = "sim"
+    _made_by: ClassVar = "Device.allocate, a memory resource or from_handle"
     _memory: Bytes | None
+    _device: DeviceState | None
+    _queue: StreamQueue | None  # in whose order it is freed, or None if it frees nothing of the device
     _resource: MemoryResource
-    _owner: object
+    _owner: object = None
     # The memory resource of a program, and the stream, that free the memory behind a handle.
-    _deallocates: tuple[Any, Stream | GraphBuilder | None] | None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "Buffer objects cannot be created directly; use Device.allocate, a memory resource or from_handle"
-        )
+    _deallocates: tuple[Any, AnyStream | None] | None = None
 
     @staticmethod
     def from_handle(
-        ptr: int,
-        size: int,
-        mr: Any = None,
-        owner: object | None = None,
-        *,
-        stream: Stream | GraphBuilder | None = None,
+        ptr: int, size: int, mr: Any = None, owner: object | None = None, *, stream: AnyStream | None = None
     ) -> Buffer:
         """Return a buffer on memory of the simulated machine that belongs to somebody else.
 
@@ -156,32 +148,8 @@ class Buffer:
         """
         if mr is not None and owner is not None:
             raise ValueError("owner and mr cannot be specified together: either keeps the memory")
-        address = int(ptr)
-        device, memory, resource = _find(address, _checked(size))
-        buffer = Buffer._create(memory, device, None, resource)
-        buffer._owner = owner
-        if mr is not None:
-            buffer._deallocates = (mr, stream)
-        return buffer
-
-    @classmethod
-    def _create(
-        cls, memory: Bytes, device: DeviceState | None, queue: StreamQueue | None, resource: MemoryResource
-    ) -> Buffer:
-        self = cls.__new__(cls)
-        self._memory = memory
-        self._device = device
-        self._queue = queue
-        self._resource = resource
-        self._owner = None
-        self._deallocates = None
-        return self
-
-    def _view(self, size: int, owner: object, start: int = 0) -> Buffer:
-        """Return a buffer on some bytes of this one, which frees nothing and keeps its owner alive."""
-        view = Buffer._create(self._open()[start : start + size], self._device, None, self._resource)
-        view._owner = owner
-        return view
+        device, memory, resource = _find(current_machine(), int(ptr), _checked(size))
+        return Buffer._create(memory, device, None, resource, owner, None if mr is None else (mr, stream))
 
     @property
     def handle(self) -> int:
@@ -224,15 +192,11 @@ class Buffer:
         return None if isinstance(self._resource, GraphMemoryResource) else self._owner
 
     def copy_to(
-        self,
-        dst: Buffer | None = None,
-        *,
-        stream: Stream | GraphBuilder,
-        options: CopyOptions | None = None,
+        self, dst: Buffer | None = None, *, stream: AnyStream, options: CopyOptions | None = None
     ) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
-        if reads_at_once(options, stream):
+        if options is not None and _reads_at_once(options, stream._queue):
             source = source.copy()
         if dst is None:
             if self._device is None:
@@ -246,13 +210,11 @@ class Buffer:
         copy_memory(stream, target, source, dst._device is not None, self._device is not None)
         return dst
 
-    def copy_from(
-        self, src: Buffer, *, stream: Stream | GraphBuilder, options: CopyOptions | None = None
-    ) -> None:
+    def copy_from(self, src: Buffer, *, stream: AnyStream, options: CopyOptions | None = None) -> None:
         """Copy from another buffer in stream order."""
         src.copy_to(self, stream=stream, options=options)
 
-    def fill(self, value: int | bytes, *, stream: Stream | GraphBuilder) -> None:
+    def fill(self, value: int | bytes, *, stream: AnyStream) -> None:
         """Fill with a pattern of 1, 2 or 4 bytes in stream order."""
         target = self._open()
         if isinstance(value, int):
@@ -271,17 +233,17 @@ class Buffer:
         effect = partial(np.copyto, whole, pattern)
         _transfer(stream, engine, effect, MemsetNode, dst=target, pattern=pattern.tobytes())
 
-    def close(self, stream: Stream | GraphBuilder | None = None) -> None:
+    def close(self, stream: AnyStream | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
         memory, own, deallocates = self._memory, self._queue, self._deallocates
         self._memory = self._deallocates = None
-        if memory is not None and deallocates is not None:
+        if memory is None:
+            return
+        if deallocates is not None:
             resource, of_creation = deallocates
             resource.deallocate(
                 int(memory.ctypes.data), memory.size, stream=of_creation if stream is None else stream
             )
-        if memory is None:
-            return
         if self._device is None or own is None:  # nothing is freed: the memory belongs to somebody else
             self._owner = None
             return
@@ -291,7 +253,7 @@ class Buffer:
             return
         with queue.timeline.lock:
             if queue.capture is not None:
-                queue.capture.add(queue, FreeNode, DoNothing(), memory=memory)
+                queue.capture.add(queue, FreeNode, Operation(), memory=memory)
         self._owner = None
 
     def __del__(self) -> None:
@@ -318,6 +280,9 @@ class Buffer:
             return (_CUDA, self._device.index)
         return (_CUDA_MANAGED if isinstance(self._resource, ManagedMemoryResource) else _CUDA_HOST, 0)
 
+    def __simulated_memory__(self) -> Bytes:
+        return self._open()
+
     def __repr__(self) -> str:
         return f"<Buffer handle={self.handle:#x} size={self.size}>"
 
@@ -325,6 +290,66 @@ class Buffer:
         if self._memory is None:
             raise RuntimeError("this buffer has been closed")
         return self._memory
+
+
+class MemcpySrcAccessOrder(StrEnum):
+    """When the source of a copy may be read."""
+
+    STREAM = "stream"
+    DURING_API_CALL = "during_api_call"
+    ANY = "any"
+
+
+class MemcpyOverlapMode(StrEnum):
+    """Whether a copy should overlap with kernels."""
+
+    DEFAULT = "default"
+    PREFER_OVERLAP_WITH_COMPUTE = "prefer_overlap_with_compute"
+
+
+@dataclass(frozen=True)
+class CopyOptions:
+    """Hints for a copy.
+
+    A simulated copy follows the order of its source only; the locations and the overlap have no effect.
+
+    Parameters
+    ----------
+    src_access_order
+        When the source may be read: in stream order, before the call returns, or at any time until the copy is
+        complete (simulated in stream order).
+    src_location_hint, dst_location_hint
+        The devices that managed memory is expected on.
+    overlap_mode
+        Whether the copy should overlap with kernels.
+    """
+
+    src_access_order: MemcpySrcAccessOrder | str = "stream"
+    src_location_hint: Any = None
+    dst_location_hint: Any = None
+    overlap_mode: MemcpyOverlapMode | str = "default"
+
+    def __post_init__(self) -> None:
+        for name, kind in (("src_access_order", MemcpySrcAccessOrder), ("overlap_mode", MemcpyOverlapMode)):
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, kind(given))
+            except ValueError:
+                raise ValueError(f"invalid {name}: {given!r}; it is one of {', '.join(kind)}") from None
+
+
+def _reads_at_once(options: CopyOptions, queue: StreamQueue) -> bool:
+    """Return whether a copy with these options has read its source when the call returns."""
+    if not isinstance(options, CopyOptions):
+        raise TypeError(f"options must be CopyOptions or None, got {type(options).__name__}")
+    if queue.is_default:
+        raise TypeError("copy options are not accepted with LEGACY_DEFAULT_STREAM; copy on another stream")
+    if queue.capture is not None:
+        raise TypeError("copy options are not accepted on a capturing stream: a graph cannot represent them")
+    if options.src_access_order is not MemcpySrcAccessOrder.DURING_API_CALL:
+        return False
+    queue.context.device.machine.require_driver(_DRIVER, "src_access_order=DURING_API_CALL")
+    return True
 
 
 def host_view(buffer: Any) -> Bytes:
@@ -338,9 +363,7 @@ def host_view(buffer: Any) -> Bytes:
 
 
 def memory_of(argument: Any) -> Bytes | None:
-    """Return the bytes of a buffer, or of an object with ``__simulated_memory__``; else None."""
-    if isinstance(argument, Buffer):
-        return argument._open()
+    """Return the bytes of a buffer or another object with ``__simulated_memory__``; else None."""
     find = getattr(type(argument), "__simulated_memory__", None)
     if find is None:
         return None
@@ -348,42 +371,20 @@ def memory_of(argument: Any) -> Bytes | None:
     return memory
 
 
-# Pinned and managed memory, by the type of its resource and its address.
-_host_memory: dict[type[MemoryResource], weakref.WeakValueDictionary[int, Bytes]] = {
-    LegacyPinnedMemoryResource: weakref.WeakValueDictionary(),
-    ManagedMemoryResource: weakref.WeakValueDictionary(),
-}
-
-
-def _allocate_on_host(size: int, resource: MemoryResource) -> Buffer:
-    machine = existing_machine()
-    if machine is not None and machine.captures:
-        with machine.timeline.lock:
-            refuse_unsafe(machine, "allocating memory of the host")
-    memory = np.zeros(_checked(size), np.uint8)
-    for kind, known in _host_memory.items():
-        if isinstance(resource, kind):
-            known[int(memory.ctypes.data)] = memory
-    return Buffer._create(memory, None, None, resource)
-
-
-def _find(address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
+def _find(machine: Machine, address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
     """Return the memory at an address: its device if it is on one, its bytes, and a resource of its kind."""
-    for kind, known in _host_memory.items():
-        found = find_in(known, address, size)
+    for kind in (LegacyPinnedMemoryResource, ManagedMemoryResource):
+        found = find_in(kind.known, address, size)
         if found is not None:
             return None, found, kind()
-    machine = current_machine()
     with machine.timeline.lock:
         for device in machine.devices:
             found = device.memory.find(address, size)
             if found is not None:
-                break
-    if found is None:
-        raise CUDAError(
-            f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
-        )
-    return device, found, DeviceMemoryResource(device.index)
+                return device, found, DeviceMemoryResource(device.index)
+    raise CUDAError(
+        f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
+    )
 
 
 def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
@@ -398,7 +399,7 @@ def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: Memo
 
 
 def copy_memory(
-    stream: Stream | GraphBuilder,
+    stream: AnyStream,
     target: np.ndarray[Any, Any],
     source: np.ndarray[Any, Any],
     to_device: bool,
@@ -406,49 +407,56 @@ def copy_memory(
 ) -> None:
     """Copy an array to another in stream order, by the copy engine between the memories that they are in."""
     device = stream._queue.context.device
-    engine = {
-        (False, False): device.to_host,
-        (False, True): device.to_device,
-        (True, False): device.to_host,
-        (True, True): device.within_device,
-    }[from_device, to_device]
+    engine = device.to_host
+    if to_device:
+        engine = device.within_device if from_device else device.to_device
     _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
 
 
-def memory_at(device: DeviceState, address: int, size: int) -> Bytes:
-    """Return the bytes of a device at an address, as a copy between two addresses uses them; the lock is held."""
-    for each in (device, *device.machine.devices):
-        found = each.memory.find(address, size)
-        if found is not None:
-            return found
-    raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}")
+def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size: int) -> None:
+    """Copy in stream order between memory at addresses and plain memory of the host, which is given as an array.
+
+    Plain memory has been read when this returns, as CUDA promises.
+    """
+    machine = stream._queue.context.device.machine
+    to_device = from_device = None
+    if isinstance(target, int):
+        to_device, target, _ = _find(machine, target, size)
+    if isinstance(source, int):
+        from_device, source, _ = _find(machine, source, size)
+    else:
+        source = source.copy()
+    copy_memory(stream, _flat(target), _flat(source), to_device is not None, from_device is not None)
 
 
-def copy_between(stream: Stream, target: int, source: int, size: int) -> None:
-    """Copy from one address of a device to another in stream order."""
-    queue = stream._queue
-    with queue.timeline.lock:
-        written = memory_at(queue.context.device, target, size)
-        read = memory_at(queue.context.device, source, size)
-    copy_memory(stream, written, read, True, True)
+def _flat(memory: np.ndarray[Any, Any]) -> Bytes:
+    return memory.reshape(-1).view(np.uint8)
 
 
 def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> RecordedNode:
-    """Return a recorded copy with other addresses; the lock is held."""
+    """Return a recorded copy of device memory with other addresses; the lock is held."""
     device = node.context.device
-    written, read = memory_at(device, target, size), memory_at(device, source, size)
+
+    def memory_at(address: int) -> Bytes:
+        for each in device.machine.devices:
+            found = each.memory.find(address, size)
+            if found is not None:
+                return found
+        raise CUDAError(
+            f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}"
+        )
+
+    written, read = memory_at(target), memory_at(source)
     engine = device.within_device
     changed = copy(node)
-    changed.operation = Transfer(
-        engine, period=engine.period(size), overhead=0, effect=partial(np.copyto, written, read)
-    )
+    changed.operation = Transfer(engine, engine.period(size), partial(np.copyto, written, read))
     changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
     changed.details = {"dst": written, "src": read}
     return changed
 
 
 def _transfer(
-    stream: Stream | GraphBuilder,
+    stream: AnyStream,
     engine: CopyEngine,
     effect: Callable[[], object],
     kind: type[GraphNode],
@@ -459,14 +467,9 @@ def _transfer(
     queue = stream._queue
     device = queue.context.device
     device.machine.check()
-    period = engine.period(dst.nbytes)
-    operation = Transfer(engine, period=period, overhead=device.launch_overhead, effect=effect)
+    operation = Transfer(engine, engine.period(dst.nbytes), effect, overhead=device.launch_overhead)
     with queue.timeline.lock:
-        if queue.capture is None:
-            queue.submit(operation)
-        else:
-            used = [found for found in (dst, details.get("src")) if found is not None]
-            queue.capture.add(queue, kind, operation, used, dst=dst, **details)
+        queue.add(kind, operation, (dst, details.get("src")), dst=dst, **details)
 
 
 def _checked(size: int) -> int:

@@ -2,7 +2,7 @@
 
 As in a real stream-ordered pool, the stream that freed memory may reuse it at once, since its later work runs after
 the free. A program that frees a buffer while another stream still reads it therefore sees wrong data here too. The
-tests of buffer lifetimes rely on this.
+tests of buffer lifetimes rely on this. A stream is only a key here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.gpu.sim.errors import CUDAError
-from headrace.gpu.sim.stream_queues import StreamQueue
+from headrace.gpu.sim.objects import CUDAError
 
 Bytes = NDArray[np.uint8]
 
@@ -48,14 +47,14 @@ class MemoryPool:
         self.capacity = capacity
         self.in_use = 0
         self._lock = lock
-        self._freed: deque[tuple[Bytes, StreamQueue]] = deque()  # not yet in a free list
-        self._free_lists: weakref.WeakKeyDictionary[StreamQueue, _FreeList] = weakref.WeakKeyDictionary()
+        self._freed: deque[tuple[Bytes, object]] = deque()  # not yet in a free list
+        self._free_lists: weakref.WeakKeyDictionary[object, _FreeList] = weakref.WeakKeyDictionary()
         # The number of each allocation in use, by the id of its memory; and the memory itself, by its address.
         self._allocations: dict[int, int] = {}
         self._at: weakref.WeakValueDictionary[int, Bytes] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
 
-    def allocate(self, size: int, queue: StreamQueue) -> Bytes:
+    def allocate(self, size: int, queue: object) -> Bytes:
         """Return memory for use on a stream: the block of that size that the stream freed last, or new memory.
 
         The lock is held.
@@ -90,7 +89,7 @@ class MemoryPool:
                 found.append(Span(self, array, number))
         return found
 
-    def free(self, memory: Bytes, queue: StreamQueue) -> None:
+    def free(self, memory: Bytes, queue: object) -> None:
         """Free memory in the order of a stream; the lock may be held, by this thread or another."""
         self._freed.append((memory, queue))
         if self._lock.acquire(blocking=False):

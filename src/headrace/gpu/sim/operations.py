@@ -1,17 +1,61 @@
-"""The operations that simulated streams and the nodes of graphs perform.
+"""The operations of simulated streams and graphs: what they do, and the queue in which a stream performs them.
+
+Operations of a stream run in order, each after the previous one has ended. A fence is a point in that order
+that other streams and threads wait for. :class:`~headrace.gpu.sim.stream.Stream` objects are views of a queue.
 
 Every method runs with the timeline's lock held.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from headrace.gpu.sim.fences import Fence
+from headrace.gpu.sim.objects import capture_error
 from headrace.gpu.sim.processors import Grid, Processors, SMs
 from headrace.gpu.sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from headrace.gpu.sim.capture import Capture
+    from headrace.gpu.sim.machine import ContextState
+
+
+@dataclass(slots=True, eq=False)
+class Fence:
+    """A point in a stream's work, signaled once when the stream reaches it.
+
+    Recording an event inserts a fence. Waiting on the event waits for the fence of its latest record, so recording
+    the event again later does not affect earlier waits.
+    """
+
+    timeline: Timeline
+    signaled_at: int = -1  # nanoseconds; -1 until the stream reaches the fence
+    signaled_at_wall: int = -1  # the same by the host's monotonic clock
+    _actions: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def is_signaled(self) -> bool:
+        """Whether the stream has reached this point."""
+        return self.signaled_at >= 0
+
+    def on_signal(self, action: Callable[[], None]) -> None:
+        """Schedule an action for when the fence is signaled; for now, if it already is."""
+        if self.is_signaled:
+            self.timeline.call_at(self.timeline.now, action)
+        else:
+            self._actions.append(action)
+
+    def signal(self) -> None:
+        """Signal the fence now."""
+        self.signaled_at = self.timeline.now
+        self.signaled_at_wall = self.timeline.wall_now()
+        for action in self._actions:
+            # Scheduled rather than called: a chain of waiting streams would become a chain of nested calls.
+            self.timeline.call_at(self.signaled_at, action)
+        self._actions.clear()
 
 
 class Runner(Protocol):
@@ -32,189 +76,241 @@ class Runner(Protocol):
         """Run a function of the program as the current operation, then end it."""
 
 
+@dataclass(slots=True, eq=False)
 class Operation:
-    """One operation of a stream or of a graph's node.
+    """One operation of a stream or of a graph's node; without more, it ends at once.
 
     Attributes
     ----------
     submitted : int
         The host's time of the submission, in nanoseconds.
+    takes_time : bool
+        Whether a node of a graph with this operation needs time to begin after the nodes that it depends on.
     """
 
-    __slots__ = ("submitted",)
-    submitted: int
     takes_time: ClassVar[bool] = False
-    """Whether a node of a graph with this operation needs time to begin after the nodes that it depends on."""
+    submitted: int = field(init=False)
 
     def begin(self, runner: Runner) -> bool:
         """Begin now; return True if the operation has ended, or call ``runner.end`` when it ends."""
-        raise NotImplementedError
+        return True
 
     def for_replay(self) -> Operation:
         """Return a copy of an operation that has not begun; without the overhead of a launch of its own."""
         return self
 
 
+@dataclass(slots=True, eq=False)
 class SignalFence(Operation):
     """Signals a fence."""
 
-    __slots__ = ("_fence",)
-
-    def __init__(self, fence: Fence) -> None:
-        self._fence = fence
+    fence: Fence
 
     def begin(self, runner: Runner) -> bool:
         """Signal the fence."""
-        self._fence.signal()
+        self.fence.signal()
         return True
 
 
+@dataclass(slots=True, eq=False)
 class WaitForFence(Operation):
     """Waits for a fence, usually one of another stream."""
 
-    __slots__ = ("_fence",)
-
-    def __init__(self, fence: Fence) -> None:
-        self._fence = fence
+    fence: Fence
 
     def begin(self, runner: Runner) -> bool:
         """End at once if the fence is signaled, otherwise when it is."""
-        if self._fence.is_signaled:
+        if self.fence.is_signaled:
             return True
-        self._fence.on_signal(runner.end)
+        self.fence.on_signal(runner.end)
         return False
 
 
+@dataclass(slots=True, eq=False)
 class RunGrid(Operation):
     """Runs a grid of blocks on the SMs, then the kernel's effect."""
 
-    takes_time = True
-    __slots__ = ("_blocks", "_effect", "_overhead", "_period", "_processors", "_sms", "_threads")
+    takes_time: ClassVar[bool] = True
+    processors: Processors
+    sms: SMs
+    blocks: int
+    threads: int
+    period: int
+    effect: Callable[[Grid], None] | None
+    overhead: int = 0  # nanoseconds from the launch until the grid can begin
 
-    def __init__(
-        self,
-        processors: Processors,
-        sms: SMs,
-        *,
-        blocks: int,
-        threads: int,
-        period: int,
-        overhead: int,
-        effect: Callable[[Grid], None] | None,
-    ) -> None:
-        self._processors = processors
-        self._sms = sms
-        self._blocks = blocks
-        self._threads = threads
-        self._period = period
-        self._overhead = overhead
-        self._effect = effect
+    def for_replay(self) -> RunGrid:
+        """Return a copy without the overhead of a launch."""
+        return RunGrid(self.processors, self.sms, self.blocks, self.threads, self.period, self.effect)
 
     def begin(self, runner: Runner) -> bool:
         """Submit the grid to the SMs, no sooner than the launch overhead allows."""
         timeline = runner.timeline
-        arrival = self.submitted + self._overhead
 
         def on_end(grid: Grid) -> None:
             # Moved out: the effect may hold the program's objects, which must not be freed with the lock held.
-            effect, self._effect = self._effect, None
+            effect, self.effect = self.effect, None
             if effect is None:
                 timeline.call_at(timeline.now, runner.end)
             else:
                 runner.run_user_code(partial(effect, grid))
 
-        grid = Grid(
-            blocks=self._blocks,
-            threads=self._threads,
-            period=self._period,
-            sms=self._sms,
-            priority=runner.priority,
-            on_end=on_end,
-        )
-        timeline.call_at(max(arrival, timeline.now), lambda: self._processors.submit(grid))
+        grid = Grid(self.blocks, self.threads, self.period, self.sms, (runner.priority, 0), on_end)
+        arrival = max(self.submitted + self.overhead, timeline.now)
+        timeline.call_at(arrival, lambda: self.processors.submit(grid))
         return False
 
-    def for_replay(self) -> RunGrid:
-        """Return a copy without the overhead of a launch."""
-        return RunGrid(
-            self._processors,
-            self._sms,
-            blocks=self._blocks,
-            threads=self._threads,
-            period=self._period,
-            overhead=0,
-            effect=self._effect,
-        )
 
-
+@dataclass(slots=True)
 class CopyEngine:
     """A device's path for one kind of copy; it serves one copy at a time."""
 
-    __slots__ = ("bandwidth", "free_at")
-
-    def __init__(self, bandwidth: float) -> None:
-        self.bandwidth = bandwidth  # bytes per second
-        self.free_at = 0
+    bandwidth: float  # bytes per second
+    free_at: int = 0
 
     def period(self, nbytes: int) -> int:
         """Return the nanoseconds that a copy of that many bytes takes."""
         return round(nbytes / self.bandwidth * 1e9)
 
 
+@dataclass(slots=True, eq=False)
 class Transfer(Operation):
     """Copies or sets memory: occupies a copy engine for a time, then applies its effect."""
 
-    takes_time = True
-    __slots__ = ("_effect", "_engine", "_overhead", "_period")
+    takes_time: ClassVar[bool] = True
+    engine: CopyEngine
+    period: int
+    effect: Callable[[], object]
+    overhead: int = 0
 
-    def __init__(
-        self, engine: CopyEngine, *, period: int, overhead: int, effect: Callable[[], object]
-    ) -> None:
-        self._engine = engine
-        self._period = period
-        self._overhead = overhead
-        self._effect = effect
+    def for_replay(self) -> Transfer:
+        """Return a copy without the overhead of a launch."""
+        return Transfer(self.engine, self.period, self.effect)
 
     def begin(self, runner: Runner) -> bool:
         """Occupy the engine as soon as it is free."""
         timeline = runner.timeline
-        start = max(timeline.now, self.submitted + self._overhead, self._engine.free_at)
-        self._engine.free_at = start + self._period
-        timeline.call_at(self._engine.free_at, lambda: timeline.run_user_code(self._effect, then=runner.end))
+        start = max(timeline.now, self.submitted + self.overhead, self.engine.free_at)
+        self.engine.free_at = start + self.period
+        timeline.call_at(self.engine.free_at, lambda: timeline.run_user_code(self.effect, then=runner.end))
         return False
 
-    def for_replay(self) -> Transfer:
-        """Return a copy without the overhead of a launch."""
-        return Transfer(self._engine, period=self._period, overhead=0, effect=self._effect)
 
-
+@dataclass(slots=True, eq=False)
 class CallHostFunction(Operation):
     """Calls a function of the program; the stream continues when it returns."""
 
-    takes_time = True
-    __slots__ = ("_function",)
+    takes_time: ClassVar[bool] = True
+    function: Callable[[], object] | None
 
-    def __init__(self, function: Callable[[], object]) -> None:
-        self._function: Callable[[], object] | None = function
+    def for_replay(self) -> CallHostFunction:
+        """Return a copy."""
+        return CallHostFunction(self.function)
 
     def begin(self, runner: Runner) -> bool:
         """Schedule the call."""
-        function, self._function = self._function, None  # moved out, as the effect of a grid is
+        function, self.function = self.function, None  # moved out, as the effect of a grid is
         assert function is not None
         runner.run_user_code(function)
         return False
 
-    def for_replay(self) -> CallHostFunction:
-        """Return a copy."""
-        assert self._function is not None
-        return CallHostFunction(self._function)
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class StreamQueue:
+    """The operations submitted to one stream."""
 
-class DoNothing(Operation):
-    """Ends at once."""
+    context: ContextState
+    handle: int
+    priority: int
+    nonblocking: bool
+    is_default: bool = False
+    timeline: Timeline = field(init=False)
+    joined: Capture | None = None  # the capture that it joined last, which may be over
+    _operations: deque[Operation] = field(default_factory=deque)
+    _is_running: bool = False  # whether the operation at the front has begun, or its start is scheduled
 
-    __slots__ = ()
+    def __post_init__(self) -> None:
+        self.timeline = self.context.device.machine.timeline
 
-    def begin(self, runner: Runner) -> bool:
-        """End."""
-        return True
+    @property
+    def capture(self) -> Capture | None:
+        """The capture that the stream takes part in, or None."""
+        if self.joined is not None and self.joined.is_over:
+            self.joined = None
+        return self.joined
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything submitted has ended."""
+        return not self._operations
+
+    def add(self, kind: Any, operation: Operation, memory: Any = (), **details: object) -> None:
+        """Submit an operation; in a capture record it, as a node of that kind that uses that memory."""
+        if self.capture is None:
+            self.submit(operation)
+        else:
+            self.capture.add(self, kind, operation, memory, **details)
+
+    def submit(self, operation: Operation) -> None:
+        """Append an operation, ordered with the default stream where CUDA orders it."""
+        self.timeline.reset_polls()
+        if self.is_default:
+            for queue in self.context.blocking_queues():
+                if queue.capture is not None:
+                    raise queue.capture.invalidate(
+                        capture_error(
+                            "IMPLICIT", "work on the default stream would wait for a capturing stream"
+                        )
+                    )
+                if not queue.is_idle:
+                    self._append(WaitForFence(queue.append_fence()))
+        elif not self.nonblocking:
+            default = self.context.default_queue
+            if not default.is_idle:
+                # Appended, not submitted: submitting would in turn order the default stream after this one.
+                self._append(WaitForFence(default.append_fence()))
+        self._append(operation)
+
+    def append_fence(self) -> Fence:
+        """Append a fence that waits for this queue's operations only."""
+        fence = Fence(self.timeline)
+        self._append(SignalFence(fence))
+        return fence
+
+    def submit_fence(self) -> Fence:
+        """Submit a fence; like any operation, it is ordered with the default stream."""
+        fence = Fence(self.timeline)
+        self.submit(SignalFence(fence))
+        return fence
+
+    def run_user_code(self, code: Callable[[], object]) -> None:
+        """Run a function of the program as the current operation, with the stream's device current."""
+        self.timeline.run_user_code(partial(self.context.device.call, code), then=self.end)
+
+    def end(self) -> None:
+        """End the operation at the front and begin the next."""
+        self._operations.popleft()
+        self._resume()
+
+    def _append(self, operation: Operation) -> None:
+        operation.submitted = self.timeline.host_now()
+        if not self._operations:
+            self.context.device.busy_queues.add(self)
+        self._operations.append(operation)
+        self._run()
+
+    def _run(self) -> None:
+        while self._operations and not self._is_running:
+            front = self._operations[0]
+            self._is_running = True
+            if front.submitted > self.timeline.now:  # the simulation runs slightly behind the host
+                self.timeline.call_at(front.submitted, self._resume)
+            elif front.begin(self):
+                self._operations.popleft()
+                self._is_running = False
+        if not self._operations:
+            self.context.device.busy_queues.discard(self)
+
+    def _resume(self) -> None:
+        self._is_running = False
+        self._run()

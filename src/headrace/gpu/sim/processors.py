@@ -35,20 +35,20 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from headrace.gpu.sim.timeline import Timeline
 
 SMs = int  # a set of SMs: bit i is SM i
 _Room = tuple[int, int]  # free threads and free block slots of an SM
 _Share = tuple[SMs, int]  # a set of SMs, and the number of blocks on each of them
+_service_order, _end = attrgetter("key"), attrgetter("end")
 
 
 def sms_of(indices: Iterable[int]) -> SMs:
     """Return the set of SMs with these numbers."""
-    sms = 0
-    for index in indices:
-        sms |= 1 << index
-    return sms
+    return sum(1 << index for index in set(indices))
 
 
 def indices_of(sms: SMs) -> list[int]:
@@ -56,49 +56,26 @@ def indices_of(sms: SMs) -> list[int]:
     return [index for index in range(sms.bit_length()) if sms >> index & 1]
 
 
+@dataclass(slots=True, eq=False)
 class Grid:
     """The blocks of one launch."""
 
-    __slots__ = (
-        "cohorts",
-        "ended",
-        "first_block",
-        "key",
-        "left",
-        "next_change",
-        "on_end",
-        "period",
-        "resident",
-        "sms",
-        "threads",
-        "used",
-    )
+    left: int  # blocks that are not yet placed
+    threads: int
+    period: int  # nanoseconds that a block runs; at least 1, so that it ends after it begins
+    sms: SMs
+    key: tuple[int, int]  # the order of service: by priority, then by arrival
+    on_end: Callable[[Grid], None]
+    resident: int = 0  # blocks on SMs
+    # In the order of their ends, which differ. The ends of a cycling grid may lie in the past.
+    cohorts: list[_Cohort] = field(default_factory=list)
+    next_change: int = 0  # no later than the next end of a cohort that does more than cycle
+    first_block: int = -1
+    ended: int = -1
+    used: SMs = 0  # the SMs that its blocks have run on
 
-    def __init__(
-        self,
-        *,
-        blocks: int,
-        threads: int,
-        period: int,
-        sms: SMs,
-        priority: int,
-        on_end: Callable[[Grid], None],
-    ) -> None:
-        self.left = blocks  # not yet placed
-        self.resident = 0  # on SMs
-        self.threads = threads
-        self.period = max(
-            period, 1
-        )  # nanoseconds that a block runs; at least 1, so that it ends after it begins
-        self.sms = sms
-        self.key: tuple[int, int] = (priority, 0)  # the order of service: by priority, then by arrival
-        self.on_end = on_end
-        # In the order of their ends, which differ. The ends of a cycling grid may lie in the past.
-        self.cohorts: list[_Cohort] = []
-        self.next_change = 0  # no later than the next end of a cohort that does more than cycle
-        self.first_block = -1
-        self.ended = -1
-        self.used: SMs = 0  # the SMs that its blocks have run on
+    def __post_init__(self) -> None:
+        self.period = max(self.period, 1)
 
     def catch_up(self, moment: int) -> None:
         """Advance a grid that cycles until none of its cohorts ends before a time."""
@@ -131,14 +108,12 @@ class Grid:
             cohorts.append(_Cohort(end, blocks, shares, sms))
 
 
+@dataclass(slots=True, eq=False)
 class _Cohort:
-    __slots__ = ("blocks", "end", "shares", "sms")
-
-    def __init__(self, end: int, blocks: int, shares: list[_Share], sms: SMs) -> None:
-        self.end = end
-        self.blocks = blocks
-        self.shares = shares
-        self.sms = sms
+    end: int
+    blocks: int
+    shares: list[_Share]
+    sms: SMs
 
 
 class Processors:
@@ -386,11 +361,3 @@ def _lowest(sms: SMs, count: int) -> SMs:
         else:
             low = width + 1
     return sms & ((1 << low) - 1)
-
-
-def _service_order(grid: Grid) -> tuple[int, int]:
-    return grid.key
-
-
-def _end(cohort: _Cohort) -> int:
-    return cohort.end

@@ -16,6 +16,11 @@ import dataclasses
 from dataclasses import dataclass, fields
 from typing import Any
 
+_AT_LEAST_1 = (
+    *("min_partition_size", "coscheduled_alignment", "threads_per_sm", "blocks_per_sm"),
+    *("threads_per_block", "concurrency_limit"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -70,38 +75,22 @@ class Profile:
     concurrency_limit: int = 8
 
     def __post_init__(self) -> None:
-        for value, name in (
-            (self.min_partition_size, "min_partition_size"),
-            (self.coscheduled_alignment, "coscheduled_alignment"),
-            (self.threads_per_sm, "threads_per_sm"),
-            (self.blocks_per_sm, "blocks_per_sm"),
-            (self.threads_per_block, "threads_per_block"),
-            (self.concurrency_limit, "concurrency_limit"),
-        ):
-            if value < 1:
-                raise ValueError(f"Profile {self.name!r}: {name} must be at least 1, got {value}")
+        for name in _AT_LEAST_1:
+            self._require(name, getattr(self, name) >= 1, "be at least 1")
+        for name in ("copy_bandwidth", "memory_bandwidth"):
+            self._require(name, getattr(self, name) > 0, "be positive")
+        for name in ("launch_overhead", "graph_launch_overhead", "graph_node_overhead"):
+            self._require(name, getattr(self, name) >= 0, "not be negative")
+        self._require("clusters", min(self.clusters, default=0) >= 1, "list positive SM counts")
         if self.threads_per_block > self.threads_per_sm:  # such a block could never be placed
             raise ValueError(
                 f"Profile {self.name!r}: a block of {self.threads_per_block} threads does not fit on an SM "
                 f"of {self.threads_per_sm}"
             )
-        for bandwidth, name in (
-            (self.copy_bandwidth, "copy_bandwidth"),
-            (self.memory_bandwidth, "memory_bandwidth"),
-        ):
-            if not bandwidth > 0:
-                raise ValueError(f"Profile {self.name!r}: {name} must be positive, got {bandwidth}")
-        if not self.clusters or min(self.clusters) < 1:
-            raise ValueError(
-                f"Profile {self.name!r}: clusters must list positive SM counts, got {self.clusters}"
-            )
-        for overhead, name in (
-            (self.launch_overhead, "launch_overhead"),
-            (self.graph_launch_overhead, "graph_launch_overhead"),
-            (self.graph_node_overhead, "graph_node_overhead"),
-        ):
-            if overhead < 0:
-                raise ValueError(f"Profile {self.name!r}: {name} must not be negative, got {overhead}")
+
+    def _require(self, name: str, is_right: bool, must: str) -> None:
+        if not is_right:
+            raise ValueError(f"Profile {self.name!r}: {name} must {must}, got {getattr(self, name)}")
 
     @property
     def sm_count(self) -> int:

@@ -35,10 +35,11 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace import waits
-from headrace.gpu.sim.errors import CUDAError
+from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.uncaught import report_uncaught
 
 # The virtual time that a poll ("is it done?") takes, so that a program that polls in a loop makes progress.
@@ -199,18 +200,6 @@ class Timeline:
     def attach(self) -> AbstractContextManager[None]:
         """Attach this thread for a ``with`` block: virtual time stands still while it runs."""
         return _Attachment(self)
-
-    def _begin_attachment(self, thread: int) -> None:
-        with self.lock:
-            if thread in self._attached:
-                raise RuntimeError("this thread is already attached to the simulated clock")
-            self.host_now()
-            self._attached.add(thread)
-
-    def _end_attachment(self, thread: int) -> None:
-        with self.lock:
-            self._attached.discard(thread)
-            self._wake_all()
 
     def close(self) -> None:
         """Stop: no further action runs, waiting threads get an error, and the stop callbacks are called."""
@@ -390,15 +379,14 @@ def _never() -> bool:
 _UserCode = tuple[int, Callable[[], object], Callable[[], None] | None]
 
 
+@dataclass(slots=True, eq=False)
 class _Wait:
-    __slots__ = ("attached", "deadline", "ready")
-
-    def __init__(self, ready: Callable[[], bool], deadline: int | None, attached: bool) -> None:
-        self.ready = ready
-        self.deadline = deadline
-        self.attached = attached
+    ready: Callable[[], bool]
+    deadline: int | None
+    attached: bool
 
 
+@dataclass(slots=True, eq=False)
 class _Attachment(AbstractContextManager[None]):
     """The thread that enters is attached until it leaves.
 
@@ -406,15 +394,18 @@ class _Attachment(AbstractContextManager[None]):
     a frozen dataclass refuses.
     """
 
-    __slots__ = ("_thread", "_timeline")
-
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
-        self._thread = 0
+    _timeline: Timeline
+    _thread: int = 0
 
     def __enter__(self) -> None:
-        self._thread = threading.get_ident()
-        self._timeline._begin_attachment(self._thread)
+        timeline, self._thread = self._timeline, threading.get_ident()
+        with timeline.lock:
+            if self._thread in timeline._attached:
+                raise RuntimeError("this thread is already attached to the simulated clock")
+            timeline.host_now()
+            timeline._attached.add(self._thread)
 
     def __exit__(self, *raised: object) -> None:
-        self._timeline._end_attachment(self._thread)
+        with self._timeline.lock:
+            self._timeline._attached.discard(self._thread)
+            self._timeline._wake_all()

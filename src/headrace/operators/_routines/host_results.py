@@ -1,11 +1,11 @@
-"""What InferenceProcessorOp does on the host: text, boxes, files and equalized pictures."""
+"""The operations of InferenceProcessorOp on the host: text, boxes, files and equalized pictures."""
 
 from __future__ import annotations
 
 import csv
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -96,15 +96,15 @@ def equalized(values: Array, where: str) -> Array:
 
 @dataclass(slots=True)
 class Boxes:
-    """What to draw of the objects that a network found."""
+    """The settings by which boxes or masks of the objects that a network found are drawn."""
 
     tensors: dict[str, str]
     labels: list[str]
-    width: int = 1920
-    height: int = 1080
-    threshold: float = 0.75
-    counts: dict[str, int] = field(default_factory=dict)
-    colours: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    width: int
+    height: int
+    threshold: float
+    counts: dict[str, int]
+    colours: dict[str, tuple[float, ...]]
 
     def draw(self, arrays: dict[str, Array], where: str) -> dict[str, Array]:
         """Return the tensors for a viewer: boxes and the places of their texts, or one mask."""
@@ -171,48 +171,42 @@ def read_boxes(path: str, tensors: list[str], where: str) -> Boxes:
         raise ValueError(f"{where} cannot be read as YAML: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("generate_boxes"), dict):
         raise ValueError(f"{where} has no section generate_boxes")
-    section = {
-        name: _mapping(content["generate_boxes"], name, where)
-        for name in ("params", "display", "objects", "color")
-    }
-    params, display = section["params"], section["display"]
+    where = f"{where}: generate_boxes"
+    params, display, objects, colours = (
+        _part(content["generate_boxes"], name, where) for name in ("params", "display", "objects", "color")
+    )
     if "label_file" not in params:
-        raise ValueError(f"{where} has no generate_boxes: params: label_file")
+        raise ValueError(f"{where}: params: there is no label_file")
     label_file = Path(path).parent / str(params["label_file"])
-    if not label_file.is_file():
-        raise ValueError(f"{where}: there is no label file {str(label_file)!r}")
     try:
         labels = label_file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{where}: the label file {str(label_file)!r} cannot be read: {error}") from error
-    boxes = Boxes(roles, labels)
-    boxes.width = _number(display, "display", "width", boxes.width, int, where)
-    boxes.height = _number(display, "display", "height", boxes.height, int, where)
-    boxes.threshold = _number(params, "params", "threshold", boxes.threshold, float, where)
-    boxes.counts = {
-        str(name): _number(section["objects"], "objects", name, 0, int, where) for name in section["objects"]
-    }
-    for name, colour in section["color"].items():
-        boxes.colours[str(name)] = _colour(name, colour, where)
+    boxes = Boxes(
+        roles,
+        labels,
+        _number(display, "width", 1920, int, f"{where}: display"),
+        _number(display, "height", 1080, int, f"{where}: display"),
+        _number(params, "threshold", 0.75, float, f"{where}: params"),
+        {str(name): _number(objects, name, 0, int, f"{where}: objects") for name in objects},
+        {str(name): _colour(name, colour, where) for name, colour in colours.items()},
+    )
     if boxes.width < 1 or boxes.height < 1:
         raise ValueError(
-            f"{where}: generate_boxes: display: width and height must be positive, not {boxes.width} and "
-            f"{boxes.height}"
+            f"{where}: display: width and height must be positive, not {boxes.width} and {boxes.height}"
         )
     return boxes
 
 
-def _mapping(section: dict[Any, Any], name: str, where: str) -> dict[Any, Any]:
+def _part(section: dict[Any, Any], name: str, where: str) -> dict[Any, Any]:
     """Return a part of the section, which may be left out."""
     part = section.get(name)
-    if part is None:
-        return {}
-    if not isinstance(part, dict):
-        raise ValueError(f"{where}: generate_boxes: {name} must be names with values, not {part!r:.100}")
-    return part
+    if part is not None and not isinstance(part, dict):
+        raise ValueError(f"{where}: {name} must be names with values, not {part!r:.100}")
+    return part or {}
 
 
-def _number(part: dict[Any, Any], of: str, name: Any, default: Any, kind: type, where: str) -> Any:
+def _number(part: dict[Any, Any], name: Any, default: Any, kind: type, where: str) -> Any:
     """Return a number of a part of the section."""
     value = part.get(name, default)
     try:
@@ -221,7 +215,7 @@ def _number(part: dict[Any, Any], of: str, name: Any, default: Any, kind: type, 
         number = None
     if number is None or isinstance(value, bool) or number != number:
         what = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{where}: generate_boxes: {of}: {name} must be {what}, not {value!r:.100}")
+        raise ValueError(f"{where}: {name} must be {what}, not {value!r:.100}")
     return number
 
 
@@ -233,8 +227,8 @@ def _colour(name: Any, colour: Any, where: str) -> tuple[float, ...]:
         parts = ()
     if len(parts) not in (3, 4):
         raise ValueError(
-            f"{where}: generate_boxes: color: {name} must be 3 or 4 numbers with spaces between them, "
-            f"such as 1 0 0 0.5, not {colour!r:.100}"
+            f"{where}: color: {name} must be 3 or 4 numbers with spaces between them, such as 1 0 0 0.5, not "
+            f"{colour!r:.100}"
         )
     return (*parts, 1.0)[:4]
 

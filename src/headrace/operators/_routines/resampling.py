@@ -14,13 +14,14 @@ The centres of pixels are at half-integers, as in OpenCV and Pillow: output posi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.operators._routines import with_opencv
-from headrace.operators._routines.conversion import COPY, TO_FLOAT, unpack_order
+from headrace.operators._routines.conversion import COPY, SCALED, TO_FLOAT, unpack_order
 from headrace.operators.arrays import Routine
 
 __all__ = ["FILTERS", "RESAMPLE", "Filter", "Taps", "make_taps"]
@@ -133,224 +134,63 @@ FILTERS = {
 }
 """The filters, by the number of `resize_mode`."""
 
-_SOURCE = r"""
-typedef OUTPUT output_element;
-
-__device__ output_element convert_byte(unsigned value, float scale, float offset) { BODY }
-
-// A byte as a float, by the bits of 2^23 + value: the instruction that converts has a quarter of the throughput.
-__device__ float float_of(unsigned char value) {
-    return __fsub_rn(__int_as_float(0x4b000000u | value), 8388608.0f);
-}
-
-__device__ unsigned byte_of(float sum) {
-    return (unsigned)floorf(fminf(fmaxf(__fadd_rn(sum, 0.5f), 0.0f), 255.0f));
-}
-
-// Returns the channels of a pixel, a byte each. With few taps, known when this is compiled, all pixels are loaded
-// at once; otherwise each load waits for the one that tells its position.
-template <int CHANNELS, int TAPS>
-__device__ unsigned weigh_few(
-    const unsigned char* in, int in_columns, int row, int column,
-    const int* row_positions, const float* row_weights, const int* column_positions, const float* column_weights
-) {
-    float shares[TAPS];
-    const unsigned char* lines[TAPS];
-    #pragma unroll
-    for (int j = 0; j < TAPS; j++) {
-        shares[j] = row_weights[row * TAPS + j];
-        lines[j] = in + (long long)row_positions[row * TAPS + j] * in_columns * CHANNELS;
-    }
-    float sums[CHANNELS] = {};
-    #pragma unroll
-    for (int i = 0; i < TAPS; i++) {
-        float weight = column_weights[column * TAPS + i];
-        int left = column_positions[column * TAPS + i] * CHANNELS;
-        #pragma unroll
-        for (int channel = 0; channel < CHANNELS; channel++) {
-            float part = 0;
-            #pragma unroll
-            for (int j = 0; j < TAPS; j++)
-                part = __fadd_rn(part, __fmul_rn(float_of(lines[j][left + channel]), shares[j]));
-            sums[channel] = __fadd_rn(sums[channel], __fmul_rn(part, weight));
-        }
-    }
-    unsigned pixel = 0;
-    #pragma unroll
-    for (int channel = 0; channel < CHANNELS; channel++) pixel |= byte_of(sums[channel]) << 8 * channel;
-    return pixel;
-}
-
-__device__ unsigned weigh_many(
-    const unsigned char* in, int in_columns, int row, int column, int channels,
-    const int* row_positions, const float* row_weights, int row_taps,
-    const int* column_positions, const float* column_weights, int column_taps
-) {
-    float sums[4] = {0, 0, 0, 0};
-    for (int i = 0; i < column_taps; i++) {
-        float weight = column_weights[column * column_taps + i];
-        if (weight == 0) continue;
-        const unsigned char* top = in + (long long)column_positions[column * column_taps + i] * channels;
-        float parts[4] = {0, 0, 0, 0};
-        for (int j = 0; j < row_taps; j++) {
-            float share = row_weights[row * row_taps + j];
-            const unsigned char* from =
-                top + (long long)row_positions[row * row_taps + j] * in_columns * channels;
-            #pragma unroll
-            for (int channel = 0; channel < 4; channel++)
-                if (channel < channels)
-                    parts[channel] = __fadd_rn(parts[channel], __fmul_rn(float_of(from[channel]), share));
-        }
-        #pragma unroll
-        for (int channel = 0; channel < 4; channel++)
-            sums[channel] = __fadd_rn(sums[channel], __fmul_rn(parts[channel], weight));
-    }
-    unsigned pixel = 0;
-    #pragma unroll
-    for (int channel = 0; channel < 4; channel++)
-        if (channel < channels) pixel |= byte_of(sums[channel]) << 8 * channel;
-    return pixel;
-}
-
-#define FEW(CHANNELS, TAPS) \
-    if (channels == CHANNELS && row_taps == TAPS && column_taps == TAPS) \
-        pixel = weigh_few<CHANNELS, TAPS>( \
-            in, in_columns, row, column, row_positions, row_weights, column_positions, column_weights \
-        ); \
-    else
-
-extern "C" __global__ void resample(
-    output_element* __restrict__ out, const unsigned char* __restrict__ in,
-    const int* __restrict__ row_positions, const float* __restrict__ row_weights,
-    const int* __restrict__ column_positions, const float* __restrict__ column_weights,
-    int row_taps, int column_taps, int in_columns, int rows, int columns,
-    int channels, int out_channels, int order, float scale, float offset, int alpha
-) {
-    unsigned number = blockIdx.x * blockDim.x + threadIdx.x;  // dividing 64 bits would take most of the time
-    if (number >= (unsigned)rows * columns) return;
-    int row = number / columns, column = number % columns;
-    unsigned pixel;
-    FEW(3, 2) FEW(4, 2) FEW(1, 2) FEW(3, 4) FEW(4, 4) FEW(1, 4)
-    pixel = weigh_many(
-        in, in_columns, row, column, channels, row_positions, row_weights, row_taps, column_positions,
-        column_weights, column_taps
-    );
-    output_element* to = out + (long long)number * out_channels;
-    #pragma unroll
-    for (int channel = 0; channel < 4; channel++) {
-        if (channel >= out_channels) break;
-        int taken = order >> 8 * channel & 255;
-        to[channel] = taken < channels
-            ? convert_byte(pixel >> 8 * taken & 255, scale, offset) : (output_element)alpha;
-    }
-}
-"""
-
 _BAND = 16  # output rows at a time, so that they stay in the processor's cache
 
 
-def _resample(
-    out: Array,
-    image: Array,
-    row_positions: Array,
-    row_weights: Array,
-    column_positions: Array,
-    column_weights: Array,
-    row_taps: int,
-    column_taps: int,
-    in_columns: int,
-    rows: int,
-    columns: int,
-    channels: int,
-) -> None:
-    out = out.reshape(rows, columns, channels)
-    image = image.reshape(-1, in_columns, channels)
-    if row_taps == column_taps == 1:
-        np.take(image[row_positions[:, 0]], column_positions[:, 0], axis=1, out=out)
-        return
-    lines = image.reshape(len(image), -1)
-    weights = [np.repeat(column_weights[:, tap], channels) for tap in range(column_taps)]
-    for top in range(0, int(rows), _BAND):
+def _resample(out: Array, image: Array, rows: Taps, columns: Taps) -> bool:
+    """Resample an image in NumPy, in the order of the kernel's sums."""
+    if rows.weights.shape[1] == columns.weights.shape[1] == 1:
+        np.take(image[rows.positions[:, 0]], columns.positions[:, 0], axis=1, out=out)
+        return True
+    height, _, channels = image.shape
+    lines = image.reshape(height, -1)
+    shares = [np.repeat(weights, channels) for weights in columns.weights.T]
+    for top in range(0, len(out), _BAND):
         band = slice(top, top + _BAND)
-        parts = np.multiply(lines[row_positions[band, 0]], row_weights[band, 0, None], dtype=np.float32)
-        for tap in range(1, row_taps):
-            parts += np.multiply(
-                lines[row_positions[band, tap]], row_weights[band, tap, None], dtype=np.float32
-            )
-        parts = parts.reshape(len(parts), in_columns, channels)
-        sums: Any = 0
-        for tap in range(column_taps):
-            taken = parts.take(column_positions[:, tap], axis=1).reshape(len(parts), -1)
-            taken *= weights[tap]
-            sums = taken if tap == 0 else np.add(sums, taken, out=sums)
+        taken = zip(rows.positions[band].T, rows.weights[band].T, strict=True)
+        parts = _sum(np.multiply(lines[at], weight[:, None], dtype=np.float32) for at, weight in taken)
+        parts = parts.reshape(len(parts), -1, channels)
+        taken = zip(columns.positions.T, shares, strict=True)
+        sums = _sum(parts.take(at, axis=1).reshape(len(parts), -1) * share for at, share in taken)
         sums += np.float32(0.5)
         np.clip(sums, 0, 255, out=sums)
-        out[band] = sums.reshape(len(parts), columns, channels)  # truncated: floor of what is not negative
+        out[band] = sums.reshape(out[band].shape)  # truncated: floor of what is not negative
+    return True
 
 
-def _routine(name: str, target_type: str, body: str, convert: Routine) -> Routine:
-    def resample(
-        out: Array,
-        image: Array,
-        row_positions: Array,
-        row_weights: Array,
-        column_positions: Array,
-        column_weights: Array,
-        row_taps: int,
-        column_taps: int,
-        in_columns: int,
-        rows: int,
-        columns: int,
-        channels: int,
-        out_channels: int,
-        order: int,
-        *scaling: Any,
-    ) -> None:
+def _sum(terms: Iterable[Array]) -> Array:
+    return reduce(lambda total, term: np.add(total, term, out=total), terms)
+
+
+def _on_host(resize: Callable[..., bool], convert: Callable[..., object]) -> Callable[..., bool]:
+    """Return what resizes an image, and then converts it unless the bytes themselves are the result."""
+
+    def resample(out: Array, image: Array, *arguments: Any) -> bool:
+        tables, (_, _, in_columns, rows, columns, channels, *conversion) = arguments[:4], arguments[4:]
+        out_channels, order = conversion[:2]
+        shape = (rows, columns, channels)
         is_copy = out.dtype == np.uint8 and unpack_order(order, out_channels) == list(range(channels))
-        resized = out if is_copy else np.empty((rows, columns, channels), np.uint8)
-        tables = (row_positions, row_weights, column_positions, column_weights, row_taps, column_taps)
-        _resample(resized, image, *tables, in_columns, rows, columns, channels)
-        if not is_copy:
-            convert.numpy(out, resized, int(rows) * int(columns), channels, out_channels, order, *scaling)
-
-    def resample_with_opencv(
-        out: Array,
-        image: Array,
-        row_positions: Array,
-        row_weights: Array,
-        column_positions: Array,
-        column_weights: Array,
-        row_taps: int,
-        column_taps: int,
-        in_columns: int,
-        rows: int,
-        columns: int,
-        channels: int,
-        out_channels: int,
-        order: int,
-        *scaling: Any,
-    ) -> bool:
-        is_copy = out.dtype == np.uint8 and unpack_order(order, out_channels) == list(range(channels))
-        resized = (
-            out.reshape(rows, columns, channels) if is_copy else np.empty((rows, columns, channels), np.uint8)
-        )
-        positions = row_positions[:, 0], column_positions[:, 0]
-        if not with_opencv.resize(resized, image.reshape(-1, in_columns, channels), name, positions):
+        resized = out.reshape(shape) if is_copy else np.empty(shape, np.uint8)
+        if not resize(resized, image.reshape(-1, in_columns, channels), Taps(*tables[:2]), Taps(*tables[2:])):
             return False
         if not is_copy:
-            convert.host(out, resized, int(rows) * int(columns), channels, out_channels, order, *scaling)
+            convert(out, resized, int(rows) * int(columns), channels, *conversion)
         return True
 
-    source = _SOURCE.replace("OUTPUT", target_type).replace("BODY", body)
-    return Routine("resample", source, resample, resample_with_opencv)
+    return resample
 
 
 RESAMPLE = {
-    (np.dtype(element), how.name): _routine(how.name, target, body, convert)
+    (np.dtype(element), how.name): Routine(
+        "resample",
+        _on_host(_resample, convert.numpy),
+        _on_host(partial(with_opencv.resize, how.name), convert.host),
+        {"OUTPUT": target, "CONVERT(value)": converted},
+    )
     for how in FILTERS.values()
-    for element, target, body, convert in (
-        (np.uint8, "unsigned char", "return value;", COPY[np.dtype(np.uint8)]),
-        (np.float32, "float", "return __fadd_rn(__fmul_rn((float)value, scale), offset);", TO_FLOAT),
+    for element, target, converted, convert in (
+        (np.uint8, "unsigned char", "value", COPY[np.dtype(np.uint8)]),
+        (np.float32, "float", SCALED, TO_FLOAT),
     )
 }
 """Resample an image of bytes with up to 4 channels, and convert the result as `COPY` or `TO_FLOAT` would.

@@ -97,36 +97,43 @@ def _full(dtype: np.dtype[Any]) -> float:
 # Size.
 
 
-def resize(out: Array, image: Array, name: str, positions: tuple[Array, Array]) -> bool:
-    """Resize an image of bytes, (rows, columns, channels), by a filter."""
+def resize(name: str, out: Array, image: Array, rows: Any, columns: Any) -> bool:
+    """Resize an image of bytes, (rows, columns, channels), by a filter with these tables."""
     cv2 = opencv()
     if cv2 is None or max(*out.shape, *image.shape) > _LARGEST:
         return False
     if image.shape[2] == 1:  # as OpenCV returns it
         image, out = image[..., 0], out[..., 0]
     if name == "nearest":
-        # Not by INTER_NEAREST_EXACT: exactly between two pixels it may take either.
-        _put(out, cv2.remap(image, _places(*positions), None, cv2.INTER_NEAREST, dst=out))
-        return True
-    if name not in INTERPOLATION:
+        places = _places(rows.positions[:, 0].tobytes(), columns.positions[:, 0].tobytes(), image.shape[:2])
+        if places is not None:
+            _put(out, cv2.remap(image, places, None, cv2.INTER_NEAREST, dst=out))
+            return True
+    elif name not in INTERPOLATION:
         return False
-    code = getattr(cv2, f"INTER_{INTERPOLATION[name]}")
+    code = getattr(cv2, f"INTER_{INTERPOLATION.get(name, 'NEAREST_EXACT')}")
     _put(out, cv2.resize(image, out.shape[1::-1], dst=out, interpolation=code))
     return True
 
 
-_last_places: tuple[Array, Array, Array] | None = None
+@lru_cache(maxsize=2)
+def _places(rows: bytes, columns: bytes, size: tuple[int, int]) -> Array | None:
+    """Return the place in the image of each pixel of a result; None if INTER_NEAREST_EXACT takes the same ones.
 
-
-def _places(rows: Array, columns: Array) -> Array:
-    """Return the place of each pixel of a result in the image; those of the last size are kept."""
-    global _last_places
-    last = _last_places
-    if last is not None and np.array_equal(last[0], rows) and np.array_equal(last[1], columns):
-        return last[2]
-    places = np.empty((len(rows), len(columns), 2), np.int16)
-    places[..., 0], places[..., 1] = columns, rows[:, None]
-    _last_places = rows.copy(), columns.copy(), places
+    Between two pixels it may take either, and in large images its positions are not exact. Otherwise it is faster.
+    """
+    cv2 = opencv()
+    ours = [np.frombuffer(positions, np.int32) for positions in (rows, columns)]
+    theirs = (
+        cv2.resize(
+            np.arange(extent, dtype=np.uint16)[None], (len(at), 1), interpolation=cv2.INTER_NEAREST_EXACT
+        )
+        for extent, at in zip(size, ours, strict=True)
+    )
+    if all(np.array_equal(at, other[0]) for at, other in zip(ours, theirs, strict=True)):
+        return None
+    places = np.empty((len(ours[0]), len(ours[1]), 2), np.int16)
+    places[..., 0], places[..., 1] = ours[1], ours[0][:, None]
     return places
 
 
@@ -151,7 +158,7 @@ def yuv_to_rgb(
     pixels
         The frame.
     layout
-        ``"yuyv"``, ``"uyvy"``, ``"nv12"`` or ``"yuv420"``.
+        ``"yuyv"`` or ``"uyvy"`` if the matrix is that of BT.601 in limited range, which OpenCV knows; else ``""``.
     planes
         Its luma, and its chroma, of which a sample is for 2 columns, and for 1 or 2 rows.
     order, alpha
@@ -163,10 +170,11 @@ def yuv_to_rgb(
     if cv2 is None or max(out.shape) > _LARGEST:
         return False
     rows, columns = out.shape[:2]
-    if layout in ("yuyv", "uyvy"):  # by BT.601 in limited range, the one that OpenCV knows
-        code = getattr(cv2, f"COLOR_YUV2RGB_{layout.upper()}")
+    if layout:
         frame = pixels.reshape(rows, columns, 2)
-        if order == [0, 1, 2]:
+        made = "RGBA" if order == [0, 1, 2, 3] and alpha == 255 else "RGB"
+        code = getattr(cv2, f"COLOR_YUV2{made}_{layout.upper()}")
+        if order == list(range(len(made))):
             _put(out, cv2.cvtColor(frame, code, dst=out))
             return True
         return reorder(out, cv2.cvtColor(frame, code), order, alpha)

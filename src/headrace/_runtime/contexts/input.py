@@ -1,0 +1,236 @@
+"""Input: the input ports of an operator, and `receive`.
+
+`receive` is the hot path: a look-up by port name in a dict, then a popleft in C. The name may be omitted if an
+operator has one input.
+
+The interface that programs see, with its parameters, is described in `core/contexts.py` (`InputContext`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.messages.envelope import Details, Envelope
+from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port
+from headrace._runtime.messages.queue import Batch
+from headrace._runtime.streams.owners import PLAIN, add_owners
+from headrace.tensor import TensorMap
+
+if TYPE_CHECKING:
+    from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.streams.held_frames import HeldFrames
+    from headrace._runtime.streams.node_streams import NodeStreams
+    from headrace._runtime.streams.running_operator import RunningOperator
+    from headrace.core.errors import PortError
+    from headrace.gpu import StreamHandle
+
+__all__ = ["InputContext", "QuickCompute"]
+
+
+class QuickCompute:
+    """A compute that has its workers' attention to itself; `ReadyQueue` has one.
+
+    Both fields are changed under the engine's lock.
+
+    Attributes
+    ----------
+    quick
+        The running node that is expected to finish in a moment, if any. Until then, the other workers leave the
+        ready queue to its worker.
+    standby
+        The parked worker that watches whether `quick` finishes in time, if any.
+    """
+
+    __slots__ = ("quick", "standby")
+
+    def __init__(self) -> None:
+        self.quick: RunningOperator | None = None
+        self.standby: object | None = None
+
+
+class InputContext:
+    """The inputs of an operator, as its `compute` uses them; created once and reused.
+
+    Its fields are changed only in the operator's computes, or before the first one.
+
+    Attributes
+    ----------
+    ports
+        The input ports.
+    details
+        The metadata and timestamps of this compute's messages, by port.
+    """
+
+    __slots__ = (
+        *("_announce", "_by_name", "_is_watched", "_held", "_node", "_quick_compute", "_streams"),
+        *("details", "ports"),
+    )
+
+    def __init__(self, node: RunningOperator) -> None:
+        self._node = node
+        inputs = node.operator.spec.inputs
+        self.ports = [InputPort(inputs[name], queues) for name, queues in node.input_queues.items()]
+        self._by_name = {port.name: port for port in self.ports}
+        if len(self.ports) == 1:
+            self._by_name[""] = self.ports[0]
+        # Whether a receive does more than take the message: it announces the room to producers, or passes the
+        # message to the streams.
+        self._is_watched = False
+        self._announce: Callable[[tuple[Queue, ...]], None] | None = None
+        self._quick_compute: QuickCompute
+        self._streams: NodeStreams | None = None
+        self._held: HeldFrames  # those of `_streams`, where there is one
+        self.details: dict[str, list[Details]] = {}
+
+    def announce_room(
+        self, announce: Callable[[tuple[Queue, ...]], None], quick_compute: QuickCompute
+    ) -> None:
+        """Announce the room that a receive makes in queues to producers at once, not when compute is over.
+
+        With one thread, no producer could use the room. With several, a producer can make the next message while
+        this one is being processed. It is not needed while this compute has its ready queue to itself: producers in
+        that queue are notified when the compute is over or, if it takes longer than expected, by the worker on
+        standby (`Engine.overtake`). `InputPort.serves_others` tells where producers are in other queues.
+        """
+        self._announce = announce
+        self._quick_compute = quick_compute
+        self._is_watched = True
+
+    def watch(self, streams: NodeStreams | None) -> None:
+        """Pass every received message to `streams`; None ends this."""
+        self._streams = streams
+        if streams is not None:
+            self._held = streams.lifetimes.held
+        self._is_watched = self._announce is not None or streams is not None
+
+    def clear(self) -> None:
+        """Clear the metadata and timestamps of one compute's messages."""
+        self.details.clear()
+
+    def receive(self, name: str = "", *, kind: str = "") -> Any:
+        """Take the waiting message or messages from an input, and return them.
+
+        Returns the emitted object; on a port with a queue longer than one, a tuple of all waiting messages; on an
+        ``ANY_SIZE`` port, a tuple with one message from each connection; None if no message waits.
+        """
+        try:
+            port = self._by_name[name]
+            take = port.take
+            item = take()
+        except IndexError:
+            return self._receive_nothing(port)
+        except KeyError:
+            raise self._unknown(name) from None
+        if self._is_watched:
+            announce = self._announce
+            if announce is not None:
+                quick_compute = self._quick_compute
+                if (
+                    quick_compute.quick is not self._node
+                    or quick_compute.standby is None
+                    or port.serves_others
+                ):
+                    announce(port.queues)
+            streams = self._streams
+            if streams is None:
+                port.received_in = self._node.remaining
+            else:
+                if port.item is NOTHING:
+                    port.item = item
+                else:
+                    port.add(item)
+                # A copy of `NodeStreams.received`, `wait_for` and `_open` for a message with one fence and nothing
+                # else: most messages between operators that use streams are of this kind. Without the copy, a step
+                # of `benchmarks.stream_chain` takes 28 % longer (pure Python).
+                if type(item) is Envelope and item.details is None and item.more_fences is None:
+                    own = port.own
+                    if own is not None:
+                        fences = item.fences
+                        if fences is not None and fences.stream is not own and item.number > fences.completed:
+                            own.wait(item.event)
+                    if port.is_noted:
+                        streams.note(port, item)
+                    data = item.data
+                    if type(data) in PLAIN:
+                        return data
+                    held = self._held
+                    if held.is_on:
+                        add_owners(data, held.received)
+                    return data if type(data) is not TensorMap else data.copy()
+                if type(item) not in PLAIN:
+                    streams.received(port, item)
+        else:
+            port.received_in = self._node.remaining
+        if type(item) is Envelope:
+            return self._open(port, item)
+        if type(item) is Batch:
+            return self._open_all(port, item)
+        return _own_map(item)
+
+    def _receive_nothing(self, port: InputPort) -> None:
+        """Record that `receive` found nothing at an input."""
+        if self._streams is None:
+            port.empty_in = self._node.remaining
+        elif port.item is NOTHING:
+            port.item = EMPTY
+
+    def _open(self, port: InputPort, message: Envelope) -> Any:
+        """Return the data of a message, and store its metadata and timestamp."""
+        # `receive` has a copy for a message without details.
+        if self._streams is None and message.has_fences:
+            self._node.streams.received_unwatched(port, message)
+        details = message.details
+        if details is not None:
+            node = self._node
+            node.expect_details()
+            self.details.setdefault(port.name, []).append(details)
+            if details.metadata is not None and node.operator.is_metadata_enabled:
+                node.operator.metadata.update(details.metadata)
+            if details.acq_timestamp is not None:
+                node.output.pass_on(details.acq_timestamp)
+        return _own_map(message.data)
+
+    def _open_all(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
+        if self._streams is None:
+            self._node.streams.received_unwatched(port, batch)
+        return tuple([self._open(port, part) if type(part) is Envelope else _own_map(part) for part in batch])
+
+    def receive_cuda_stream(
+        self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
+    ) -> StreamHandle:
+        """Order this operator's stream after what it received at a port, and return the stream."""
+        try:
+            port = self._by_name[input_port_name]
+        except KeyError:
+            raise self._unknown(input_port_name) from None
+        handle: StreamHandle = self._node.streams.receive(port, allocate, sync_to_default)
+        return handle
+
+    def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
+        """Return the stream of each message received at a port, or None; order nothing."""
+        return self._node.streams.received_streams(self._port(input_port_name))
+
+    def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
+        """Return the timestamp of the first message received at a port in this compute, or None."""
+        return next(iter(self.get_acquisition_timestamps(input_port_name)), None)
+
+    def get_acquisition_timestamps(self, input_port_name: str = "") -> list[int | None]:
+        """Return the timestamps of the messages received at a port in this compute that carried one."""
+        port = self._port(input_port_name)
+        timestamps = [details.acq_timestamp for details in self.details.get(port.name, ())]
+        return [timestamp for timestamp in timestamps if timestamp is not None]
+
+    def _port(self, name: str) -> InputPort:
+        port = self._by_name.get(name)
+        if port is None:
+            raise self._unknown(name)
+        return port
+
+    def _unknown(self, name: str) -> PortError:
+        return no_such_port(self._node.name, "input", name, self._node.input_queues)
+
+
+def _own_map(data: Any) -> Any:
+    """Return the receiver's own copy of a map: removing an entry must not affect other receivers or lifetimes."""
+    return data.copy() if type(data) is TensorMap else data

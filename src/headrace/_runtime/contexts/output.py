@@ -1,0 +1,166 @@
+"""Output: the output ports of an operator, and `emit`.
+
+`emit` is the hot path: a look-up by port name in a dict, then an append in C. The name may be omitted if an
+operator has one output.
+
+The interface that programs see, with its parameters, is described in `core/contexts.py` (`OutputContext`).
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.messages.emitted_work import EmittedWork
+from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
+from headrace._runtime.messages.ports import OutputPort, no_such_port
+from headrace.core.notes import add_note
+from headrace.tensor import Tensor, TensorError, TensorMap, as_message
+
+if TYPE_CHECKING:
+    from headrace._runtime.streams.running_operator import RunningOperator
+    from headrace.gpu import StreamHandle
+
+__all__ = ["OutputContext", "whole_timestamp"]
+
+# The types that are sent as tensors.
+_TENSOR_TYPES = frozenset((dict, Tensor, TensorMap))
+
+
+class OutputContext:
+    """The outputs of an operator, as its `compute` uses them; created once and reused.
+
+    Its fields are changed only in the operator's computes, or before the first one.
+
+    Attributes
+    ----------
+    ports
+        The output ports, by name; a single port is also listed under "".
+    has_details
+        Whether this compute may have metadata or a timestamp to send: the only flag that emit checks.
+    acq_timestamp
+        The timestamp of messages emitted without an explicit one: the oldest received timestamp, unless `choose`
+        set another.
+    """
+
+    __slots__ = ("_is_chosen", "_metadata", "_node", "acq_timestamp", "has_details", "ports")
+
+    def __init__(self, node: RunningOperator) -> None:
+        self._node = node
+        self.ports = {name: OutputPort(queues) for name, queues in node.output_queues.items()}
+        if len(self.ports) == 1:
+            self.ports[""] = next(iter(self.ports.values()))
+        operator = node.operator
+        self._metadata: dict[str, Any] = operator.metadata if operator.is_metadata_enabled else {}
+        self.has_details = False
+        self.acq_timestamp: int | None = None
+        self._is_chosen = False
+
+    def pass_on(self, acq_timestamp: int) -> None:
+        """Send a received timestamp with the messages of this compute, if it is the oldest."""
+        if self._is_chosen:
+            return
+        earlier = self.acq_timestamp
+        if earlier is None or acq_timestamp < earlier:
+            self.acq_timestamp = acq_timestamp
+        self.has_details = True
+
+    def choose(self, acq_timestamp: int | None) -> None:
+        """Send this timestamp with the messages of this compute, regardless of received timestamps."""
+        self.acq_timestamp = acq_timestamp
+        self._is_chosen = self.has_details = True
+
+    def clear(self) -> None:
+        """Clear the timestamp, so that the next compute starts without one."""
+        self.acq_timestamp = None
+        self._is_chosen = self.has_details = False
+
+    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
+        """Send an object to everything connected to an output."""
+        try:
+            port = self.ports[name]
+        except KeyError:
+            raise no_such_port(self._node.name, "output", name, self._node.output_queues) from None
+        stamp = port.stamp
+        if type(data) in _TENSOR_TYPES:
+            data = self._as_tensors(data, name, port)
+            if port.stream is not None and len(port.queues) > 1:
+                self._send_to_each(data, port, acq_timestamp)
+                return
+        elif stamp is not None:
+            if port.pending:
+                port.settle()  # type: ignore[misc]
+            data = stamp(data)
+        if acq_timestamp != -1 or self.has_details:
+            data = self._with_details(data, acq_timestamp)
+        for queue in port.queues:
+            if len(queue) < queue.capacity:
+                queue.append(data)
+            else:
+                queue.offer(data)
+
+    def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
+        """Attach a stream to all messages emitted at a port from now on; call it before `emit`.
+
+        It is not needed for the stream of `receive_cuda_stream`. Only streams that headrace manages are accepted.
+        """
+        self._node.streams.set_output(stream, output_port_name)
+
+    def _as_tensors(self, data: Any, name: str, port: OutputPort) -> Any:
+        """Return the message to send for a dict of arrays or a tensor."""
+        if port.pending:
+            assert port.settle is not None
+            port.settle()
+        work = None if port.stream is None else EmittedWork(port.stream)
+        name = name or next(iter(self.ports))
+        try:
+            data = as_message(data, work, (self._node.name, name))
+        except TensorError as error:
+            raise TensorError(f"operator {self._node.name!r}, output {name!r}: {error}") from error
+        except Exception as error:
+            add_note(error, f"raised while emitting at output {name!r} of operator {self._node.name!r}")
+            raise
+        if port.stamp is not None:
+            data = port.stamp(data)  # only after all tensors have been ordered on the stream
+        if work is not None:
+            work.attach(data)
+        return data
+
+    def _send_to_each(self, message: Envelope, port: OutputPort, acq_timestamp: Any) -> None:
+        """Send tensors to several receivers, each with its own record of the work behind them."""
+        if acq_timestamp != -1 or self.has_details:
+            self._with_details(message, acq_timestamp)
+        assert message.work is not None
+        messages = []
+        for _ in port.queues:
+            work = message.work.for_other_receiver()
+            copied = copy_envelope(message, as_message(message.data, work))
+            work.attach(copied)
+            messages.append(copied)
+        for queue, copied in zip(port.queues, messages, strict=True):
+            queue.offer(copied)
+
+    def _with_details(self, data: Any, acq_timestamp: Any) -> Any:
+        """Return a message with a timestamp and metadata, or `data` itself if there is neither."""
+        if acq_timestamp is None:
+            timestamp = None
+        else:
+            timestamp = self.acq_timestamp if acq_timestamp == -1 else whole_timestamp(acq_timestamp)
+        metadata = self._metadata
+        if timestamp is None and not metadata:
+            return data
+        details = Details(timestamp, dict(metadata) if metadata else None)
+        if type(data) is not Envelope:
+            return make_envelope(data, details)
+        data.details = details
+        return data
+
+
+def whole_timestamp(acq_timestamp: Any) -> int:
+    """Return a timestamp of any library as an int."""
+    try:
+        return index(acq_timestamp)
+    except TypeError:
+        raise TypeError(
+            f"an acquisition timestamp must be an int of nanoseconds, as from time.time_ns(), not {acq_timestamp!r}"
+        ) from None

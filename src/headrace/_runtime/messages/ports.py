@@ -1,0 +1,202 @@
+"""The ports of an operator in a run: the queues behind them, and how messages are taken from them and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.messages.envelope import Envelope
+from headrace._runtime.messages.queue import Batch
+from headrace.core.condition_types import ConditionType
+from headrace.core.errors import PortError, choices
+from headrace.core.ports import IOSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.queue import Queue
+
+__all__ = ["EMPTY", "NOTHING", "InputPort", "OutputPort", "messages_in", "no_such_port", "parts_of"]
+
+NOTHING = object()
+"""The `item` of an input at which nothing was received."""
+EMPTY = Batch()
+"""The `item` of an input at which `receive` found no message."""
+
+_POP = IOSpec.QueuePolicy.POP
+
+
+class InputPort:
+    """An input port: how it takes the next message, and what this compute took.
+
+    Its fields are changed only in the operator's computes, or before the first one.
+
+    Attributes
+    ----------
+    take
+        Returns the next message, or raises IndexError when there is none.
+    item
+        What was received in this compute, or `NOTHING`; used only if the operator's streams are watched.
+    received_in, empty_in
+        If they are not watched: the last compute that received something here, and the last that found nothing.
+    own
+        The stream that is ordered after each message as it is received; None until the operator requests it.
+    is_noted
+        Whether `NodeStreams.note` must also handle each message.
+    is_optional
+        Whether the operator runs without messages here.
+    count
+        The number of messages taken the last time.
+    serves_others
+        Whether other workers than the consumer's run any of its producers.
+    """
+
+    __slots__ = (
+        *("_is_receivers", "_takes", "count", "empty_in", "is_noted", "is_optional", "item", "name", "own"),
+        *("queues", "received_in", "serves_others", "take"),
+    )
+
+    def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
+        self.name = port.name
+        self.queues = queues
+        self._is_receivers = port.is_receivers
+        self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
+        self._takes = [(queue, _taking(queue)) for queue in queues]
+        self.take: Callable[[], Any]
+        if port.is_receivers:
+            self.take = self._take_each
+        elif port.gives_tuple:
+            self.take = self._take_all
+        else:
+            self.take = self._takes[0][1]
+        self.item: Any = NOTHING
+        self.received_in: int | None = None
+        self.empty_in: int | None = None
+        self.own: ManagedStream | None = None
+        self.is_noted = True
+        self.count = 1
+        self.serves_others = False
+
+    def add(self, item: Any) -> None:
+        """Add a received item to those that this compute received before."""
+        earlier = self.item
+        if earlier is not NOTHING:
+            item = Batch([*parts_of(earlier), *parts_of(item)])
+        self.item = item
+
+    def recall(self, turn: int) -> None:
+        """Reconstruct the item of a compute that was not watched: `count` objects without a stream."""
+        if self.item is NOTHING:
+            if self.received_in == turn:
+                self.item = Batch([None] * self.count)
+            elif self.empty_in == turn:
+                self.item = EMPTY
+
+    def take_only_done(self) -> None:
+        """From now on, take only messages whose work the device has finished; the others stay in their queues.
+
+        A full queue that drops its oldest message may have dropped a finished one after the operator became ready.
+        If only an unfinished message is left, it is waited for here.
+        """
+        self._takes = [(queue, partial(_pop_done, queue)) for queue in self.queues]
+        if not self._is_receivers:
+            self.take = self._take_all_done if self.take == self._take_all else self._takes[0][1]
+
+    def _take_each(self) -> Batch:
+        taken = Batch()
+        for queue, take_one in self._takes:
+            if queue:
+                try:
+                    taken.append(take_one())
+                except IndexError:  # its work is not done
+                    continue
+        self.count = len(taken)
+        return taken
+
+    def _take_all(self) -> Batch:
+        return self._counted(Batch(self.queues[0].take_all()))
+
+    def _take_all_done(self) -> Batch:
+        (queue,) = self.queues
+        taken = Batch()
+        try:
+            for _ in range(len(queue)):
+                taken.append(_pop_done(queue, waits=not taken))
+        except IndexError:
+            pass
+        return self._counted(taken)
+
+    def _counted(self, taken: Batch) -> Batch:
+        self.count = len(taken)
+        if not taken:
+            raise IndexError
+        return taken
+
+
+class OutputPort:
+    """An output port: the queues behind it, and the stream that it emits, if any.
+
+    `OutputStreams` sets all fields except `queues`, in the operator's computes.
+
+    Attributes
+    ----------
+    queues
+        The queues that receive emitted messages.
+    stream
+        The stream that was chosen for the port.
+    stamp
+        Returns the message to send for an emitted object; None if the object itself is sent.
+    pending, settle
+        The received work that the stream is not ordered after yet, and the function that orders it.
+    """
+
+    __slots__ = ("pending", "queues", "settle", "stamp", "stream")
+
+    def __init__(self, queues: tuple[Queue, ...]) -> None:
+        self.queues = queues
+        self.stream: ManagedStream | None = None
+        self.stamp: Callable[[Any], Any] | None = None
+        self.pending: dict[Any, Any] = {}
+        self.settle: Callable[[], None] | None = None
+
+
+def messages_in(item: Any) -> Iterator[Envelope]:
+    """Yield the messages in an item received at a port; plain objects are left out."""
+    for part in parts_of(item):
+        if type(part) is Envelope:
+            yield part
+
+
+def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> PortError:
+    """Return the error for a name that no input or output has, or that was left out where there are several."""
+    if not name:
+        return PortError(f"operator {operator!r} has the {kind}s {choices(names)}: name one")
+    return PortError(f"operator {operator!r} has no {kind} {name!r}; it has {choices(names, name)}")
+
+
+def _taking(queue: Queue) -> Callable[[], Any]:
+    """Return the function that takes one message from a queue: popleft, unless a producer may pop as well."""
+    return queue.popleft if queue.policy is not _POP else queue.take
+
+
+def parts_of(item: Any) -> Any:
+    """Return what was received as a sequence: the items of a batch, or one item."""
+    return item if type(item) is Batch else (item,)
+
+
+def _pop_done(queue: Queue, waits: bool = True) -> Any:
+    """Take the first message of a queue if the device has finished its work; otherwise raise IndexError."""
+    first = queue[0]
+    if _is_unfinished(first) and not (waits and queue.policy is _POP):
+        raise IndexError
+    taken = _taking(queue)()  # possibly a newer message, if the first was dropped meanwhile
+    if _is_unfinished(taken):
+        for _, _, event in taken.all_fences():
+            event.sync()
+    return taken
+
+
+def _is_unfinished(item: Any) -> bool:
+    return type(item) is Envelope and not item.is_done

@@ -1,0 +1,295 @@
+"""One compute of an operator beside the run's queues: its messages are handed to it, and taken from it.
+
+Whoever lets operators compute this way (`Group.compute_directly`) gives them streams, too: streams that capture,
+say. The operator does not know it. What belongs to one frame of the run, such as its timestamp, is refused
+(`NotDirect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace import gpu
+from headrace._runtime.scheduling.details_flow import Step
+from headrace.core.errors import PortError, StreamError, choices
+from headrace.core.metadata import MetadataDictionary
+from headrace.tensor import Tensor, TensorMap, as_message
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.node import Node
+    from headrace._runtime.streams.run_streams import RunStreams
+    from headrace.core.operator import Operator
+
+__all__ = ["DirectCompute", "DirectStreams", "NotDirect", "RefusingMetadata"]
+
+_TENSOR_TYPES = (dict, Tensor, TensorMap)
+
+
+class NotDirect(Exception):
+    """Something that an operator can do only in a compute of the run itself; the text says what."""
+
+
+class DirectStreams:
+    """Streams on which operators compute together, in place of their own.
+
+    Each operator gets a stream of its own slice: a kernel stays on the SMs of the stream that it was recorded on.
+    The streams are ordered by events, which become the edges of a graph.
+
+    Attributes
+    ----------
+    origin
+        The stream that the others begin after and are joined to.
+    """
+
+    def __init__(self, run: RunStreams, first: Operator, is_captured: bool) -> None:
+        self._run = run
+        self._is_captured = is_captured
+        self._made: list[Any] = []
+        self.origin = self._make(first)
+        self._of: dict[Operator, dict[str | None, gpu.StreamHandle]] = {}
+        self._after: dict[Operator, list[gpu.StreamHandle]] = {}
+
+    def begin(self, operator: Operator, after: list[gpu.StreamHandle]) -> gpu.StreamHandle:
+        """Return the stream of an operator, which is ordered after others."""
+        self._after[operator] = after
+        known = self._of.setdefault(operator, {})
+        for name in known or (None,):
+            self._order_after(operator, name)
+        return known[None]
+
+    def own(self, operator: Operator) -> gpu.StreamHandle:
+        """Return the operator's own stream."""
+        return self._of[operator][None]
+
+    def named(self, operator: Operator, name: str) -> gpu.StreamHandle:
+        """Return the operator's stream of a name; it is ordered after what the operator received."""
+        if name not in self._of[operator]:
+            self._order_after(operator, name)
+        return self._of[operator][name]
+
+    def of(self, operator: Operator) -> list[gpu.StreamHandle]:
+        """Return all streams of an operator."""
+        return list(self._of[operator].values())
+
+    def join(self) -> None:
+        """Order the first stream after all others."""
+        for streams in self._of.values():
+            for stream in streams.values():
+                self.order(stream, self.origin)
+
+    def order(self, earlier: gpu.StreamHandle, later: gpu.StreamHandle) -> None:
+        """Order a stream after another."""
+        later.stream.wait(earlier.stream.record())
+
+    def check(self, stream: Any, operator: Operator, caller: str) -> gpu.StreamHandle:
+        """Return the stream of a handle; raise if it is not one of the operator's."""
+        for streams in self._of.values():
+            for known in streams.values():
+                if stream == known:
+                    return known
+        raise StreamError(
+            f"operator {operator.name!r}: {caller} takes a stream that headrace manages (from receive_cuda_stream, "
+            f"receive_cuda_streams or allocate_cuda_stream), not {stream!r}"
+        )
+
+    def close(self) -> None:
+        """Close the streams; they have finished."""
+        for stream in self._made:
+            stream.close()
+        self._made.clear()
+
+    def _order_after(self, operator: Operator, name: str | None) -> None:
+        streams = self._of[operator]
+        if name not in streams:
+            streams[name] = self._make(operator)
+        for earlier in self._after[operator]:
+            self.order(earlier, streams[name])
+
+    def _make(self, operator: Operator) -> gpu.StreamHandle:
+        stream = self._run.make_stream(operator, self._is_captured)
+        self._made.append(stream)
+        return gpu.StreamHandle(stream)
+
+
+class _DirectWork:
+    """The work behind tensors that are handed on: the order of the streams is all that is needed."""
+
+    @property
+    def stream_handle(self) -> int:
+        """The stream, for protocols that have to name one."""
+        current = gpu.current_stream()
+        return 0 if current is None else int(current)
+
+    @property
+    def stream(self) -> int | None:
+        """None: nobody needs to wait."""
+        return None
+
+    def order(self, stream: int) -> None:
+        """Do nothing."""
+
+
+_DIRECT = _DirectWork()
+
+
+class DirectCompute:
+    """One compute of an operator; it is both its inputs and its outputs.
+
+    Attributes
+    ----------
+    emitted
+        What was emitted at each output.
+    steps
+        What was received and emitted, in order.
+    waiting
+        What waits at each input and was not received.
+    """
+
+    def __init__(self, node: Node, streams: DirectStreams, received: dict[str, Any]) -> None:
+        self.operator = node.operator
+        self.emitted: dict[str, list[Any]] = {name: [] for name in node.operator.spec.outputs}
+        self.steps: list[Step] = []
+        self.waiting = dict(received)
+        self.streams = streams
+        self._received: set[str] = set()
+
+    # The inputs.
+
+    def receive(self, name: str = "", *, kind: str = "") -> Any:
+        """Take the message that waits at an input."""
+        name = self._name(name, self.operator.spec.inputs, "input")
+        self._received.add(name)
+        if name in self.waiting:
+            self.steps.append(Step(True, name))
+        data = self.waiting.pop(name, None)
+        return data.copy() if type(data) is TensorMap else data
+
+    def receive_cuda_stream(
+        self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
+    ) -> gpu.StreamHandle:
+        """Return the operator's stream, which is ordered after everything that it received."""
+        self._must_have_received(input_port_name, "receive_cuda_stream")
+        if sync_to_default:
+            self._refuse("orders the default stream (sync_to_default), which cannot be captured")
+        return self.streams.own(self.operator)
+
+    def receive_cuda_streams(self, input_port_name: str = "") -> list[gpu.StreamHandle | None]:
+        """Return the streams of the messages at an input, for which the operator's own stands."""
+        self._must_have_received(input_port_name, "receive_cuda_streams")
+        return [self.streams.own(self.operator)]
+
+    def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
+        """Refuse: a timestamp belongs to one frame."""
+        self.refuse_timestamp()
+
+    def get_acquisition_timestamps(self, input_port_name: str = "") -> list[int | None]:
+        """Refuse: a timestamp belongs to one frame."""
+        self.refuse_timestamp()
+
+    # The outputs.
+
+    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
+        """Take what the operator emits."""
+        name = self._name(name, self.emitted, "output")
+        if acq_timestamp is None:
+            self._refuse("emits without the timestamp that it received (acq_timestamp=None)")
+        if acq_timestamp != -1:
+            self._refuse(
+                "emits with a timestamp of its own (acq_timestamp), which would be the same in every frame"
+            )
+        self.emitted[name].append(data)
+        self.steps.append(Step(False, name))
+
+    def set_cuda_stream(self, stream: Any, output_port_name: str = "") -> None:
+        """Check the stream: everything that is recorded comes before what is emitted."""
+        self._name(output_port_name, self.emitted, "output")
+        self.streams.check(stream, self.operator, "set_cuda_stream")
+
+    # The context of the run.
+
+    def allocate_cuda_stream(self, stream_name: str = "") -> gpu.StreamHandle | None:
+        """Return the operator's stream of a name."""
+        return self.streams.named(self.operator, stream_name)
+
+    def synchronize_streams(self, cuda_streams: Iterable[Any], target_cuda_stream: Any) -> None:
+        """Order a stream after others."""
+        if target_cuda_stream is None:
+            raise StreamError(f"operator {self.operator.name!r}: synchronize_streams needs a target stream")
+        target = self.streams.check(target_cuda_stream, self.operator, "synchronize_streams")
+        for stream in cuda_streams:
+            if stream is not None and stream != target:
+                self.streams.order(self.streams.check(stream, self.operator, "synchronize_streams"), target)
+
+    def refuse_clock(self) -> NoReturn:
+        """Refuse: the time of the recorded frame would be used for ever."""
+        self._refuse(
+            "reads the clock (context.timestamp), and the value would be the same in every frame; read it in an "
+            "operator before the segment and send it along, or use a knob"
+        )
+
+    def refuse_timestamp(self) -> NoReturn:
+        """Refuse: a timestamp belongs to one frame."""
+        self._refuse(
+            "reads the acquisition timestamp, and the value would be the same in every frame; timestamps are "
+            "carried past a segment, so read it before or behind"
+        )
+
+    def refuse_metadata(self) -> NoReturn:
+        """Refuse: metadata belongs to one frame."""
+        self._refuse(
+            "uses its metadata, and the entries would be the same in every frame; metadata is carried past a "
+            "segment, so read or set it before or behind"
+        )
+
+    # Inside.
+
+    def as_received(self, data: Any, port: str) -> Any:
+        """Return what a receiver of an emitted object gets: dicts of arrays are sent as tensors."""
+        if type(data) not in _TENSOR_TYPES:
+            return data
+        return as_message(data, _DIRECT, (self.operator.name, port))
+
+    def _must_have_received(self, name: str, caller: str) -> None:
+        name = self._name(name, self.operator.spec.inputs, "input")
+        if name not in self._received:
+            raise StreamError(
+                f"operator {self.operator.name!r}: {caller}({name!r}) before receive({name!r}); receive first, "
+                "because the streams arrive with the messages"
+            )
+
+    def _name(self, name: str, ports: Iterable[str], kind: str) -> str:
+        names = list(ports)
+        if name in names:
+            return name
+        if not name and len(names) == 1:
+            return names[0]
+        raise PortError(
+            f"operator {self.operator.name!r} has no {kind} {name!r}; it has {choices(names, name)}"
+            if name
+            else f"operator {self.operator.name!r} has the {kind}s {choices(names)}: name one"
+        )
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotDirect(f"operator {self.operator.name!r} {what}")
+
+
+class RefusingMetadata(MetadataDictionary):
+    """Stands for an operator's metadata in a direct compute."""
+
+    __slots__ = ("_compute",)
+
+    def __init__(self, compute: DirectCompute) -> None:
+        super().__init__()
+        self._compute = compute
+        # Code in C looks at the size first, and asks no method of an empty dict.
+        dict.__setitem__(self, "direct", True)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        self._compute.refuse_metadata()
+
+    set = __setitem__ = __getitem__ = __contains__ = __iter__ = __len__ = __delitem__ = _refuse
+    get = pop = setdefault = update = keys = items = values = merge = insert = _refuse
+    clear = has_key = erase = size = copy = popitem = _refuse
+    __or__ = __ror__ = __ior__ = __eq__ = __ne__ = __reversed__ = _refuse
+    __hash__ = None  # type: ignore[assignment]

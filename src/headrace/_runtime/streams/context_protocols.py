@@ -1,0 +1,45 @@
+"""The contexts of an operator (`_runtime.contexts`), as its streams and the engine use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.core.contexts import InputContext, OutputContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace._runtime.messages.ports import InputPort, OutputPort
+    from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.streams.node_streams import NodeStreams
+
+__all__ = ["Inputs", "Outputs"]
+
+
+class Inputs(InputContext, Protocol):
+    """The inputs of an operator (`contexts.input.InputContext`)."""
+
+    ports: list[InputPort]
+
+    def watch(self, streams: NodeStreams | None) -> None:
+        """Pass every received message to `streams`; None ends this."""
+
+    def announce_room(self, announce: Callable[[tuple[Queue, ...]], None], quick_compute: Any) -> None:
+        """Announce the room that a receive makes to producers at once."""
+
+    def clear(self) -> None:
+        """Clear what one compute received."""
+
+
+class Outputs(OutputContext, Protocol):
+    """The outputs of an operator (`contexts.output.OutputContext`)."""
+
+    ports: dict[str, OutputPort]
+    acq_timestamp: int | None
+    has_details: bool
+
+    def pass_on(self, acq_timestamp: int) -> None:
+        """Send a received timestamp with the messages of this compute."""
+
+    def clear(self) -> None:
+        """Clear what one compute sends."""

@@ -1,0 +1,111 @@
+"""HeldFrames: the frames that an operator received, and the frames that the program still holds.
+
+CuPy and PyTorch reuse a freed block at once on the stream on which it was allocated, even if another stream still
+reads it. So the owners of the memory that an operator received (`owners`) are kept here.
+
+After a compute there are two kinds of owners. Owners with no other reference were released in the compute. They
+live until the operator's streams have completed a fence after it (`lifetimes`). The others are held: by the
+operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
+(`watch`), and checked again after later computes. An owner that is no longer held is treated as if it had just been
+received.
+
+Memory of headrace's own allocators is neither kept nor watched after the compute. It knows the streams that may
+work on it, and its next user is ordered after them (`headrace.gpu.allocation`). The operator is added to its users.
+
+Watched frames are checked after every compute. If there are many, they are checked less often, so that a compute
+pays for about 32 checks. So at most one in 32 of the frames that a program holds is released late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.streams.owners import has_allocations, only_kept, sort_allocations
+from headrace._runtime.streams.watch import Watch, Watched, no_longer_held
+from headrace.gpu.allocation import in_use
+
+if TYPE_CHECKING:
+    from headrace.gpu.allocation import StreamUser
+
+__all__ = ["HeldFrames"]
+
+_CHECKS = 32
+
+
+class HeldFrames:
+    """The frames that one operator received and that may still be held.
+
+    All fields are changed in the operator's computes or between two computes, and never concurrently.
+
+    Attributes
+    ----------
+    is_on
+        Whether received frames are kept, because a stream may read them or because this is the first compute.
+    received
+        The owners of the memory that this compute received; an owner may appear more than once.
+    watched
+        The frames that were still held at the end of a compute, by the identity of the owner.
+    """
+
+    __slots__ = ("_countdown", "_user", "_watch", "is_on", "received", "watched")
+
+    def __init__(self, watch: Watch, user: StreamUser) -> None:
+        self._watch = watch
+        self._user = user
+        self.is_on = True
+        self.received: list[Any] = []
+        self.watched: dict[int, Watched] = {}
+        self._countdown = 0  # computes left before `watched` is checked again
+
+    def end_compute(self) -> list[Any] | None:
+        """Return the owners that must live until the streams have completed their work so far, and reset."""
+        received = self.received
+        released: list[Any] | None = None
+        watched = self.watched
+        if in_use and received and has_allocations(received):
+            sort_allocations(received, self._user)
+        if received:
+            if watched and len(received) == 1 and id(received[0]) in watched:
+                received.clear()  # the usual case if the producer keeps a frame in order to reuse it
+            else:
+                self.received = []
+                released = received if only_kept(received) else self._sort(received)
+        if watched:
+            self._countdown -= 1
+            if self._countdown < 0:
+                released = self._check_watched(released)
+        return released
+
+    def clear(self) -> None:
+        """Release everything."""
+        self.received = []
+        self.watched.clear()
+
+    def _sort(self, received: list[Any]) -> list[Any]:
+        """Watch the owners that are still held, and return the others; at least one is held or appears twice."""
+        if len(received) == 1:
+            self._begin(received.pop())
+            return received
+        once = list({id(owner): owner for owner in received}.values())
+        received.clear()
+        while once:
+            one = [once.pop()]
+            if only_kept(one):
+                received += one
+            else:
+                self._begin(one.pop())
+        return received
+
+    def _begin(self, owner: Any) -> None:
+        self.watched[id(owner)] = self._watch.begin(owner)
+
+    def _check_watched(self, released: list[Any] | None) -> list[Any] | None:
+        """Add the owners that are no longer held to the released ones."""
+        watched = self.watched
+        found = no_longer_held(watched)
+        self._countdown = (len(watched) - len(found)) // _CHECKS
+        if found:
+            if released is None:
+                released = []
+            released += [watched.pop(key) for key in found]
+        return released

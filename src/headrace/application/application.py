@@ -1,0 +1,60 @@
+"""Application: the fragment that a program runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.application.fragment import Fragment
+from headrace.core.config import Config, take_options
+
+if TYPE_CHECKING:
+    from headrace.core.config import Settings
+
+__all__ = ["Application"]
+
+
+class Application(Fragment):
+    """A pipeline; subclass it, write `compose`, and call `run`.
+
+    Parameters
+    ----------
+    argv
+        The command line, kept in ``app.argv``; ``sys.argv`` unless given.
+    name
+        The application's name; the class's name unless given.
+    """
+
+    def __init__(self, argv: Sequence[str] | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
+        if isinstance(argv, str):
+            raise TypeError(
+                f"{type(self).__name__}: argv must be a list of words such as sys.argv, not {argv!r}; "
+                f"a name is given by keyword: {type(self).__name__}(name={argv!r})"
+            )
+        super().__init__(name, *args, **kwargs)
+        self.argv: list[str] = list(sys.argv if argv is None else argv)
+        self._options: list[tuple[str, str]] = []
+        self.description = ""
+        self.version = ""
+
+    def config(self, config_file: Settings | None = None, *, argv: bool = False) -> Config | None:
+        """Read the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+
+        The environment may name another file (``HEADRACE_CONFIG=file.yaml``) and set single values
+        (``HEADRACE_SET_camera__fps=30``).
+
+        Parameters
+        ----------
+        config_file
+            The path of the file, or a dict of sections.
+        argv
+            Whether the command line may do the same: ``--config file.yaml`` and ``--set camera.fps=30``, any number
+            of times. These options are removed from ``app.argv``; the rest stays there for the program.
+        """
+        if not argv:
+            return super().config(config_file)
+        # Keep the options: argv no longer has them when config is called again.
+        self._options += take_options(self.argv)
+        self._config = Config(config_file, self._options)
+        return self._config

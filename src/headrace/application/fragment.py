@@ -1,0 +1,355 @@
+"""Fragment: a composition that can be run, paused, stepped and watched."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.application.runner import Runner
+from headrace.core.checks import compose
+from headrace.core.composition import Composition
+from headrace.core.control import RunControl
+from headrace.core.errors import GraphError
+from headrace.core.scheduler import Scheduler
+from headrace.core.thread_pool import ThreadPool
+from headrace.schedulers import DefaultScheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from headrace.capture import Segment
+    from headrace.core.durations import Duration
+    from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
+    from headrace.core.outcome import Outcome
+    from headrace.core.progress import Progress
+    from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
+    from headrace.resources import CudaGreenContextPool
+
+__all__ = ["Fragment"]
+
+
+class Fragment(Composition):
+    """A graph of operators; subclass it (or :class:`Application`) and write `compose`."""
+
+    _runner: ClassVar[Runner] = Runner()
+    """Runs all fragments."""
+
+    _scheduler: Scheduler | None = None
+
+    # Methods that a program calls before a run, or in compose.
+
+    def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
+        """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set)."""
+        if scheduler is not None:
+            _check_scheduler(scheduler)
+            self._scheduler = scheduler
+        if self._scheduler is None:
+            self._scheduler = DefaultScheduler(self)
+        return self._scheduler
+
+    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
+        """Create a pool of worker threads that operators can be assigned to."""
+        return ThreadPool(self, initialize_size, name=name)
+
+    def add_default_green_context_pool(
+        self,
+        dev_id: int = 0,
+        sms_per_partition: Sequence[int] | Mapping[str, int] = (),
+        default_context_index: int | str = -1,
+        min_sm_size: int = 2,
+        num_partitions: int = 0,
+    ) -> CudaGreenContextPool:
+        """Divide a device for this fragment; operators without a stream pool use its default partition.
+
+        It takes the parameters of :class:`headrace.resources.CudaGreenContextPool` and returns one.
+        """
+        from headrace.resources import CudaGreenContextPool
+
+        if self._green_contexts is not None:
+            raise GraphError(f"{self.name!r} has a default green context pool already")
+        pool = self._green_contexts = CudaGreenContextPool(
+            self,
+            dev_id,
+            num_partitions=num_partitions,
+            sms_per_partition=sms_per_partition,
+            default_context_index=default_context_index,
+            min_sm_size=min_sm_size,
+            name="default_green_context_pool",
+        )
+        return pool
+
+    def get_default_green_context_pool(self) -> CudaGreenContextPool | None:
+        """Return the pool that `add_default_green_context_pool` created, or None."""
+        pool: CudaGreenContextPool | None = self._green_contexts
+        return pool
+
+    def make_default_stream_source(self) -> Any:
+        """Create the runtime's source of streams for operators that were given none.
+
+        It is the default pool of green contexts if the fragment has one. Otherwise it is a pool of any number of
+        streams that may use every SM.
+        """
+        from headrace.resources import CudaStreamPool
+
+        return self._green_contexts or CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
+
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        control = RunControl("is being composed")
+        try:
+            self._claim(control)
+            return compose(self)
+        finally:
+            self._release(control)
+
+    # Running.
+
+    def run(self) -> Outcome:
+        """Compose the graph, run it to its end, stop every operator, and return how the run ended.
+
+        An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
+        has one run at a time; a second one raises an error.
+        """
+        return Fragment._runner.run(self)
+
+    def run_async(self) -> Future[Outcome]:
+        """Start `run` on its own thread and return a future for its outcome.
+
+        That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
+        until `stop_execution` is called.
+        """
+        return Fragment._runner.run_async(self)
+
+    def pause(self) -> None:
+        """Let no new compute begin in this run; may be called from any thread, and returns at once.
+
+        Without a run it does nothing, as `resume` and `step`.
+        Computes that have begun go on to their end (`wait_until_paused` waits for it), and so does the work on the
+        device. Virtual time stands still. A paused run does not end by itself, but it can be stopped and
+        interrupted. A pause during composing or starting takes effect before the first operator runs.
+        """
+        self._run_control.pause()
+
+    def resume(self) -> None:
+        """Let computes begin again; may be called from any thread.
+
+        Ticks that a `PeriodicCondition` missed in the pause count as one, and a source with frames of its own goes
+        on with the next one: nothing is made up for. The time in the pause does not count towards the duration of
+        the run.
+        """
+        self._run_control.resume()
+
+    def step(self, n: int = 1, op_name: str = "") -> None:
+        """Let `n` computes begin, of any operator or of the one named, and pause again; returns at once.
+
+        May be called from any thread; a run that is not paused is paused first. In the step, virtual time goes on
+        to the next compute. The step of a named operator waits until that operator can run: it needs its messages,
+        and nothing else runs. A step during composing or starting takes place when the run begins.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
+        control = self._run_control
+        if op_name and (not control.doing or control.engine is not None):
+            self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
+        control.step(n, op_name)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run is paused, or was asked to be."""
+        return self._run_control.pause_wanted
+
+    def wait_until_paused(self, timeout: float | None = None) -> bool:
+        """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.
+
+        Returns False if that is not so after `timeout` seconds, or if the run ends before.
+        """
+        return self._run_control.wait_until_paused(timeout)
+
+    def progress(self) -> Progress:
+        """Return what the run in progress, or else the last run, has done so far.
+
+        Any thread may call it at any time. It takes no lock, so a run is not slowed down by it. The result is plain
+        data.
+        """
+        from headrace.core.progress import progress_of
+
+        return progress_of(self)
+
+    def dropped(self) -> dict[str, int]:
+        """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.
+
+        An input drops messages by the policy of its queue; an unconnected output drops everything that is emitted
+        there.
+        """
+        from headrace.core.progress import count_by_port
+
+        return count_by_port(self._graph, lambda queue: queue.dropped)
+
+    def undelivered(self) -> dict[str, int]:
+        """Return the number of messages that still waited at each input when the last run ended."""
+        from headrace.core.progress import count_by_port
+
+        return count_by_port(self._graph, lambda queue: queue.undelivered)
+
+    # Short forms of what other packages do with a fragment.
+
+    def capture(
+        self,
+        *operators: Operator,
+        name: str = "",
+        warmup: int = 1,
+        check_every: float | None = 1.0,
+        shapes: int = 4,
+        outputs: str = "copy",
+        slots: int = 4,
+        strict: bool = False,
+    ) -> Segment:
+        """Replay connected operators as one CUDA graph, which is recorded once.
+
+        Each of them says ``capturable = True`` (:attr:`Operator.capturable`). To the scheduler they are one
+        operator, which waits for a message at each input from outside. If they cannot be captured they run as
+        without capture, with one :class:`headrace.capture.CaptureRefused` warning that says why.
+        ``HEADRACE_CAPTURE`` changes this without changing the program: ``off`` captures nothing, ``verify``
+        compares every frame, ``strict`` makes a refusal an error, ``auto`` captures every chain, as
+        `capture_chains` does.
+
+        Parameters
+        ----------
+        *operators
+            The operators.
+        name
+            The name of the segment.
+        warmup
+            The number of frames of each kind that run as without capture before one is recorded: libraries load
+            kernels and make handles then.
+        check_every
+            After how many seconds of the run's clock a replay is compared with a compute of the same frame; 0
+            compares all, None none.
+        shapes
+            The number of graphs that are kept, one for each shape and type of what enters.
+        outputs
+            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the graph
+            itself: there are several, and the segment waits while all are in use.
+        slots
+            The number of graphs in the ring.
+        strict
+            Whether a refusal is an error.
+        """
+        from headrace.capture.declaration import capture
+
+        return capture(
+            self,
+            operators,
+            name,
+            warmup=warmup,
+            check_every=check_every,
+            shapes=shapes,
+            outputs=outputs,
+            slots=slots,
+            strict=strict,
+        )
+
+    def capture_chains(self, **options: Any) -> None:
+        """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
+        self._check_composing("capture_chains()")
+        self._chain_options = options
+
+    def _find_segments(self) -> None:
+        # Most programs have no segments, and need not import what makes them.
+        if self._segments or self._chain_options is not None or os.environ.get("HEADRACE_CAPTURE"):
+            from headrace.capture.declaration import find_segments
+
+            find_segments(self)
+
+    def draw(self, style: str = "text") -> str:
+        """Return the graph drawn in a style, composed first if necessary.
+
+        The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
+        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``. Captured segments are groups in it,
+        with their names and, after a run, their states.
+        """
+        from headrace.drawing import draw
+
+        if not len(self._graph):
+            self.compose_graph()
+        return draw(self._graph, style, self._segments)
+
+    def add_data_logger(self, logger: DataLogger) -> None:
+        """Show every message that an operator emits or receives to a logger; in compose, or before `run`.
+
+        A logger is a :class:`headrace.observe.DataLogger`. One that compose adds is used in that run alone.
+        """
+        from headrace.observe.loggers.data_loggers import check_data_logger
+
+        check_data_logger(self, logger)
+        (self._composed_data_loggers if self._is_composing_here else self._data_loggers).append(logger)
+
+    def track(
+        self,
+        num_start_messages_to_skip: int = 10,
+        num_last_messages_to_discard: int = 10,
+        latency_threshold: float = 0,
+        is_limited_tracking: bool = False,
+    ) -> DataFlowTracker:
+        """Track the messages of every later run, and return the tracker; in a ``with`` block, of the block's runs.
+
+        It takes the parameters of :class:`headrace.observe.DataFlowTracker` and returns one. A fragment has one
+        tracker: calling this again replaces it.
+        """
+        from headrace.observe import DataFlowTracker
+
+        tracker = DataFlowTracker(
+            num_start_messages_to_skip, num_last_messages_to_discard, latency_threshold, is_limited_tracking
+        )
+        tracker.attach(self)
+        return tracker
+
+    def data_flow_tracker(self) -> DataFlowTracker | None:
+        """Return the tracker that `track` made, or None."""
+        from headrace.observe.attachment import tracker_of
+
+        return tracker_of(self)
+
+    def expect(
+        self,
+        path: str,
+        *,
+        mean: Duration | None = None,
+        p50: Duration | None = None,
+        p95: Duration | None = None,
+        p99: Duration | None = None,
+        max: Duration | None = None,  # noqa: A002 (the name of the figure)
+        on_miss: Callable[[Miss], object] | None = None,
+    ) -> Goal:
+        """Set a goal for how long messages take on a path, in every later run.
+
+        Parameters
+        ----------
+        path
+            Two or more operators with ``->`` between them, as in ``"camera->display"``. Operators in between may be
+            left out. Time begins with the acquisition or the emission of the first, and ends when the work of the
+            last is complete on the device.
+        mean, p50, p95, p99, max
+            The most that each figure may be; at least one.
+        on_miss
+            Called with each :class:`headrace.observe.Miss`, on a thread of its own, shortly after the message.
+
+        Returns
+        -------
+        headrace.observe.Goal
+            Counts the messages and the misses, and tells where the time of recent misses went.
+        """
+        from headrace.observe.attachment import expect
+
+        bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
+        return expect(self, path, on_miss, bounds)
+
+
+def _check_scheduler(given: Any) -> None:
+    """Raise if `given` is not a scheduler."""
+    if not isinstance(given, Scheduler):
+        is_class = isinstance(given, type) and issubclass(given, Scheduler)
+        hint = f"; create one first: {given.__name__}(self)" if is_class else ""
+        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")

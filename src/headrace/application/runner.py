@@ -1,0 +1,82 @@
+"""Runner: how the runs of all fragments take place.
+
+The runtime imports neither the catalogues nor the observation. So a run is given its scheduler, its conditions and
+its observer here. ``headrace run`` replaces the runner to know what a program runs.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from headrace.conditions import CONDITIONS, OrConditionCombiner
+from headrace.core.control import RunControl
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from headrace._runtime import GroupPlan, Supplies
+    from headrace.application.fragment import Fragment
+    from headrace.core.composition import Composition
+    from headrace.core.outcome import Outcome
+    from headrace.core.run_options import RunOptions
+    from headrace.core.scheduler import Scheduler
+
+__all__ = ["Runner"]
+
+
+class Runner:
+    """Runs fragments."""
+
+    def run(self, fragment: Fragment) -> Outcome:
+        """Run a fragment to its end."""
+        from headrace._runtime import run
+
+        return run(fragment, RunControl("is running"), _supplies())
+
+    def run_async(self, fragment: Fragment) -> Future[Outcome]:
+        """Run a fragment on its own thread."""
+        from headrace._runtime import run_async
+
+        return run_async(fragment, RunControl("is running"), _supplies())
+
+
+def _supplies() -> Supplies:
+    from headrace._runtime import Supplies
+    from headrace.observe.attachment import observer_of
+
+    return Supplies(_scheduler_of, observer_of, _groups_of, _progress_of, CONDITIONS, OrConditionCombiner)
+
+
+def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
+    """Return the scheduler of a run of a composed fragment: its own, with what the environment changes."""
+    from headrace.resources.machine_clock import machine_clock
+
+    scheduler = fragment.scheduler()
+    if not scheduler.clock_was_given:
+        scheduler.clock = machine_clock(fragment) or scheduler.clock
+    scheduler.prepare(fragment)
+    if not options.changes_scheduler:
+        return scheduler
+    from headrace.schedulers.chosen import chosen_scheduler
+
+    return chosen_scheduler(scheduler, options)
+
+
+def _groups_of(fragment: Composition) -> list[GroupPlan]:
+    """Return the groups of operators that a run schedules as one: the captured segments."""
+    if not fragment.segments:
+        return []
+    from headrace.capture.declaration import plan_groups
+
+    return plan_groups(fragment)
+
+
+def _progress_of(fragment: Composition) -> AbstractContextManager[None]:
+    """Return the context in which the progress of a run is shown, if the environment asks for it."""
+    if not os.environ.get("HEADRACE_PROGRESS"):
+        return nullcontext()
+    from headrace.observe.progress_line import is_wanted, shown_progress
+
+    return shown_progress(fragment) if is_wanted() else nullcontext()

@@ -1,0 +1,296 @@
+"""Composition: the operators and flows that `compose` declares, and the settings that they share.
+
+It is the part of a fragment that operators, the runtime and watchers know. It declares and does not run:
+`headrace.application` derives `Fragment` and `Application` from it.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.booleans import boolean
+from headrace.core.config import Config
+from headrace.core.construction import known_keywords
+from headrace.core.control import RunControl
+from headrace.core.errors import GraphError, choices
+from headrace.core.graph import Graph, PortPairs, check_member
+from headrace.core.metadata import MetadataPolicy
+
+if TYPE_CHECKING:
+    from headrace.core.config import Settings
+    from headrace.core.operator import Operator
+    from headrace.core.outcome import Outcome
+    from headrace.core.ports import IOSpec
+    from headrace.core.scheduler import Scheduler
+
+__all__ = ["Composition"]
+
+
+class Composition:
+    """The operators of a fragment, the flows between them, and their settings."""
+
+    def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            known = choices(known_keywords(type(self)), next(iter(kwargs), ""))
+            raise TypeError(
+                f"{type(self).__name__} does not take {', '.join([*map(repr, args), *map(repr, kwargs)])} (an "
+                f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"
+            )
+        self.name = name or type(self).__name__
+        self._graph = Graph()
+        self._config: Config | None = None
+        self._metadata_enabled = True
+        self._metadata_policy = MetadataPolicy.DEFAULT
+        # Of the class ThreadPool, whose module imports this one.
+        self._thread_pools: list[Any] = []
+        self._green_contexts: Any = None
+        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
+        self._segments: list[Any] = []
+        self._chain_options: dict[str, Any] | None = None
+        self.max_in_flight = 8
+        """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
+        self._names: dict[str, int] = {}
+        self.count_messages = False
+        """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
+        # The operators that compose has created; None while compose is not running. And the thread that composes.
+        self._made: list[Operator] | None = None
+        self._composing_on = 0
+        # The control of its current use, under "run". A dict, because its setdefault is atomic.
+        self._controls: dict[str, RunControl] = {}
+        self.outcome: Outcome | None = None
+        """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
+        # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
+        self._watchers: list[Any] = []
+        self._data_loggers: list[Any] = []
+        self._composed_data_loggers: list[Any] = []
+        self._replay: Any = None
+        # Live parameters that were changed outside of a run, by operator and parameter.
+        self._live_values: dict[tuple[str, str], Any] = {}
+        # The same for knobs.
+        self._knob_values: dict[tuple[str, str], Any] = {}
+
+    # Methods that a subclass overrides.
+
+    def compose(self) -> None:
+        """Create the operators and connect them; every run calls it."""
+
+    # Methods that compose calls.
+
+    def add_operator(self, op: Operator) -> None:
+        """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
+        check_member(self, op)
+        self._check_composing(f"add_operator({op.name!r})")
+        self._graph.add(op)
+
+    def add_flow(
+        self,
+        upstream_op: Operator,
+        downstream_op: Operator,
+        port_pairs: PortPairs | None = None,
+        *,
+        size: int | None = None,
+        policy: IOSpec.QueuePolicy | None = None,
+    ) -> None:
+        """Connect outputs of one operator to inputs of another.
+
+        Parameters
+        ----------
+        upstream_op, downstream_op
+            The operators.
+        port_pairs
+            A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
+            not needed where there is one output and one input.
+        size
+            The number of messages that may wait at the input, if it is more than the input's own ``size``. It
+            changes neither what `receive` returns nor when the operator runs.
+        policy
+            What the queue does when it is full, unless the input declares it: ``POP`` drops the oldest message,
+            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
+            drops.
+        """
+        check_member(self, upstream_op)
+        check_member(self, downstream_op)
+        self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
+        self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
+
+    @property
+    def segments(self) -> list[Any]:
+        """The segments of the last `compose`."""
+        return self._segments
+
+    # What the layers above supply.
+
+    def _find_segments(self) -> None:
+        """Check the segments that compose declared, and find those that are wanted besides."""
+
+    def scheduler(self) -> Scheduler:
+        """Return the scheduler of its runs."""
+        raise NotImplementedError
+
+    def make_default_stream_source(self) -> Any:
+        """Create the runtime's source of streams for operators that were given none."""
+        raise NotImplementedError
+
+    def get_default_green_context_pool(self) -> Any:
+        """Return the pool that `Fragment.add_default_green_context_pool` created, or None."""
+        return self._green_contexts
+
+    @property
+    def data_loggers(self) -> list[Any]:
+        """The loggers that were added."""
+        return [*self._data_loggers, *self._composed_data_loggers]
+
+    # The configuration.
+
+    def config(self, config_file: Settings | None = None) -> Config | None:
+        """Read the settings of a YAML file or a dict, if one is given, and return the configuration in use.
+
+        The environment may name another file (``HEADRACE_CONFIG=file.yaml``) and set single values
+        (``HEADRACE_SET_camera__fps=30``).
+        """
+        if config_file is not None:
+            self._config = Config(config_file)
+        return self._config
+
+    def config_keys(self) -> set[str]:
+        """Return every key of the configuration."""
+        return self._configuration().keys()
+
+    def from_config(self, key: str) -> Any:
+        """Return a section of the configuration as an :class:`ArgList`, or a single value as itself."""
+        return self._configuration().arguments(key)
+
+    def kwargs(self, key: str) -> dict[str, Any]:
+        """Return a section of the configuration as keyword arguments."""
+        return self._configuration().keywords(key)
+
+    def _configuration(self) -> Config:
+        if self._config is None:
+            if not Config.is_named_outside():
+                raise RuntimeError(
+                    f"{self.name!r} has no configuration: call config('file.yaml') first, or "
+                    "config({'section': {'key': value}})"
+                )
+            self._config = Config(None)
+        return self._config
+
+    # Metadata.
+
+    @property
+    def is_metadata_enabled(self) -> bool:
+        """Whether metadata travels with messages."""
+        return self._metadata_enabled
+
+    @is_metadata_enabled.setter
+    def is_metadata_enabled(self, enabled: bool) -> None:
+        self._metadata_enabled = boolean(enabled, f"{self.name!r}: whether metadata is enabled")
+
+    def enable_metadata(self, enabled: bool) -> None:
+        """Turn metadata on or off for every operator that does not set it itself."""
+        self.is_metadata_enabled = enabled
+
+    @property
+    def metadata_policy(self) -> MetadataPolicy:
+        """The policy of operators that do not set their own."""
+        return self._metadata_policy
+
+    @metadata_policy.setter
+    def metadata_policy(self, policy: MetadataPolicy) -> None:
+        self._metadata_policy = policy
+
+    # Composing.
+
+    @property
+    def graph(self) -> Graph:
+        """The operators and flows of the last `compose`."""
+        return self._graph
+
+    def _compose_graph(self) -> list[Operator]:
+        """Call `compose` for a new graph, and return the operators that it created."""
+        self._graph = Graph()
+        self._names = {}
+        self._thread_pools = []
+        self._green_contexts = None
+        self._segments = []
+        self._chain_options = None
+        self._composed_data_loggers = []
+        made: list[Operator] = []
+        self._made, self._composing_on = made, get_ident()
+        try:
+            self.compose()
+            self._recall_values(made)
+        finally:
+            self._made, self._composing_on = None, 0
+        return made
+
+    def _recall_values(self, made: list[Operator]) -> None:
+        """Pass operators the live parameters and knobs that were set outside of a run.
+
+        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
+        """
+        if self._live_values:
+            for operator in made:
+                if operator._live is not None:
+                    operator._live.recall()
+        if self._knob_values:
+            for operator in made:
+                operator._knobs.recall()
+
+    def _check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        if self._made is not None:
+            return
+        why = "which is running" if self._engine is not None else "which is not being composed"
+        raise GraphError(
+            f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
+            "a graph that is there is not changed"
+        )
+
+    @property
+    def _is_composing_here(self) -> bool:
+        """Whether this is the thread that runs compose now."""
+        return self._composing_on == get_ident()
+
+    @property
+    def _run_control(self) -> RunControl:
+        """The control of the run in progress; without one, a control that has no effect."""
+        return self._controls.get("run") or RunControl.of_no_run()
+
+    @property
+    def _engine(self) -> Any:
+        """The engine of the run in progress, or None."""
+        return self._run_control.engine
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Stop one operator, or the whole run; may be called from any thread.
+
+        A stop during composing or starting takes effect before the first operator runs.
+        """
+        if op_name:
+            self._graph.find(op_name).stop_execution()
+        else:
+            self._run_control.stop()
+
+    def _claim(self, control: RunControl) -> None:
+        """Use this fragment for what `control` controls alone, or raise if it is in use."""
+        holder = self._controls.setdefault("run", control)
+        if holder is not control:
+            raise RuntimeError(
+                f"{self.name!r} {holder.doing} already: one run at a time. Wait for its end, or end it by "
+                "stop_execution(), from outside of its compose and its operators; for two runs side by side make "
+                "two applications"
+            )
+
+    def _release(self, control: RunControl) -> None:
+        """End the use of this fragment that `control` controls, if that is the current use."""
+        if self._controls.get("run") is control:
+            del self._controls["run"]
+            control.end()
+
+    def _unused_name(self, base: str) -> str:
+        number = self._names[base] = self._names.get(base, 0) + 1
+        return base if number == 1 else f"{base}_{number}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"

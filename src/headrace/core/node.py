@@ -1,0 +1,194 @@
+"""Node: an operator in a run, as its conditions see it, with the queues of its ports.
+
+Core must not import the runtime, whose classes implement these interfaces without deriving from them: several are
+compiled, and a compiled class has no base class outside the runtime. So the interfaces are Protocols for type
+checkers. No code calls isinstance with them, and this module is imported for annotations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from headrace.core.clock import Clock
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import SchedulingStatusType
+    from headrace.core.contexts import ExecutionContext
+    from headrace.core.operator import Operator
+
+__all__ = ["Engine", "Node", "Queue", "Receiver", "Resume", "Transmitter"]
+
+
+class Engine(Protocol):
+    """The engine of a run."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+
+
+class Node(Protocol):
+    """An operator in a run, as its conditions see it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the operator."""
+
+    @property
+    def operator(self) -> Operator:
+        """The operator."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the run."""
+
+    @property
+    def computes(self) -> int:
+        """The number of computes it has finished in this run."""
+
+    @property
+    def context(self) -> ExecutionContext:
+        """The context that is passed to `compute`."""
+
+    @property
+    def inputs(self) -> tuple[Queue, ...]:
+        """The queues of all inputs."""
+
+    @property
+    def input_queues(self) -> Mapping[str, tuple[Queue, ...]]:
+        """The queues of each input."""
+
+    @property
+    def output_queues(self) -> Mapping[str, tuple[Queue, ...]]:
+        """The queues behind each output."""
+
+    def evaluate(self, condition: Condition) -> None:
+        """Evaluate `condition` before each compute."""
+
+    def claim_room(self, queue: Any, port: str, places: int) -> None:
+        """Wait for `places` free places in a queue of `output_queues` before each compute."""
+
+    def limit_count(self, count: int) -> None:
+        """Run at most `count` times."""
+
+    def status(self) -> SchedulingStatusType:
+        """Return the state of the node as a whole."""
+
+    def make_resume(self) -> Resume:
+        """Return what keeps the node ready between the values that its function yields."""
+
+    def receiver(self, port: str) -> Receiver:
+        """Return a view of an input."""
+
+    def transmitter(self, port: str) -> Transmitter:
+        """Return a view of an output."""
+
+    def announce(self) -> None:
+        """Announce that the state of a condition may have changed; may be called from any thread."""
+
+    def request_stop(self) -> None:
+        """Never run the operator again; may be called from any thread."""
+
+
+class Queue(Protocol):
+    """The queue of an input."""
+
+    min_size: int
+    """The number of messages that the operator needs before it runs."""
+
+    @property
+    def port(self) -> str:
+        """The name of the input."""
+
+    @property
+    def consumer(self) -> Node:
+        """The node that receives from it."""
+
+    @property
+    def limit(self) -> int:
+        """The number of messages it holds."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether it drops messages when it is full."""
+
+    @property
+    def dropped(self) -> int:
+        """The number of messages it dropped."""
+
+    @property
+    def undelivered(self) -> int:
+        """The number of messages still waiting when the run ended."""
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return the waiting messages."""
+
+    def peek(self, index: int = 0) -> Any:
+        """Return a waiting message without taking it, or None if there is none."""
+
+    def note_arrivals(self, now: Callable[[], int]) -> None:
+        """Record when each message arrives, by the time that `now` returns; before the run begins."""
+
+    def oldest_arrival(self) -> int | None:
+        """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""
+
+    def __len__(self) -> int: ...
+
+
+class Receiver(Protocol):
+    """The messages waiting at an input, as a condition sees them."""
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The queues of the input."""
+
+    @property
+    def size(self) -> int:
+        """The number of waiting messages."""
+
+    @property
+    def capacity(self) -> int:
+        """The number of messages that fit."""
+
+    def peek(self, index: int = 0) -> Any:
+        """Return a waiting message without taking it, or None if there are fewer."""
+
+
+class Transmitter(Protocol):
+    """The room behind an output, as a condition sees it."""
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The queues behind the output."""
+
+    @property
+    def free(self) -> int:
+        """The number of free places in the fullest of the queues."""
+
+
+class Resume(Protocol):
+    """Keeps a node ready while its operator has more to emit for the messages it received."""
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+
+    @property
+    def received(self) -> bool:
+        """Whether the current or last compute has received anything."""
+
+    def begin_step(self) -> None:
+        """Begin a compute."""
+
+    def note(self) -> None:
+        """Record the metadata and timestamps of the messages that were just received."""
+
+    def go_on(self) -> None:
+        """Run the node again without a new message."""
+
+    def end(self) -> None:
+        """Wait for messages again."""
+
+    def may_receive(self) -> bool:
+        """Return whether the next messages are waiting."""

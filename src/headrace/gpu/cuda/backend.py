@@ -1,0 +1,162 @@
+"""The backend of real GPUs: cuda.core's objects, and the driver where cuda.core has no call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.extras import installing
+from headrace.gpu import cuda
+from headrace.gpu.backend import DeviceUnavailable, do_nothing
+from headrace.gpu.cuda.callbacks import CudaCallbacks
+from headrace.gpu.cuda.capture import CudaCapture
+from headrace.gpu.stream_handle import SupportsStream, handle_of
+
+if TYPE_CHECKING:
+    from headrace.gpu import sim
+    from headrace.gpu.kernels import kernel
+
+OLDEST_DRIVER = (12, 4)  # the first version with green contexts
+
+
+class CudaBackend(CudaCapture, CudaCallbacks):
+    """NVIDIA's GPUs."""
+
+    name = "cuda"
+    description = "CUDA"
+    runs_cuda = True
+
+    def why_not(self) -> str | None:
+        """Return the reason why CUDA cannot be used, or None if it can.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If there is a GPU whose driver is too old. Simulating a device would hide the problem.
+        """
+        try:
+            from cuda.bindings import driver
+            from cuda.core import Device
+        except ImportError as error:
+            if not os.path.exists("/proc/driver/nvidia/version"):  # the kernel has not loaded it
+                return "no NVIDIA driver was found"
+            return (
+                f"cuda-core cannot be imported ({_first_line(error)}): "
+                f"{installing('cu13')}, with cu12 for a driver before 13.0"
+            )
+        # Streams share connections to the device, 8 unless set otherwise, and work on one stream then waits for
+        # work on another. The driver reads it when it starts; if another library has started it already, this
+        # changes nothing.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        try:
+            version = self.driver_version
+        except Exception as error:
+            return f"no usable NVIDIA driver was found ({_first_line(error)})"
+        if version < OLDEST_DRIVER:
+            raise DeviceUnavailable(
+                f"the NVIDIA driver supports CUDA {version[0]}.{version[1]}; headrace needs 12.4 or newer. "
+                "Update the driver, or set HEADRACE_DEVICE=sim to run on a simulated device"
+            )
+        try:
+            (status,) = driver.cuInit(0)
+            if status != driver.CUresult.CUDA_SUCCESS:
+                return f"CUDA does not start ({status.name})"
+            if not Device.get_all_devices():
+                return "the driver sees no CUDA device"
+        except Exception as error:
+            return f"CUDA does not start ({_first_line(error)})"
+        return None
+
+    @property
+    def names(self) -> Any:
+        """The package with cuda.core's names."""
+        return cuda
+
+    @property
+    def driver_version(self) -> tuple[int, int]:
+        """The newest CUDA version that the driver supports."""
+        from cuda.bindings import driver
+
+        status, version = driver.cuDriverGetVersion()
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise DeviceUnavailable(f"the driver does not report its version ({status.name})")
+        return version // 1000, version % 1000 // 10
+
+    def remember_current(self) -> Callable[[], None]:
+        """Return a function that restores this thread's current context."""
+        from cuda.bindings import driver
+
+        _, current = driver.cuCtxGetCurrent()
+        if not int(current):
+            return do_nothing
+        device = cuda.Device()
+        try:
+            known = device.context
+        except cuda.CUDAError:  # another library made it current; cuda.core was not used on this thread
+            known = None
+
+        def restore() -> None:
+            # Both are needed: cuda.core creates streams in the context last set through it, whichever is current.
+            if known is not None:
+                device.set_current(known)
+            driver.cuCtxSetCurrent(current)
+
+        return restore
+
+    def copy(self, stream: SupportsStream, target: Any, source: Any, size: int) -> None:
+        """Copy bytes; the driver knows what memory is at an address."""
+        from cuda.bindings import driver
+
+        to, read = (one if isinstance(one, int) else int(one.ctypes.data) for one in (target, source))
+        (status,) = driver.cuMemcpyAsync(to, read, size, driver.CUstream(handle_of(stream)))
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
+
+    def memory_pool(self, device_id: int, keep: int) -> Any:
+        """Return a memory resource with a pool of its own, which keeps that many freed bytes."""
+        from cuda.bindings import driver
+        from cuda.core import DeviceMemoryResourceOptions
+
+        make: Any = cuda.DeviceMemoryResource
+        resource = make(device_id, DeviceMemoryResourceOptions())
+        attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        # cuda.core has no setter. A driver that refuses allocates again what it would have kept, which is slower
+        # and nothing else.
+        driver.cuMemPoolSetAttribute(resource.handle, attribute, driver.cuuint64_t(keep))
+        return resource
+
+    def managed_memory(self) -> Any:
+        """Return a memory resource of memory that both the host and devices can access."""
+        from cuda import core
+
+        resource = getattr(core, "ManagedMemoryResource", None)
+        if resource is None:
+            raise RuntimeError("this cuda.core has no managed memory; it needs cuda-core 1.0 or later")
+        try:
+            return resource()
+        except Exception as error:
+            raise RuntimeError(
+                f"the driver has no managed memory ({error}); it needs CUDA 13. Use DEVICE or HOST memory"
+            ) from error
+
+    def memory_left(self, device_id: int) -> int:
+        """Return the bytes of device memory that are left."""
+        from cuda.bindings import driver
+
+        restore = self.remember_current()
+        try:
+            cuda.Device(device_id).set_current()
+            _, left, _ = driver.cuMemGetInfo()
+        finally:
+            restore()
+        return int(left)
+
+    def compile(self, kernel: kernel[...], device: sim.Device) -> Any:
+        """Compile a kernel for the chip of a device."""
+        options = cuda.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+        return cuda.Program(kernel.source, "c++", options).compile("cubin").get_kernel(kernel.name)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

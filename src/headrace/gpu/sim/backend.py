@@ -1,0 +1,244 @@
+"""The backend of simulated devices: the additions to cuda.core, on simulated streams and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.gpu import sim
+from headrace.gpu.backend import Backend, Callback, do_nothing
+from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
+from headrace.gpu.sim.graph import ExecutableMemcpyNode, Graph
+from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
+from headrace.gpu.sim.kernel import model_of
+from headrace.gpu.sim.launches import launch_host
+from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
+from headrace.gpu.sim.memory import ManagedMemoryResource, copy_between
+from headrace.gpu.sim.objects import CUDAError
+from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
+from headrace.gpu.sim.stream import Event, check_device, stream_of
+from headrace.gpu.stream_handle import SupportsStream
+from headrace.gpu.uncaught import report_ignored, report_uncaught
+
+if TYPE_CHECKING:
+    from headrace.gpu.kernels import kernel
+
+
+class SimBackend(Backend):
+    """The devices of the current simulated machine."""
+
+    name = "sim"
+    models_time = True
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        """The kind of its time is that of the machine in use, or of the one that would be created."""
+        machine = existing_machine()
+        time = os.environ.get("HEADRACE_SIM_TIME", DEFAULT_TIME) if machine is None else machine.time
+        return f"a simulated device, in {time} time"
+
+    @property
+    def names(self) -> Any:
+        """The package of the simulation."""
+        return sim
+
+    @property
+    def driver_version(self) -> tuple[int, int]:
+        """The version of the simulated driver."""
+        return current_machine().driver
+
+    def remember_current(self) -> Callable[[], None]:
+        """Return a function that restores this thread's current context."""
+        machine = current_machine()
+        context, view = machine.current_context, machine.current_view
+        return do_nothing if context is None else lambda: machine.make_current(context, view)
+
+    # -- streams ---------------------------------------------------------------------------------------
+
+    def when_done(self, stream: SupportsStream, callback: Callback, event: Event | None) -> None:
+        """Let the simulation call a function when a stream has reached an event."""
+        event = stream_of(stream).record() if event is None else event
+        device = event._context.device
+        timeline = device.machine.timeline
+        # An event of a capture cannot be waited for. On a real device the waiting thread gets the error.
+        refused = event._refuse_capture("waited for")
+
+        def notify() -> None:
+            try:
+                callback(refused or device.machine.failure)
+            except Exception as error:  # KeyboardInterrupt belongs to the waiting thread, not to the callback
+                report_uncaught(error)
+
+        def call() -> None:
+            if timeline.remove_stop_callback(token):
+                device.call(notify)
+
+        with timeline.lock:
+            # A closed machine reaches no more points: the callback is then called with the error of that machine.
+            token = timeline.add_stop_callback(lambda error: device.call(lambda: callback(error)))
+            fence = event._fence
+            if fence is None or fence.is_signaled:
+                timeline.run_user_code(call)
+            else:
+                fence.on_signal(lambda: timeline.run_user_code(call))
+
+    def launch_host(self, stream: SupportsStream, function: Callable[[], object]) -> None:
+        """Let the simulation call a function between two pieces of a stream's work."""
+
+        def call() -> None:
+            try:
+                function()
+            except Exception as error:  # the thread that waits for the stream must receive Ctrl-C
+                report_ignored(error, function)
+
+        launch_host(stream, call)
+
+    def may_submit(self) -> bool:
+        """Return whether the simulation's lock is free: this thread may be the one that holds it."""
+        return not current_machine().timeline.lock.locked()
+
+    # -- memory and kernels ----------------------------------------------------------------------------
+
+    def copy(self, stream: SupportsStream, target: Any, source: Any, size: int) -> None:
+        """Copy bytes by the copy engine between the memories that they are in."""
+        copy_between(stream_of(stream), target, source, size)
+
+    def managed_memory(self) -> ManagedMemoryResource:
+        """Return a memory resource of memory that both the host and devices can access."""
+        return ManagedMemoryResource()
+
+    def memory_left(self, device_id: int) -> int:
+        """Return the bytes of device memory that are left."""
+        pool = current_machine().devices[device_id].memory
+        return pool.capacity - pool.in_use
+
+    def compile(self, kernel: kernel[...], device: sim.Device) -> sim.Kernel[...]:
+        """Return the kernel's model."""
+        return model_of(kernel)
+
+    # -- capture ---------------------------------------------------------------------------------------
+
+    def is_capturing(self, stream: SupportsStream) -> bool:
+        """Return whether a stream captures, even if an error has invalidated the capture."""
+        queue = stream_of(stream)._queue
+        with queue.timeline.lock:
+            return queue.capture is not None
+
+    def captured_nodes(self, stream: SupportsStream) -> int:
+        """Return the number of nodes that a capture has recorded so far."""
+        queue = stream_of(stream)._queue
+        with queue.timeline.lock:
+            return len(_capture(queue).nodes)
+
+    def captured_frontier(self, stream: SupportsStream) -> dict[int, RecordedNode]:
+        """Return the nodes that the next work of a capturing stream will depend on, by their handles."""
+        queue = stream_of(stream)._queue
+        with queue.timeline.lock:
+            return {node.handle: node for node in _capture(queue).frontiers[queue]}
+
+    def instantiate_with_records(
+        self,
+        definition: GraphDefinition,
+        records: Iterable[tuple[Mapping[int, RecordedNode], Event]],
+        options: Any,
+    ) -> Graph:
+        """Return an executable graph that also records events, each after the nodes given with it."""
+        nodes = list(definition._records)
+        for before, event in records:
+            event._check()
+            missing = [node for node in before.values() if node not in nodes]
+            if missing:
+                raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: {missing[0]} is not a node of {definition!r}")
+            pred, record = frozenset(before.values()), _RecordEvent(event)
+            nodes.append(RecordedNode(event._context, 0, EventRecordNode, record, pred, (), {"event": event}))
+        return GraphDefinition._create(definition._machine, nodes).instantiate(options)
+
+    def record_external(self, stream: SupportsStream, event: Event) -> None:
+        """Record an event in a capture, so that every launch of the graph records it."""
+        queue = stream_of(stream)._queue
+        event._check()
+        check_device(event._context, queue)
+        with queue.timeline.lock:
+            _capture(queue).add(queue, EventRecordNode, _RecordEvent(event), event=event)
+
+    def wait_external(self, stream: SupportsStream, event: Event) -> None:
+        """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
+        queue = stream_of(stream)._queue
+        event._check()
+        with queue.timeline.lock:
+            capture = _capture(queue)
+            if event._captured is not None:
+                raise capture.invalidate(captured_event("waited for from outside its capture"))
+            capture.add(queue, EventWaitNode, _WaitForEvent(event), event=event)
+
+    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> _RecordedCopy:
+        """Record a copy in a capture; on a simulated device, copy engines copy."""
+        self.copy(stream, target, source, size)
+        (node,) = self.captured_frontier(stream).values()
+        return _RecordedCopy(node, size)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def clock(self) -> Machine:
+        """Return the machine: it keeps the time of its devices."""
+        return current_machine()
+
+    def in_virtual_time(self) -> AbstractContextManager[Any]:
+        """Return a machine in virtual time that is otherwise the current one, if that is in another time."""
+        current = current_machine()
+        if current.is_virtual:
+            return nullcontext()
+        return Machine(current.devices[0].profile, devices=len(current.devices), driver=current.driver)
+
+
+def _capture(queue: StreamQueue) -> Capture:
+    if queue.capture is None:
+        raise CUDAError(
+            "CUDA_ERROR_INVALID_VALUE: an external record or wait is a node of a graph, but the stream does not "
+            "capture"
+        )
+    queue.capture.check()
+    return queue.capture
+
+
+@dataclass(slots=True)
+class _RecordedCopy:
+    node: RecordedNode
+    size: int
+
+    def change(self, graph: Graph, target: int, source: int) -> None:
+        """Copy between other addresses in later launches of a graph; the node was recorded for its definition."""
+        if self.node.handle not in graph._open().numbers:
+            raise ValueError(f"{self.node} is not a node of the definition that {graph!r} was made from")
+        copy = ExecutableMemcpyNode._create(graph, self.node.handle)
+        copy.update(dst=target, src=source, size=self.size)
+
+
+@dataclass(slots=True, eq=False)
+class _RecordEvent(Operation):
+    """Records an event; it is recorded, though not reached, from the launch of the graph on."""
+
+    event: Event
+
+    def for_replay(self) -> Operation:
+        """Return the record of one launch."""
+        self.event._check()
+        fence = Fence(self.event._context.device.machine.timeline)
+        self.event._set(fence)
+        return SignalFence(fence)
+
+
+@dataclass(slots=True, eq=False)
+class _WaitForEvent(Operation):
+    """Waits for the latest record of an event before the launch of the graph."""
+
+    event: Event
+
+    def for_replay(self) -> Operation:
+        """Return the wait of one launch."""
+        self.event._check()
+        fence = self.event._fence
+        return Operation() if fence is None else WaitForFence(fence)

@@ -1,0 +1,375 @@
+"""GPU times of computes, from timed events on the operators' streams.
+
+An operator's time on the device is its own: it begins when its stream has passed the work that it waits for, and
+ends with the last work that the compute submitted. So an event is recorded after each wait, and one at the end. If
+the operator waits again in the middle of a compute, the time of that wait does not count: the compute then has
+several segments. If its compute waits for nothing, the time begins when it first receives something, or with the
+compute if there is nothing to receive.
+
+Between the first event and the first kernel lies the time in which the host prepares the launch. An idle device
+waits then, and this counts as time of the operator: some ten microseconds, or more if threads compete for the
+interpreter. For a kernel of 100 µs this matters; kernels by themselves are what CUPTI shows (`cupti_activity`).
+
+Nothing here waits for the device. The times are read when the events are complete, and the events are used again.
+The reader reads them, if few wait. Each of its calls to the driver gives up the interpreter, though, and a thread
+that launches kernels does, too: both would wait for each other at every call. So where many wait, because an
+operator computes often, its own computes read them, a few at a time.
+
+Two events a compute, and reading them, cost some ten microseconds. An operator that computes thousands of times a
+second therefore has some of its computes timed, and the others pay a comparison (`sampling`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace._runtime import Envelope
+from headrace.observe.events.sampling import Sampling
+
+if TYPE_CHECKING:
+    from headrace._runtime import ManagedStream
+    from headrace.observe.events.records import StreamInfo
+    from headrace.observe.events.replays import ReplayTimer
+
+__all__ = ["ComputeTimer", "DeviceTime", "SimulatedBesideHost", "SimulatedTime", "StreamTimer"]
+
+_log = logging.getLogger("headrace.observe")
+
+
+class ComputeTimer(Sampling):
+    """Times the work of an operator's computes on its streams, or of some of them.
+
+    Attributes
+    ----------
+    streams
+        The streams that the operator uses.
+    queues, ports
+        The queues of the operator's inputs, and the port of each.
+    """
+
+    __slots__ = ("ports", "queues", "streams")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[StreamTimer | ReplayTimer] = []
+        self.queues: Sequence[Any] = ()
+        self.ports: Sequence[Any] = ()
+
+    def begin(self, now: int) -> bool:
+        """Begin to time a compute; return False if it is not, or if the device is too far behind."""
+        streams = self.streams
+        if streams[0].time.is_sampled:
+            if not self.takes(now):
+                return False
+            for stream in streams:
+                if len(stream.segments) >= _MOST:
+                    return False
+        # If there is something to receive, the time begins when it is received, or has been waited for.
+        receives = any(self.queues)
+        for stream in streams:
+            stream.begin(receives)
+        return True
+
+    def receive(self, item: Any, position: int) -> None:
+        """Begin with a message, received from one of the queues."""
+        for stream in self.streams:
+            stream.receive(item, self.ports[position])
+
+    def end(self) -> list[int]:
+        """End to time a compute; return the number of segments on each stream."""
+        return [stream.end() for stream in self.streams]
+
+
+class StreamTimer:
+    """Records timed events around an operator's work on one stream.
+
+    Only the thread that runs the operator uses it, except for `read`.
+
+    Parameters
+    ----------
+    stream
+        The stream in the observation.
+    managed
+        The stream.
+    wait
+        Makes the stream wait for an event.
+    time
+        The clock of the device.
+
+    Attributes
+    ----------
+    segments
+        The events at the beginning and end of each piece of work whose times were not read yet, oldest first.
+    times
+        When each earlier piece began and ended; None if the device has failed.
+    """
+
+    __slots__ = (
+        "_began",
+        "_count",
+        "_events",
+        "_reading",
+        "_record",
+        "_wait",
+        "managed",
+        "segments",
+        "stream",
+        "time",
+        "times",
+    )
+
+    def __init__(
+        self,
+        stream: StreamInfo,
+        managed: ManagedStream,
+        wait: Callable[[Any], None],
+        time: DeviceTime,
+    ) -> None:
+        self.stream = stream
+        self.managed = managed
+        self.time = time
+        self.segments: deque[tuple[Any, Any]] = deque()
+        self.times: deque[tuple[int, int] | None] = deque()
+        self._record = managed.record
+        self._wait = wait
+        self._events = time.events
+        self._reading = threading.Lock()
+        self._began: Any = None
+        self._count = 0
+
+    def begin(self, receives: bool = False) -> None:
+        """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
+        self.managed.wait = self.wait
+        if not receives:
+            self._began = self._mark()
+
+    def receive(self, item: Any, port: Any) -> None:
+        """Begin with a received message, unless the stream will wait for it and begin then."""
+        if self._began is not None:
+            return
+        if type(item) is Envelope and port.own is self.managed:
+            fences = item.fences
+            if item.more_fences is not None or (
+                fences is not None and fences.stream is not self.managed and item.number > fences.completed
+            ):
+                return
+        self._began = self._mark()
+
+    def wait(self, event: Any) -> None:
+        """Make the stream wait, and leave the time of the wait out."""
+        if self._began is not None:
+            self._end()
+        self._wait(event)
+        self._began = self._mark()
+
+    def end(self) -> int:
+        """End to time a compute, and return the number of its segments."""
+        self.managed.wait = self._wait
+        if self._began is not None:
+            self._end()
+        if len(self.segments) > self.time.most_unread:
+            self._read_some()
+        count, self._count = self._count, 0
+        return count
+
+    def close(self) -> None:
+        """Time no more."""
+        self.managed.wait = self._wait
+
+    def _end(self) -> None:
+        self.segments.append((self._began, self._mark()))
+        self._began = None
+        self._count += 1
+
+    def _mark(self) -> Any:
+        """Record an event on the stream, and return it."""
+        try:
+            event = self._events.popleft()
+        except IndexError:
+            event = self.time.create_event()
+        self._record(event)
+        return event
+
+    # From any thread.
+
+    def read(self, is_last: bool) -> None:
+        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
+        with self._reading:
+            segments = self.segments
+            # Computes add pieces meanwhile. The last piece that is there now answers for many of them.
+            count = len(segments)
+            are_done = is_last or (count > 0 and segments[count - 1][1].is_done)
+            for _ in range(count):
+                if not are_done and not segments[0][1].is_done:
+                    return
+                self._read_first(is_last)
+
+    def _read_some(self) -> None:
+        """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            # One question for all of them: the stream reaches the last one last.
+            if len(self.segments) >= _AT_ONCE and self.segments[_AT_ONCE - 1][1].is_done:
+                for _ in range(_AT_ONCE):
+                    self._read_first(is_last=False)
+        except Exception:  # the device has failed, or is not current on this thread: the reader finds out
+            _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
+        finally:
+            self._reading.release()
+
+    def _read_first(self, is_last: bool) -> None:
+        began, ended = self.segments[0]
+        times: tuple[int, int] | None = None
+        try:
+            times = self.time.times(began, ended)
+        except Exception as error:
+            if not is_last:
+                raise
+            _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
+        self.segments.popleft()
+        self.times.append(times)
+        self._events.extend((began, ended))
+
+
+class DeviceTime:
+    """The clock of a device beside the host's.
+
+    The driver tells the time of an event only as its distance from another one, as a float of milliseconds with 24
+    bits. So there is a reference event, renewed every few seconds to keep distances short. When it is made, the
+    host's time is read before its record and after its completion, on a stream without other work; the tightest of
+    several tries counts.
+
+    Parameters
+    ----------
+    device_id
+        The number of the device.
+    now
+        The host's clock.
+
+    Attributes
+    ----------
+    events
+        Timed events that are free.
+    error
+        The largest possible error of the last reference, in nanoseconds.
+    is_sampled
+        Whether only some computes of an operator are timed if there are very many.
+    most_unread
+        The number of pieces of work on a stream whose times the reader reads; if there are more, computes
+        do.
+    """
+
+    is_sampled = True
+    most_unread = 8
+
+    def __init__(self, device_id: int, now: Callable[[], int]) -> None:
+        self.device_id = device_id
+        self._now = now
+        self.error = 0
+        # An event, and the host's time when it was reached: together, because any thread may read it.
+        self._reference: tuple[Any, int]
+        self.events: deque[Any] = deque()
+        with gpu.on_device(device_id):
+            self._stream = gpu.Device(device_id).create_stream()
+        self.synchronize()
+
+    def create_event(self) -> Any:
+        """Create a timed event."""
+        with gpu.on_device(self.device_id):
+            return gpu.Device(self.device_id).create_event(gpu.EventOptions(timing_enabled=True))
+
+    def add_events(self) -> None:
+        """Create events for another stream, at once: later this would take time of its computes."""
+        options = gpu.EventOptions(timing_enabled=True)
+        with gpu.on_device(self.device_id):
+            create = gpu.Device(self.device_id).create_event
+            self.events.extend([create(options) for _ in range(_EVENTS)])
+
+    def synchronize(self) -> None:
+        """Make a new reference: read both clocks at the same moment."""
+        tightest: tuple[int, int, Any] | None = None
+        for _ in range(_TRIES):
+            event = self.create_event()
+            before = self._now()
+            self._stream.record(event)
+            event.sync()
+            after = self._now()
+            if tightest is None or after - before < tightest[0]:
+                tightest = (after - before, (before + after) // 2, event)
+        assert tightest is not None
+        width, at, event = tightest
+        self._reference = event, at
+        self.error = width // 2
+
+    def times(self, began: Any, ended: Any) -> tuple[int, int]:
+        """Return when two completed events were reached, on the host's time line."""
+        reference, reference_at = self._reference
+        at = reference_at + round((began - reference) * 1e6)
+        # Not the distance of `ended` from the reference: a short distance is more exact.
+        return at, at + round((ended - began) * 1e6)
+
+    def refresh(self) -> None:
+        """Make a new reference if the last one is old."""
+        if self._now() - self._reference[1] > _REFRESH:
+            self.synchronize()
+
+    def close(self) -> None:
+        """Release the stream and the events."""
+        del self._reference
+        self.events.clear()
+        self._stream.close()
+
+
+class SimulatedBesideHost(DeviceTime):
+    """The clock of a simulated device in a run whose clock is the host's: its events tell both times.
+
+    The device's time may stand still while the program works, so a reference would be wrong soon.
+    """
+
+    def synchronize(self) -> None:
+        """Compare the two clocks of the host; many systems have only one."""
+        self._reference = None, time.perf_counter_ns() - time.monotonic_ns()
+
+    def times(self, began: Any, ended: Any) -> tuple[int, int]:
+        """Return when two completed events were reached, on the host's time line."""
+        end = ended.reached_at_wall + self._reference[1]
+        return end - (ended.reached_at - began.reached_at), end
+
+    def refresh(self) -> None:
+        """Do nothing: the distance of the host's clocks does not change."""
+
+
+class SimulatedTime(DeviceTime):
+    """The clock of a simulated device whose time is the run's: its events tell their times.
+
+    Every compute is timed: that takes no simulated time, and the figures are the same in every run.
+    """
+
+    is_sampled = False
+    most_unread = sys.maxsize
+
+    def synchronize(self) -> None:
+        """Do nothing: it is one clock."""
+        self._reference = None, 0
+
+    def times(self, began: Any, ended: Any) -> tuple[int, int]:
+        """Return when two completed events were reached."""
+        return began.reached_at, ended.reached_at
+
+    def refresh(self) -> None:
+        """Do nothing: it is one clock."""
+
+
+_EVENTS = 32  # events that are created for a stream at once
+_MOST = 512  # pieces of work of which the device is behind with which no compute is timed
+_AT_ONCE = 4  # pieces of work whose times a compute reads
+_TRIES = 8
+_REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

@@ -1,0 +1,388 @@
+"""NodeLog: the rows of one operator, from which its computes are put together.
+
+Rows are read in the order that makes them complete: a compute writes its messages before its own row, and a message
+is emitted before it is received. So computes are read before what they received and emitted, and consumers before
+producers. In a long run rows are read in portions, and a compute waits until all of its rows are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from headrace.core.ports import IOSpec
+from headrace.observe.events.recorder import FEEDS
+from headrace.observe.events.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headrace.observe.events.queues import Feed
+    from headrace.observe.events.recorder import NodeRecorder
+    from headrace.observe.events.records import OperatorInfo, QueueInfo, Times
+
+__all__ = ["NodeLog"]
+
+Rows: TypeAlias = "NDArray[np.int64]"
+
+_POP = IOSpec.QueuePolicy.POP
+
+
+class _Table:
+    """Rows that a recorder writes, and that were read and not shown yet."""
+
+    __slots__ = ("_written", "is_behind", "rows")
+
+    def __init__(self, written: list[int], columns: int) -> None:
+        self.rows: Rows = np.zeros((0, columns), np.int64)
+        self.is_behind = False
+        self._written = written
+
+    @property
+    def unread(self) -> int:
+        """The number of rows that were not read yet."""
+        return len(self._written) // int(self.rows.shape[1])
+
+    def read(self, most: int | None = None) -> Rows:
+        """Read rows, but at most this many, and return them."""
+        columns, written = self.rows.shape[1], self._written
+        count = len(written) // columns if most is None else min(len(written) // columns, most)
+        self.is_behind = count == most
+        ints = written[: count * columns]
+        del written[: count * columns]
+        rows = np.fromiter(ints, np.int64, len(ints)).reshape(-1, columns)
+        self.rows = _joined(self.rows, rows)
+        return rows
+
+    def take(self, count: int) -> Rows:
+        """Take the first rows."""
+        taken, self.rows = self.rows[:count], self.rows[count:]
+        return taken
+
+    def take_before(self, column: int, end: int) -> Rows:
+        """Take the rows in which a column, in whose order they are, is less than `end`."""
+        return self.take(int(self.rows[:, column].searchsorted(end)))
+
+
+class NodeLog:
+    """The computes of one operator that were read and not shown yet.
+
+    Parameters
+    ----------
+    recorder
+        The recorder of the operator.
+    shows_emissions
+        Whether computes are shown with what they emitted.
+
+    Attributes
+    ----------
+    info
+        The operator.
+    shown
+        The number of computes that were shown.
+    """
+
+    def __init__(self, recorder: NodeRecorder, shows_emissions: bool = False) -> None:
+        self.info = recorder.info
+        self.shown = 0
+        self._recorder = recorder
+        self._shows_emissions = shows_emissions
+        self._computes = _Table(recorder.computes, 2)
+        self._threads = _Table(recorder.threads, 1)
+        self._timed = _Table(recorder.timed, 3)
+        self._replayed = _Table(recorder.replayed, 1)
+        self._feeds = {
+            feed: _FeedLog(feed) for output in self.info.outputs for feed in output.feeds if output.queues
+        }
+        self._queues: list[_QueueLog] = []
+        # The first compute that used a stream.
+        self._first_timed: int | None = None
+        # Work on the device that is not complete, as (compute, position of the timer, number of pieces), and work
+        # that is, as (compute, position of the timer, start, end).
+        self._submitted: list[list[int]] = []
+        self._completed: list[tuple[int, int, int, int]] = []
+
+    def connect(self, logs: dict[OperatorInfo, NodeLog]) -> None:
+        """Find the logs of the operators that this one receives from."""
+        self._queues = [
+            _QueueLog(queue, [(logs[feed.output.operator], feed) for feed in queue.feeds])
+            for queue in self.info.inputs
+        ]
+
+    @property
+    def length(self) -> int:
+        """The number of computes that were not read yet."""
+        return self._computes.unread
+
+    @property
+    def oldest_producer(self) -> int:
+        """The first compute from which messages may yet follow."""
+        return self._recorder.oldest_producer
+
+    @property
+    def producers(self) -> Times:
+        """The computes whose messages wait, as far as is known."""
+        return np.concatenate([np.zeros(0, np.int64), *(feed.producer for feed in self._feeds.values())])
+
+    def read(self, most: int) -> None:
+        """Read rows, but at most this many of each list."""
+        self._computes.read(most)
+        for queue in self._queues:
+            queue.receipts.read(most)
+        for feed in self._feeds.values():
+            feed.read(most)
+        self._threads.read()
+        self._replayed.read()
+        timed = self._timed.read()
+        if len(timed):
+            self._submitted += timed.tolist()
+            if self._first_timed is None:
+                self._first_timed = int(timed[0, 0])
+
+    def read_gpu_times(self, is_last: bool) -> None:
+        """Read the times of work that the device has completed; `is_last` if the device is idle or has failed."""
+        streams = self._recorder.timer.streams
+        for stream in streams:
+            stream.read(is_last)
+        complete = 0
+        for compute, position, count in self._submitted:
+            times = streams[position].times
+            if len(times) < count:
+                break
+            for _ in range(count):
+                found = times.popleft()
+                if found is not None:
+                    self._completed.append((compute, position, *found))
+            complete += 1
+        del self._submitted[:complete]
+
+    def take_ready(self) -> Computes | None:
+        """Return the computes that can be shown, or None if there are none.
+
+        A compute can be shown when the device has completed its work, and when the computes were shown whose
+        messages it received.
+        """
+        end = self.shown + len(self._computes.rows)
+        if self._submitted:
+            end = min(end, self._submitted[0][0])
+        for feed in self._feeds.values():
+            end = feed.known_before(end)
+        for queue in self._queues:
+            end = queue.known_before(end)
+        first, count = self.shown, end - self.shown
+        if count <= 0:
+            return None
+        started, ended = self._computes.take(count).T
+        threads = self._threads.take(count)[:, 0]
+        timed = self._timed.take_before(0, end)[:, 0] - first
+        is_timed = np.ones(count, np.bool_)
+        if self._first_timed is not None:
+            is_timed[max(self._first_timed - first, 0) :] = False
+            is_timed[timed] = True
+        is_replayed = np.zeros(count, np.bool_)
+        is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
+        messages = [queue.before(end) for queue in self._queues]
+        emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
+        self.shown = end
+        return Computes(
+            self.info,
+            first,
+            started,
+            ended,
+            threads if len(threads) else np.zeros(count, np.int64),
+            is_timed,
+            [arrivals for arrivals, _ in messages],
+            self._gpu_before(end),
+            emissions if self._shows_emissions else [],
+            [discards for _, discards in messages if discards is not None],
+            is_replayed,
+        )
+
+    def forget_received(self) -> None:
+        """Forget messages that will not be received any more."""
+        for queue in self._queues:
+            queue.forget_received()
+
+    def _gpu_before(self, end: int) -> list[GpuWork]:
+        if not self._completed:
+            return []
+        count = next((place for place, work in enumerate(self._completed) if work[0] >= end), None)
+        work = np.array(self._completed[:count], np.int64).reshape(-1, 4)
+        del self._completed[:count]
+        found = []
+        streams = self.info.streams
+        # Ordinary computes and replays have different timers, and one stream in the observation.
+        for stream in dict.fromkeys(streams[position] for position in np.unique(work[:, 1])):
+            positions = [position for position, other in enumerate(streams) if other is stream]
+            compute, _, started, ended = work[np.isin(work[:, 1], positions)].T
+            found.append(GpuWork(stream, compute, started, ended))
+        return found
+
+
+class _FeedLog:
+    """The messages of one output into one queue, from the number `first` on.
+
+    Attributes
+    ----------
+    producer, emitted, timestamp
+        Of each message.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        emitter = feed.emitter
+        self.first = 0
+        self.emitted: Times = np.zeros(0, np.int64)
+        self.producer = self.timestamp = self.emitted
+        self._queue = feed.behind.info
+        self._position = self._queue.feeds.index(feed)
+        self._timestamps = _Table(emitter.timestamps, 2)
+        self._rejections = _Table(emitter.rejections, 2)
+        self._drops = _Table(emitter.drops, 2)
+        self._emissions = _Table(emitter.emissions, 2)
+        self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
+        # The number of the first message that was not shown as emitted.
+        self._shown = 0
+
+    @property
+    def end(self) -> int:
+        """The number after the last message that is known."""
+        return self.first + len(self.producer)
+
+    def read(self, most: int) -> None:
+        """Read rows, but at most this many."""
+        emitted, producer = self._emissions.read(most).T
+        self._timestamps.read()
+        if self._numbers is not None:
+            self._numbers.read()
+        self._rejections.read()
+        self._drops.read()
+        timestamp = np.full(len(emitted), NO_TIMESTAMP)
+        number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
+        timestamp[number - self.end] = value
+        self.emitted = _joined(self.emitted, emitted)
+        self.producer = _joined(self.producer, producer)
+        self.timestamp = _joined(self.timestamp, timestamp)
+
+    @property
+    def _computes(self) -> Times:
+        """The compute that emitted each message that was not shown as emitted."""
+        return self._emissions.rows[:, 1] if self._numbers is None else self._numbers.rows[:, 0]
+
+    def known_before(self, end: int) -> int:
+        """Return the first compute of whose messages not all are known; `end` if there is none."""
+        if not self._emissions.is_behind:
+            return end
+        return min(end, int(self._computes[len(self._emissions.rows) - 1]))
+
+    def emitted_before(self, end: int) -> Emissions:
+        """Return what computes before `end` emitted."""
+        compute = self._computes
+        compute = compute[: compute.searchsorted(end)]
+        count = len(compute)
+        if self._numbers is not None:
+            self._numbers.take(count)
+        number = np.arange(self._shown, self._shown + count)
+        self._shown += count
+        return Emissions(
+            self._queue,
+            self._position,
+            compute,
+            number,
+            self._emissions.take(count)[:, 0],
+            self._rejections.take_before(1, end)[:, 0],
+            self._drops.take_before(1, end)[:, 0],
+        )
+
+    def forget(self, number: int) -> None:
+        """Forget the messages before a number."""
+        count = number - self.first
+        if count > 0:
+            self.first = number
+            self.producer, self.emitted = self.producer[count:], self.emitted[count:]
+            self.timestamp = self.timestamp[count:]
+
+
+class _QueueLog:
+    """The messages that were taken from one queue and not shown yet.
+
+    Messages of a failed compute, which are discarded, were not received.
+
+    Attributes
+    ----------
+    receipts
+        The id of each, when it was taken, and the compute.
+    """
+
+    def __init__(self, queue: QueueInfo, feeds: list[tuple[NodeLog, Feed]]) -> None:
+        self.receipts = _Table(queue.queue.receiver.receipts, 3)
+        self._queue = queue
+        # The log of the operator before each feed, or None if it closes a cycle.
+        self._producers = [None if log.info in queue.closing else log for log, _ in feeds]
+        self._feeds = [log._feeds[feed] for log, feed in feeds]
+        self._emitters = [feed.emitter for _, feed in feeds]
+        # For each feed, the number after the last message that was shown.
+        self._next = [0] * len(feeds)
+
+    def known_before(self, end: int) -> int:
+        """Return the first compute that received a message of which not enough is known; `end` if there is none."""
+        rows = self.receipts.rows
+        if self.receipts.is_behind:
+            end = min(end, int(rows[-1, 2]))
+        output, number = _split(rows)
+        for position, (feed, producer) in enumerate(zip(self._feeds, self._producers, strict=True)):
+            chosen = (output == position).nonzero()[0]
+            place = number[chosen] - feed.first
+            is_unknown = place >= len(feed.producer)
+            if producer is not None and len(feed.producer):
+                known = np.minimum(place, len(feed.producer) - 1)
+                is_unknown |= feed.producer[known] >= producer.shown
+            if is_unknown.any():
+                end = min(end, int(rows[chosen[is_unknown.argmax()], 2]))
+        return end
+
+    def before(self, end: int) -> tuple[Arrivals, Discards | None]:
+        """Return the messages that computes before `end` received, and those that were discarded with them."""
+        rows = self.receipts.take_before(2, end)
+        output, number = _split(rows)
+        origins = np.zeros((3, len(rows)), np.int64)
+        for position, feed in enumerate(self._feeds):
+            chosen = (output == position).nonzero()[0]
+            if len(chosen):
+                place = number[chosen] - feed.first
+                origins[:, chosen] = feed.producer[place], feed.emitted[place], feed.timestamp[place]
+                self._next[position] = int(number[chosen[-1]]) + 1
+        ids, received, compute = rows.T
+        producer, emitted, timestamp = origins
+        arrivals = Arrivals(self._queue, compute, output, number, producer, emitted, received, timestamp)
+        is_discarded = ids < 0
+        if not is_discarded.any():
+            return arrivals, None
+        discards = Discards(
+            self._queue, *(each[is_discarded] for each in (compute, output, number, received))
+        )
+        return arrivals.of(~is_discarded), discards
+
+    def forget_received(self) -> None:
+        """Forget messages that will not be received any more."""
+        numbers = self._next
+        queue: Any = self._queue.queue
+        if queue.policy is _POP:
+            # Messages are also dropped. They are added, taken and recorded with the lock held.
+            with queue.lock:
+                ids = np.array((*queue.ids, *queue.receiver.receipts[::3]), np.int64)
+                numbers = [emitter.number for emitter in self._emitters]
+            output, number = _split(np.concatenate((ids, self.receipts.rows[:, 0]))[:, None])
+            numbers = [int(number[output == i].min(initial=n)) for i, n in enumerate(numbers)]
+        for feed, first in zip(self._feeds, numbers, strict=True):
+            feed.forget(min(first, feed.end))
+
+
+def _joined(first: Rows, second: Rows) -> Rows:
+    return second if not len(first) else first if not len(second) else np.concatenate((first, second))
+
+
+def _split(rows: Rows) -> tuple[Times, Times]:
+    """Return the outputs and the numbers of messages, from rows that begin with their ids."""
+    ids = np.abs(rows[:, 0])
+    return ids & (FEEDS - 1), (ids >> FEEDS.bit_length() - 1) - 1  # not %: it takes ten times as long

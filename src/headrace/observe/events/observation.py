@@ -1,0 +1,421 @@
+"""Observation: how a run is watched. The runtime calls it through the one hook that it has (`Observer` in core)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace._runtime import UnconnectedQueue, source_of
+from headrace.core.errors import choices
+from headrace.core.function_operator import FunctionOperator
+from headrace.gpu.backend import active
+from headrace.observe.events.gpu_timing import (
+    ComputeTimer,
+    DeviceTime,
+    SimulatedBesideHost,
+    SimulatedTime,
+    StreamTimer,
+)
+from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
+from headrace.observe.events.reader import Reader
+from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
+from headrace.observe.events.records import (
+    OperatorInfo,
+    OutputInfo,
+    QueueInfo,
+    RunInfo,
+    SegmentInfo,
+    StreamInfo,
+    WorkersInfo,
+)
+from headrace.observe.events.replays import ReplayWatch
+
+if TYPE_CHECKING:
+    from headrace._runtime import Engine, ManagedStream, Node
+    from headrace.core.composition import Composition
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.watchers import Watcher
+
+__all__ = ["Observation"]
+
+_log = logging.getLogger("headrace.observe")
+
+
+class Observation:
+    """The observation of one run, shared by all its watchers.
+
+    Parameters
+    ----------
+    fragment
+        What runs.
+    watchers
+        Those who watch.
+    gpu_times
+        Whether work on the device is timed.
+    left_out
+        The names of the operators that do not run, because a recording is played.
+    """
+
+    def __init__(
+        self,
+        fragment: Composition,
+        watchers: Sequence[Watcher],
+        gpu_times: bool = True,
+        left_out: Collection[str] = (),
+    ) -> None:
+        self.fragment = fragment
+        self._left_out = frozenset(left_out)
+        self.watchers = list(watchers)
+        self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
+        self.run: RunInfo
+        self._recorders: dict[Node, NodeRecorder] = {}
+        self._queue_count = 0
+        self._times: dict[int, DeviceTime] = {}
+        # How each stream waits, apart from any timer.
+        self._waits: dict[ManagedStream, Callable[[Any], None]] = {}
+        self._reader: Reader | None = None
+        self._lock = threading.Lock()
+        self._now: Callable[[], int] = time.perf_counter_ns
+        self._machine: Any = None
+        self._begun: list[Watcher] = []
+
+    # Called by the runtime.
+
+    def make_queue(self, consumer: Node, port: str, limit: int, policy: Any) -> ObservedQueue:
+        """Return a queue whose messages are recorded."""
+        recorder = self._recorder_of(consumer)
+        operator = recorder.info
+        info = QueueInfo(operator, port, limit, self._queue_count)
+        self._queue_count += 1
+        queue = info.queue = ObservedQueue(
+            consumer,
+            port,
+            limit,
+            policy,
+            recorder=recorder,
+            info=info,
+            position=len(operator.inputs),
+            show=self._showing("received", info),
+        )
+        operator.inputs.append(info)
+        return queue
+
+    def attach(self, engine: Engine) -> None:
+        """Put feeds and recorders in place, and show the graph to the watchers."""
+        operators = [self._recorder_of(node).info for node in engine.operator_nodes]
+        started = self._now()
+        epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
+        self.run = RunInfo(
+            self.fragment.name,
+            operators,
+            started,
+            epoch,
+            is_virtual=self._now is not time.perf_counter_ns,
+            left_out=self._left_out,
+        )
+        infos = dict(zip(engine.operator_nodes, operators, strict=True))
+        self.run.segments = self._describe_segments(engine)
+        self.run.workers = self._describe_workers(engine)
+        for node, info in infos.items():
+            self._describe(node, info)
+        _find_cycles(engine, infos)
+        for node in engine.operator_nodes:
+            self._put_feeds(node, infos[node])
+        for watcher in self.watchers:
+            watcher.observation = self
+            try:
+                watcher.begin(self.run)
+            except BaseException:
+                # The run does not take place, so nothing else will end those that have begun.
+                _end(self._begun, None)
+                raise
+            self._begun.append(watcher)
+        recorders = [self._recorders[node] for node in engine.operator_nodes]
+        self._reader = Reader(self.watchers, self.run, recorders, self._times)
+        self._reader.start()
+
+    def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute that takes the times of `compute`; called when the operators have started."""
+        self._compare_clocks(node.engine)
+        recorder = self._recorders[node]
+        for watcher in self.watchers:
+            try:
+                compute = watcher.around(recorder.info, compute)
+            except Exception:
+                _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
+        threads = any(watcher.wants_threads for watcher in self.watchers)
+        return recorder.around(compute, threads)
+
+    def uses_stream(self, node: Node, managed: ManagedStream) -> None:
+        """Time a node's work on a stream."""
+        recorder = self._recorders.get(node)
+        if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
+            return
+        info = recorder.info
+        stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
+        info.streams.append(stream)
+        time = self._device_time(managed.device_id)
+        with self._lock:
+            wait = self._waits.setdefault(managed, managed.wait)
+        time.add_events()
+        timer = StreamTimer(stream, managed, wait, time)
+        recorder.timer.streams.append(timer)
+        recorder.begin_timing(timer)
+
+    def watch_replays(self, captured: Any) -> ReplayWatch:
+        """Return what records the replays of a captured segment."""
+        segment = next(each for each in self.run.segments if each.captured is captured)
+        self._warn_of_unseen(segment)
+        return ReplayWatch(
+            segment,
+            [self._recorders[node] for node in captured.members],
+            self._now,
+            self._device_time if self.gpu_times else None,
+            self.watchers,
+        )
+
+    def finish(self) -> None:
+        """Read every compute; the device is idle."""
+        try:
+            if self._reader is not None:
+                self._reader.finish()
+        finally:
+            for managed, wait in self._waits.items():
+                managed.wait = wait
+            for device_time in self._times.values():
+                self.run.clock_errors[device_time.device_id] = device_time.error
+                device_time.close()
+
+    def close(self, outcome: Outcome | None) -> None:
+        """Tell the watchers that the run is over."""
+        failed = () if self._reader is None else self._reader.failed
+        for watcher in failed:  # they release what they hold; the run does not fail with them
+            try:
+                watcher.end(outcome)
+            except Exception:
+                _log.exception("%s raised at the end of the run", type(watcher).__name__)
+        error = _end([watcher for watcher in self._begun if watcher not in failed], outcome)
+        if error is not None:
+            raise error
+
+    # For watchers.
+
+    def now(self) -> int:
+        """Return the time of the time line."""
+        return self._now()
+
+    def catch_up(self) -> None:
+        """Read what can be read now, so that the watchers' figures are recent; from any thread."""
+        if self._reader is not None:
+            self._reader.catch_up()
+
+    # Inside.
+
+    def _choose_clock(self, engine: Engine) -> None:
+        """Choose the time line: the run's clock, unless that is the host's."""
+        clock = engine.clock
+        self._machine = getattr(clock, "machine", None)
+        if self._machine is not None or not clock.passes:
+            self._now = clock.timestamp
+
+    def _compare_clocks(self, engine: Engine) -> None:
+        """Note what the run's clock shows; not in `attach`, because it begins anew in between."""
+        now = self._now()
+        self.run.clock_offset = engine.clock.timestamp() - now
+        if self.run.is_virtual:
+            self.run.started = min(self.run.started, now)
+
+    def _warn_of_unseen(self, segment: SegmentInfo) -> None:
+        """Warn of messages that somebody wants to see, and that are not there in replays."""
+        ports: list[OutputInfo | QueueInfo] = []
+        for operator in segment.operators:
+            ports += operator.outputs
+            ports += operator.inputs
+        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
+        unseen = [
+            port.name
+            for port in ports
+            if port.is_inner and any(watcher.watches(port) for watcher in watchers)
+        ]
+        if unseen:
+            _log.warning(
+                "segment %r: messages at %s are seen only in frames that are not replayed; to see them all, leave "
+                "one of the operators out of the segment, or set HEADRACE_CAPTURE=off",
+                segment.name,
+                choices(unseen),
+            )
+
+    def _describe_segments(self, engine: Engine) -> list[SegmentInfo]:
+        """Return the captured segments; also those that are not recorded."""
+        runners: list[Any] = [group.runner for group in engine.groups]
+        captured = {runner.segment: runner for runner in runners}
+        found = []
+        for segment in self.fragment.segments:
+            members = [info for info in self.run.operators if info.node.operator in segment.operators]
+            described = SegmentInfo(segment.name, members, segment, captured.get(segment))
+            for info in members:
+                info.segment = described
+            found.append(described)
+        return found
+
+    def _describe_workers(self, engine: Engine) -> list[WorkersInfo]:
+        """Return the threads that compute, by the operators that they share."""
+        left = {info.node.operator: info for info in self.run.operators}
+        found = []
+        count = engine.scheduler.workers
+        for pool in self.fragment._thread_pools if count else ():
+            shared = WorkersInfo(pool.name, pool.initial_size, [])
+            for assignment in pool.assignments:
+                info = left.pop(assignment.operator, None)
+                if info is not None and assignment.pinned:
+                    found.append(WorkersInfo(f"{pool.name}, {info.name}", 1, [info]))
+                elif info is not None:
+                    shared.operators.append(info)
+            if shared.operators:
+                found.append(shared)
+        return [WorkersInfo("workers", max(count, 1), list(left.values())), *found] if left else found
+
+    def _recorder_of(self, node: Node) -> NodeRecorder:
+        """Return the recorder of a node, made when it is first asked for."""
+        if not self._recorders:
+            self._choose_clock(node.engine)
+        recorder = self._recorders.get(node)
+        if recorder is None:
+            info = OperatorInfo(node.name, node.engine.operator_nodes.index(node), node=node)
+            operator, timer = node.operator, ComputeTimer()
+            if isinstance(operator, FunctionOperator) and operator.yields and operator.spec.inputs:
+                recorder = GeneratorRecorder(info, self._now, timer, lambda: operator.has_more)
+            else:
+                recorder = NodeRecorder(info, self._now, timer)
+            self._recorders[node] = recorder
+        return recorder
+
+    def _describe(self, node: Node, info: OperatorInfo) -> None:
+        timer, operator = self._recorders[node].timer, node.operator
+        ports = {port.name: port for port in node.input.ports}
+        timer.queues = [queue for port in node.input.ports for queue in port.queues]
+        timer.ports = [ports[queue.port] for queue in node.inputs]
+        for port in node.input.ports:
+            if port.queues != node.input_queues[port.name]:
+                _time_from(self._recorders[node], port)
+        source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
+        try:
+            share = None if source is None else source.slice
+        except gpu.PartitionError:  # the run will raise it
+            share = None
+        if share is not None:
+            info.slice, info.sm_count = share.name, share.sm_count
+
+    def _put_feeds(self, node: Node, info: OperatorInfo) -> None:
+        recorder = self._recorders[node]
+        for name in node.output_queues:
+            output = OutputInfo(info, name)
+            info.outputs.append(output)
+            show = self._showing("emitted", output)
+            queues = node.output.ports[name].queues
+            # A message is shown once, however many queues there are; not by one that replays pass by.
+            shown = next((queue for queue in queues if not _is_inside(node, queue)), queues[0])
+            for queue in queues:
+                show_here = show if queue is shown else None
+                if isinstance(queue, UnconnectedQueue):
+                    output.feeds.append(UnconnectedFeed(queue, show_here))
+                else:
+                    assert isinstance(queue, ObservedQueue)
+                    output.queues.append(queue.info)
+                    output.feeds.append(Feed(queue, output, recorder, show_here))
+            node.output.ports[name].queues = tuple(output.feeds)
+
+    def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:
+        """Return a function that shows a message to those who watch data; None if nobody does.
+
+        What a watcher raises is raised in the compute.
+        """
+        calls = [getattr(watcher, what) for watcher in self.watchers if watcher.wants_data]
+        if not calls:
+            return None
+        now = self._now
+
+        def show(item: Any) -> None:
+            at = now()
+            for call in calls:
+                try:
+                    call(where, item, at)
+                except LookupError as error:
+                    # `receive` would take these for an empty queue or an unknown port.
+                    raise RuntimeError(f"a watcher raised for {where.name!r}: {error!r}") from error
+
+        return show
+
+    def _device_time(self, device_id: int) -> DeviceTime:
+        with self._lock:
+            found = self._times.get(device_id)
+            if found is None:
+                kind: type[DeviceTime] = DeviceTime
+                if active().models_time:
+                    kind = SimulatedTime if self._machine is not None else SimulatedBesideHost
+                found = kind(device_id, self._now)
+                if any(watcher.wants_every_gpu_time for watcher in self.watchers):
+                    found.is_sampled = False
+                self._times[device_id] = found
+                self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
+            return found
+
+
+def _end(watchers: Sequence[Watcher], outcome: Outcome | None) -> BaseException | None:
+    """End watchers, each of them whatever the others do, and return the first error; the others are logged."""
+    first: BaseException | None = None
+    for watcher in watchers:
+        try:
+            watcher.end(outcome)
+        except BaseException as error:
+            if first is None:
+                first = error
+            else:
+                _log.exception("%s raised at the end of the run", type(watcher).__name__)
+    return first
+
+
+def _time_from(recorder: NodeRecorder, port: Any) -> None:
+    """Begin to time work on the device with what is received at a port of a segment's operator.
+
+    The segment takes the messages from the queues, before the operator computes.
+    """
+    take, begin_with = port.take, recorder.begin_with
+
+    def take_and_begin() -> Any:
+        item = take()
+        begin_with(item, port)
+        return item
+
+    port.take = take_and_begin
+
+
+def _is_inside(node: Node, queue: Any) -> bool:
+    """Return whether a queue behind a node is inside the segment of the node."""
+    consumer = getattr(queue, "consumer", None)
+    return consumer is not None and consumer is not node.scheduled and consumer.scheduled is node.scheduled
+
+
+def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
+    """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
+    done: set[Node] = set()
+    on_path: dict[Node, Iterator[Any]] = {}
+    sources = [node for node in engine.operator_nodes if not node.inputs]
+    for root in (*sources, *engine.operator_nodes):
+        if root in done:
+            continue
+        on_path[root] = iter(root.outputs)
+        while on_path:
+            node, queues = next(reversed(on_path.items()))
+            queue = next(queues, None)
+            if queue is None:
+                done.add(node)
+                del on_path[node]
+            elif (consumer := queue.info.operator.node) in on_path:
+                queue.info.closing.add(infos[node])
+            elif consumer not in done:
+                on_path[consumer] = iter(consumer.outputs)

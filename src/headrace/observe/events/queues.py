@@ -1,0 +1,163 @@
+"""The queues of a run that is observed; `recorder` says what is recorded at them, and how.
+
+An `ObservedQueue` stands in place of the runtime's queue, a `Feed` between an output and each queue behind it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace._runtime import MessageCounter, Queue
+from headrace.observe.events.recorder import Emitter, Receiver
+
+if TYPE_CHECKING:
+    from headrace.observe.events.recorder import NodeRecorder
+    from headrace.observe.events.records import OutputInfo, QueueInfo
+
+__all__ = ["Feed", "ObservedQueue", "UnconnectedFeed"]
+
+Show: TypeAlias = Callable[[Any], None]
+
+
+class ObservedQueue(Queue):
+    """A queue whose messages have ids and are recorded as they are received.
+
+    Parameters
+    ----------
+    consumer, port, limit, policy
+        As in `Queue`.
+    recorder
+        The recorder of the operator that receives.
+    info
+        The queue in the observation.
+    position
+        The position among the queues of the operator.
+    show
+        Called with every message that is received, if somebody watches the data.
+
+    Attributes
+    ----------
+    ids
+        The ids of the waiting messages.
+    receiver
+        Takes and records messages.
+    discarded
+        The number of messages that failed computes left behind.
+    popleft
+        Takes a message and records it.
+    """
+
+    __slots__ = ("discarded", "ids", "info", "popleft", "receiver")
+
+    popleft: Callable[[], Any]
+
+    def __init__(
+        self,
+        consumer: Any,
+        port: str,
+        limit: int,
+        policy: Any,
+        *,
+        recorder: NodeRecorder,
+        info: QueueInfo,
+        position: int,
+        show: Show | None,
+    ) -> None:
+        super().__init__(consumer, port, limit, policy)
+        self.info = info
+        self.ids: deque[int] = deque()
+        self.discarded = 0
+        self.receiver = Receiver(recorder, self, self.ids, position)
+        take = self.receiver.taking()
+        self.popleft = take if show is None else _showing_result(take, show)
+
+    def discard(self) -> None:
+        """Take a message that is not received, and record that."""
+        with nullcontext() if self.lock is None else self.lock:
+            self.discarded += 1
+            self.receiver.discard()
+
+
+class Feed(MessageCounter):
+    """Stands between an output and one queue behind it: gives every message its id and passes it on.
+
+    Parameters
+    ----------
+    behind
+        The queue.
+    output
+        The output in the observation.
+    recorder
+        The recorder of the operator that emits.
+    show
+        Called with every message, if somebody watches the data; given to one feed of an output.
+    """
+
+    __slots__ = ("emitter", "offer", "output")
+
+    behind: ObservedQueue
+    offer: Callable[[Any], None]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        behind: ObservedQueue,
+        output: OutputInfo,
+        recorder: NodeRecorder,
+        show: Show | None,
+    ) -> None:
+        self.emitter = Emitter(recorder, behind, behind.ids, len(behind.info.feeds))
+        super().__init__(behind)
+        self.output = output
+        behind.info.feeds.append(self)
+        behind.info.outputs.append(output)
+        offer = self.emitter.offering()
+        self.offer = offer if show is None else _showing_argument(offer, show)
+
+    @property
+    def passed_on(self) -> int:
+        """The number of messages so far."""
+        return self.emitter.number + self.emitter.rejected
+
+    @passed_on.setter
+    def passed_on(self, count: int) -> None:
+        """Do nothing: the emitter counts."""
+
+
+class UnconnectedFeed(MessageCounter):
+    """Stands before the queue of an unconnected output, which drops everything."""
+
+    __slots__ = ("_show",)
+
+    def __init__(self, behind: Queue, show: Show | None) -> None:
+        super().__init__(behind)
+        self._show = show
+
+    def offer(self, item: Any) -> None:
+        """Show a message, if somebody watches the data, and drop it."""
+        if self._show is not None:
+            self._show(item)
+        super().offer(item)
+
+
+def _showing_result(take: Callable[[], Any], show: Show) -> Callable[[], Any]:
+    """Return a `take` whose results are shown."""
+
+    def take_and_show() -> Any:
+        item = take()
+        show(item)
+        return item
+
+    return take_and_show
+
+
+def _showing_argument(offer: Callable[[Any], None], show: Show) -> Callable[[Any], None]:
+    """Return an `offer` whose arguments are shown."""
+
+    def show_and_offer(item: Any) -> None:
+        show(item)
+        offer(item)
+
+    return show_and_offer

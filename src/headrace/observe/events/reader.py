@@ -1,0 +1,191 @@
+"""Reader: reads what computes recorded, on its own thread, and shows it to the watchers.
+
+In each round it reads the rows that are there. A compute is shown when the device has completed its work, which is
+asked for and never waited for, and when the computes whose messages it received were shown.
+
+A round costs half a millisecond, and half a microsecond for each compute. The run may pay more: NumPy
+gives up the interpreter for every array of more than 500 elements, and a thread that launches kernels gives it up
+at every launch, so both may wait for each other many times in a round. So there are as few rounds as the watchers
+allow (`Watcher.period`), and they take a small part of the time: in a run that computes without a pause, most is
+read at the end, unless too much would wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu, waits
+from headrace.observe.events.flow_tables import FlowTables
+from headrace.observe.events.node_log import NodeLog
+
+if TYPE_CHECKING:
+    from headrace.observe.events.gpu_timing import DeviceTime
+    from headrace.observe.events.recorder import NodeRecorder
+    from headrace.observe.events.records import RunInfo
+    from headrace.observe.events.watchers import Watcher
+
+__all__ = ["Reader"]
+
+_PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
+_LONGEST = 2.0  # seconds, where no watcher says how long
+_AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms
+_MOST = 250_000  # computes in a log from which on all are read: some 40 MB
+_log = logging.getLogger("headrace.observe")
+
+
+class Reader:
+    """Reads computes and shows them to watchers.
+
+    Parameters
+    ----------
+    watchers
+        They see every compute, and the messages that reached the end of a path.
+    run
+        The observed run.
+    recorders
+        The recorders, one for each operator.
+    times
+        The clocks of the devices in use; operators that begin to use a stream add to it.
+    """
+
+    def __init__(
+        self,
+        watchers: Sequence[Watcher],
+        run: RunInfo,
+        recorders: Sequence[NodeRecorder],
+        times: dict[int, DeviceTime],
+    ) -> None:
+        self.failed: list[Watcher] = []
+        self._watchers = list(watchers)
+        self._period = min((watcher.period for watcher in watchers), default=_LONGEST)
+        self._run = run
+        self._times = times
+        emissions = any(watcher.wants_emissions for watcher in watchers)
+        self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
+        logs = {log.info: log for log in self._logs}
+        for log in self._logs:
+            log.connect(logs)
+        self._tables = FlowTables(run)
+        self._is_over = threading.Event()
+        # Held in a round: by the thread, or by whoever wants recent figures, which may be a signal handler.
+        self._lock = threading.RLock()
+        self._round_on: int | None = None
+        self._thread = threading.Thread(target=self._work, name="headrace observe", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Read everything that remains; the device is idle."""
+        self._is_over.set()
+        if self._thread.ident is not None:
+            waits.join(self._thread)
+        with self._lock:
+            while self._round(sys.maxsize, is_last=True):
+                pass
+
+    def catch_up(self) -> None:
+        """Read what can be read now; may be called from any thread."""
+        # A watcher that asks for figures is called in a round, on whichever thread that is.
+        if not self._is_over.is_set() and self._round_on != threading.get_ident():
+            with self._lock:
+                self._round(sys.maxsize)
+
+    def _work(self) -> None:
+        pause = self._period
+        while not waits.wait(self._is_over, pause):
+            began = time.perf_counter()
+            try:
+                with self._lock:
+                    is_long = any(log.length > _MOST for log in self._logs)
+                    self._round(sys.maxsize if is_long else _AT_ONCE // max(len(self._logs), 1) + 1)
+                    for device_time in tuple(self._times.values()):
+                        device_time.refresh()
+            except Exception:  # the device has failed, which the run itself raises
+                _log.debug("reading was interrupted", exc_info=True)
+            took = time.perf_counter() - began
+            pause = self._pause_after(took)
+
+    def _pause_after(self, took: float) -> float:
+        """Return the pause after a round that took so long."""
+        longest = min((watcher.longest_period for watcher in self._watchers), default=_LONGEST)
+        return max(self._period, min(took / _PART, longest))
+
+    def _round(self, most: int, is_last: bool = False) -> bool:
+        """Read what can be read, and return whether there was anything."""
+        self._round_on = threading.get_ident()
+        try:
+            with ExitStack() as devices:
+                for device_id in tuple(self._times):
+                    devices.enter_context(gpu.on_device(device_id))
+                return self._read(most, is_last)
+        finally:
+            self._round_on = None
+
+    def _read(self, most: int, is_last: bool) -> bool:
+        # Before their messages are read: no others follow from earlier computes.
+        oldest = [log.oldest_producer for log in self._logs]
+        # Consumers first: the producers of what they have received have then recorded that, too.
+        for log in reversed(self._logs):
+            log.read(most)
+        found = False
+        for log in self._logs:
+            log.read_gpu_times(is_last)
+            batch = log.take_ready()
+            if batch is None:
+                continue
+            found = True
+            self._tell("computed", batch)
+            flows = self._tables.add(batch)
+            if flows:
+                self._tell("flowed", flows)
+        flows = self._tables.close_cycles({log.info: log.shown for log in self._logs})
+        if flows:
+            found = True
+            self._tell("flowed", flows)
+        if found:
+            for log in self._logs:
+                log.forget_received()
+            # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
+            for log, producer in zip(self._logs, oldest, strict=True):
+                self._tables.forget(log.info, producer, log.producers)
+            self._tell("resolved")
+        return found
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        for watcher in tuple(self._watchers):
+            try:
+                call: Callable[..., None] = getattr(watcher, method)
+                call(*arguments)
+            except Exception:
+                _log.exception("%s raised, and watches no more", type(watcher).__name__)
+                self._watchers.remove(watcher)
+                self.failed.append(watcher)
+
+
+def _in_order_of_flow(logs: list[NodeLog]) -> list[NodeLog]:
+    """Return the logs so that producers come before consumers, except for flows that close a cycle."""
+    waits_for = {
+        log.info: {
+            output.operator
+            for queue in log.info.inputs
+            for output in queue.outputs
+            if output.operator not in queue.closing
+        }
+        for log in logs
+    }
+    ordered: list[NodeLog] = []
+    left = list(logs)
+    while left:
+        placed = {log.info for log in ordered}
+        ready = [log for log in left if waits_for[log.info] <= placed]
+        ordered += ready
+        left = [log for log in left if log not in ready]
+    return ordered

@@ -1,0 +1,399 @@
+"""The part of an observation that runs in computes: it takes times, and writes rows of ints.
+
+A message that is observed has an id: its number among the messages of one output into one queue, and the position
+of that output among those before the queue. The ids of the messages in a queue wait in a second deque beside it.
+(An object around every message, with its id, would cost three times as much: `emit` makes it, `receive` opens it.)
+
+There are three kinds of rows, in lists of their own, from whose fronts the observer's thread takes them. An
+operator writes a row for each of its computes. A feed, through which messages come into a queue, writes when each
+was emitted, and in which compute. The queue writes the id of each message that is received, when, and in which
+compute. Everything else follows from ids and the numbers of computes. Ints in lists are no work for the garbage
+collector.
+
+The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
+faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
+to make a tuple and to extend the list by it. The reader leaves a row that is not complete yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from headrace._runtime import Envelope
+from headrace.core.ports import IOSpec
+from headrace.observe.events.records import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
+    from headrace.observe.events.records import OperatorInfo
+
+__all__ = ["FEEDS", "Emitter", "GeneratorRecorder", "NodeRecorder", "Receiver"]
+
+FEEDS: Final = 1 << 16
+"""An id is the number of the message, from 1 on, times this, plus the position of the feed before the queue."""
+
+Compute: TypeAlias = Callable[..., None]
+
+_POP = IOSpec.QueuePolicy.POP
+_popleft: Any = deque.popleft
+
+
+class NodeRecorder:
+    """Records the computes of one operator.
+
+    Attributes
+    ----------
+    info
+        The operator.
+    now
+        The clock.
+    timer
+        Takes the times of its work on the device.
+    computes
+        A row for each compute: its start, its end.
+    threads
+        The thread of each compute, if threads are recorded.
+    timed
+        A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
+    replayed
+        The computes that did not take place, because they were replayed.
+    number
+        The number of the current compute, or of the next one.
+    is_timing
+        Whether the current compute is timed on the device.
+    """
+
+    __slots__ = (
+        "_has_streams",
+        "computes",
+        "info",
+        "is_timing",
+        "now",
+        "number",
+        "replayed",
+        "threads",
+        "timed",
+        "timer",
+    )
+
+    def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
+        self.info = info
+        self.now = now
+        self.timer = timer
+        self.computes: list[int] = []
+        self.threads: list[int] = []
+        self.timed: list[int] = []
+        self.replayed: list[int] = []
+        self.number = 0
+        self.is_timing = False
+        self._has_streams = False
+
+    @property
+    def oldest_producer(self) -> int:
+        """The first compute from which messages may yet follow; may be read on any thread."""
+        return self.number
+
+    def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
+        """Return a compute that records `compute`, with its thread if `notes_threads`."""
+        now, computes, threads, timer = self.now, self.computes, self.threads, self.timer
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            started = now()
+            if self._has_streams and started >= timer.next:
+                self.is_timing = timer.begin(started)
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                if self.is_timing:
+                    self._end_timing()
+                computes.append(started)
+                computes.append(now())
+                self.number += 1
+
+        def run_on_thread(op_input: Any, op_output: Any, context: Any) -> None:
+            threads.append(get_ident())
+            run(op_input, op_output, context)
+
+        return run_on_thread if notes_threads else run
+
+    def note_replay(self, started: int, ended: int, thread: int, timer: int) -> None:
+        """Record a compute that was replayed, after its messages.
+
+        Parameters
+        ----------
+        started, ended
+            The times of the compute.
+        thread
+            The thread; 0 if threads are not recorded.
+        timer
+            The position of the timer that takes the times on the device; -1 without one.
+        """
+        if thread:
+            self.threads.append(thread)
+        if timer >= 0:
+            self.timed += (self.number, timer, 1)
+        self.replayed.append(self.number)
+        self.computes += (started, ended)
+        self.number += 1
+
+    # Times on the device.
+
+    def begin_timing(self, stream: StreamTimer) -> None:
+        """Begin to time the current compute on a stream, which it is the first to use."""
+        # Not if its work on an earlier stream is not timed: half of the time would be missing.
+        if self.is_timing or not self._has_streams:
+            self._has_streams = self.is_timing = True
+            stream.begin()
+
+    def begin_with(self, item: Any, port: Any) -> None:
+        """Begin with a message that was received at a port, if the current compute is timed."""
+        if self.is_timing:
+            for stream in self.timer.streams:
+                stream.receive(item, port)
+
+    def _end_timing(self) -> None:
+        self.is_timing = False
+        for position, pieces in enumerate(self.timer.end()):
+            self.timed += (self.number, position, pieces)
+
+
+class GeneratorRecorder(NodeRecorder):
+    """Records a function that yields: its computes go on with the message that an earlier one received.
+
+    Parameters
+    ----------
+    has_more
+        Returns whether the next compute goes on.
+
+    Attributes
+    ----------
+    base
+        The compute from which messages that are emitted now follow.
+    """
+
+    __slots__ = ("_has_more", "base")
+
+    def __init__(
+        self,
+        info: OperatorInfo,
+        now: Callable[[], int],
+        timer: ComputeTimer,
+        has_more: Callable[[], bool],
+    ) -> None:
+        super().__init__(info, now, timer)
+        self.base = 0
+        self._has_more = has_more
+
+    @property
+    def oldest_producer(self) -> int:
+        """The first compute from which messages may yet follow; may be read on any thread."""
+        return self.base
+
+    def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
+        """Return a compute that records `compute`, with its thread if `notes_threads`."""
+        run = super().around(compute, notes_threads)
+
+        def go_on(op_input: Any, op_output: Any, context: Any) -> None:
+            if not self._has_more():
+                self.base = self.number
+            run(op_input, op_output, context)
+
+        return go_on
+
+
+class Receiver:
+    """Takes messages from a queue of an operator, and records them.
+
+    Parameters
+    ----------
+    recorder
+        The recorder of the operator.
+    queue
+        The queue.
+    ids
+        The ids of its messages. An id is added before its message and removed after it, so a thread that finds a
+        message finds its id.
+    position
+        The position among the queues of the operator.
+
+    Attributes
+    ----------
+    receipts
+        A row for each message: its id, when it was received, the compute. The id of a message that was discarded,
+        because the compute had failed, is negative.
+    """
+
+    __slots__ = ("_ids", "_position", "_queue", "_recorder", "receipts")
+
+    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+        self.receipts: list[int] = []
+        self._recorder = recorder
+        self._queue = queue
+        self._ids = ids
+        self._position = position
+
+    def taking(self) -> Callable[[], Any]:
+        """Return a function that takes a message."""
+        recorder, receipts, now = self._recorder, self.receipts, self._recorder.now
+        take_item, take_id = _popleft.__get__(self._queue), self._ids.popleft
+
+        def take() -> Any:
+            item = take_item()
+            receipts.append(take_id())
+            receipts.append(now())
+            receipts.append(recorder.number)
+            if recorder.is_timing:
+                recorder.timer.receive(item, self._position)
+            return item
+
+        def take_of_generator() -> Any:
+            item = take()
+            assert isinstance(recorder, GeneratorRecorder)
+            # Also if the compute began with an earlier message.
+            recorder.base = recorder.number
+            return item
+
+        return take_of_generator if isinstance(recorder, GeneratorRecorder) else take
+
+    def note(self, received: int) -> None:
+        """Record a message that was received elsewhere."""
+        self.receipts += (self._ids.popleft(), received, self._recorder.number)
+
+    def discard(self) -> None:
+        """Take a message that is not received."""
+        _popleft(self._queue)
+        self.receipts += (-self._ids.popleft(), self._recorder.now(), self._recorder.number)
+
+
+class Emitter:
+    """Offers the messages of an output to one queue behind it, and gives them their ids.
+
+    Parameters
+    ----------
+    recorder
+        The recorder of the operator that emits.
+    queue
+        The queue.
+    ids
+        The ids of its messages.
+    position
+        The position among the feeds of the queue.
+
+    Attributes
+    ----------
+    emissions
+        A row for each message: when it was emitted, the compute that it follows from.
+    numbers
+        The compute that emitted each message, if it may be another one (`GeneratorRecorder`).
+    timestamps
+        A row for each message that has an acquisition timestamp: its number, the timestamp.
+    rejections
+        A row for each message that the full queue rejected: when, the compute.
+    drops
+        A row for each of its messages for which the full queue dropped its oldest: when, the compute.
+    rejected
+        The number of messages that were rejected.
+    most
+        The largest number of messages that waited at once.
+    """
+
+    __slots__ = (
+        "_add",
+        "_id",
+        "_ids",
+        "_lock",
+        "_queue",
+        "_recorder",
+        "_room",
+        "drops",
+        "emissions",
+        "most",
+        "numbers",
+        "rejected",
+        "rejections",
+        "timestamps",
+    )
+
+    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+        self.emissions: list[int] = []
+        self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
+        self.timestamps: list[int] = []
+        self.rejections: list[int] = []
+        self.drops: list[int] = []
+        self.rejected = self.most = 0
+        self._recorder = recorder
+        self._queue = queue
+        self._ids = ids
+        self._id = position
+        # `Queue.add` records when messages arrive, for those who ask.
+        self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
+        self._lock: Any = queue.lock or nullcontext()
+        # Up to this length of the queue, there is nothing to note but the id.
+        self._room = 0
+
+    @property
+    def number(self) -> int:
+        """The number of messages that came into the queue."""
+        return self._id // FEEDS
+
+    def offering(self) -> Callable[[Any], None]:
+        """Return a function that offers a message."""
+        recorder, queue, now = self._recorder, self._queue, self._recorder.now
+        add, add_id, emissions = self._add, self._ids.append, self.emissions
+
+        def offer(item: Any) -> None:
+            if len(queue) >= self._room or (type(item) is Envelope and item.details is not None):
+                self._offer_and_note(item)
+                return
+            # Before the message is added: otherwise it could be received before it was emitted.
+            emissions.append(now())
+            emissions.append(recorder.number)
+            self._id = id_ = self._id + FEEDS
+            add_id(id_)
+            add(item)
+
+        return offer
+
+    def _offer_and_note(self, item: Any) -> None:
+        """Offer a message that has details, or to a queue that is shared, full, or longer than before."""
+        queue, oldest, recorder = self._queue, None, self._recorder
+        with self._lock:
+            now = recorder.now()
+            if len(queue) < queue.limit or queue.policy is _POP:
+                details = item.details if type(item) is Envelope else None
+                if details is not None and details.acq_timestamp is not None:
+                    self._note_timestamp(details.acq_timestamp)
+                self.note(now)
+                self._add(item)
+                if len(queue) > queue.limit:
+                    queue.dropped += 1
+                    self.drops += (now, recorder.number)
+                    self._ids.popleft()
+                    oldest = _popleft(queue)
+                self.most = max(self.most, len(queue))
+                if queue.lock is None and self.numbers is None:
+                    self._room = self.most
+            else:
+                # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
+                self.rejected += 1
+                self.rejections += (now, recorder.number)
+                queue.refuse()
+        del oldest  # only here, without the lock: its finalizer may run any code
+
+    def _note_timestamp(self, timestamp: int) -> None:
+        # An array of NumPy cannot hold every int. A timestamp that it cannot hold is of no clock.
+        if NO_TIMESTAMP < timestamp < -NO_TIMESTAMP:
+            self.timestamps += (self.number, timestamp)
+
+    def note(self, emitted: int) -> None:
+        """Give an id to a message; by itself, to one that does not come through the queue."""
+        if self.numbers is not None:
+            self.numbers.append(self._recorder.number)
+        self.emissions += (emitted, self._recorder.oldest_producer)
+        self.most = self.most or 1
+        self._id += FEEDS
+        self._ids.append(self._id)

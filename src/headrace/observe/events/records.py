@@ -1,0 +1,563 @@
+"""The events of a run: its graph, and its computes with their times.
+
+All times are nanoseconds of one time line: the run's clock if time is simulated, else the host's monotonic clock.
+`RunInfo.epoch` added to a time gives the time since the epoch.
+
+Computes come in batches, as NumPy arrays: thousands of them cost little more than one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "NO_TIMESTAMP",
+    "Arrivals",
+    "Computes",
+    "Discards",
+    "Emissions",
+    "Flows",
+    "GpuWork",
+    "OperatorInfo",
+    "OutputInfo",
+    "Path",
+    "QueueInfo",
+    "RunInfo",
+    "SegmentInfo",
+    "StreamInfo",
+    "Times",
+    "WorkersInfo",
+]
+
+Times = NDArray[np.int64]
+
+NO_TIMESTAMP = -(1 << 62)
+"""The acquisition timestamp of a message that has none."""
+
+
+@dataclass(eq=False, slots=True)
+class OperatorInfo:
+    """An operator of an observed run.
+
+    Attributes
+    ----------
+    slice
+        The name of its slice of the device; empty if it may use all SMs.
+    sm_count
+        The number of SMs of its slice; 0 without one.
+    segment
+        The captured segment that it belongs to.
+    is_probe
+        Whether paths also end here; a watcher may set it in `begin`.
+    node
+        The operator in the run, for its counts.
+    """
+
+    name: str
+    index: int
+    inputs: list[QueueInfo] = field(default_factory=list)
+    outputs: list[OutputInfo] = field(default_factory=list)
+    streams: list[StreamInfo] = field(default_factory=list)
+    slice: str = ""
+    sm_count: int = 0
+    segment: SegmentInfo | None = field(default=None, repr=False)
+    is_probe: bool = False
+    node: Any = field(default=None, repr=False)
+
+    @property
+    def frames_kept(self) -> int:
+        """The number of received frames that are kept for the device; a segment counts at its first operator."""
+        nodes = [self.node]
+        segment = self.segment
+        if segment is not None and segment.captured is not None and segment.operators[0] is self:
+            nodes.append(segment.captured.node)
+        return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
+
+    @property
+    def skipped_errors(self) -> int:
+        """The number of errors of its computes that were skipped so far (`Operator.on_error`)."""
+        faults = self.node.faults
+        return 0 if faults is None else int(faults.skipped)
+
+    @property
+    def restarts(self) -> int:
+        """The number of its restarts after errors so far."""
+        faults = self.node.faults
+        return 0 if faults is None else int(faults.restarts)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it has no inputs."""
+        return not self.inputs
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing is connected to its outputs."""
+        return not any(output.queues for output in self.outputs)
+
+
+@dataclass(eq=False, slots=True)
+class OutputInfo:
+    """An output of an operator, with the queues behind it.
+
+    Attributes
+    ----------
+    feeds
+        What its messages pass through, one for each queue.
+    """
+
+    operator: OperatorInfo
+    port: str
+    queues: list[QueueInfo] = field(default_factory=list)
+    feeds: list[Any] = field(default_factory=list, repr=False)
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it leads only to operators of the same captured segment, so that its messages may be replayed."""
+        return bool(self.queues) and all(queue.is_inner for queue in self.queues)
+
+    @property
+    def count(self) -> int:
+        """The number of messages emitted so far."""
+        return self.feeds[0].passed_on if self.feeds else 0
+
+    @property
+    def name(self) -> str:
+        """The operator and the port, as in ``"camera.out"``."""
+        return f"{self.operator.name}.{self.port}"
+
+
+@dataclass(eq=False, slots=True)
+class QueueInfo:
+    """A queue of an input.
+
+    Attributes
+    ----------
+    index
+        The position among all queues of the run.
+    outputs
+        The outputs that emit into it.
+    feeds
+        What the messages of each of these outputs pass through.
+    closing
+        The operators from which messages here have passed the operator before: they close a cycle.
+    queue
+        The queue in the run.
+    """
+
+    operator: OperatorInfo
+    port: str
+    limit: int
+    index: int
+    outputs: list[OutputInfo] = field(default_factory=list)
+    feeds: list[Any] = field(default_factory=list, repr=False)
+    closing: set[OperatorInfo] = field(default_factory=set, repr=False)
+    queue: Any = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The operator and the port, as in ``"display.in"``."""
+        return f"{self.operator.name}.{self.port}"
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether an operator of the same captured segment emits into it, so that its messages may be replayed."""
+        segment = self.operator.segment
+        if segment is None or segment.captured is None:
+            return False
+        return any(output.operator.segment is segment for output in self.outputs)
+
+    @property
+    def depth(self) -> int:
+        """The number of messages that wait now."""
+        return len(self.queue)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait now, or that waited when the run ended."""
+        return int(self.queue.undelivered) or self.depth
+
+    @property
+    def most(self) -> int:
+        """The largest number of messages that waited at once so far."""
+        return max((feed.emitter.most for feed in self.feeds), default=0)
+
+    @property
+    def dropped(self) -> int:
+        """The number of messages dropped so far, because the queue was full."""
+        return int(self.queue.dropped)
+
+    @property
+    def discarded(self) -> int:
+        """The number of messages discarded so far, because the compute that they waited for had failed."""
+        return int(self.queue.discarded)
+
+
+@dataclass(eq=False, slots=True)
+class StreamInfo:
+    """A stream that an operator submits work to.
+
+    Attributes
+    ----------
+    number
+        The position among the streams of the operator.
+    segment
+        The name of the captured segment whose work is shown as a whole, since the driver does not divide
+        it.
+    """
+
+    operator: OperatorInfo
+    device: int
+    handle: int
+    number: int
+    segment: str = ""
+
+    @property
+    def name(self) -> str:
+        """The operator, with a number if it has several streams; or the segment."""
+        if self.segment:
+            return self.segment
+        return self.operator.name if not self.number else f"{self.operator.name} {self.number + 1}"
+
+
+@dataclass(eq=False, slots=True)
+class Arrivals:
+    """The messages that a batch of computes received from one queue, in order.
+
+    Attributes
+    ----------
+    compute
+        The compute that received each: its number among all computes of the operator, from 0.
+    output
+        Where each was emitted: the position in `queue.outputs`.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    producer
+        The compute whose messages it follows from: its number among all computes of the operator that
+        emitted.
+    acq_timestamp
+        The acquisition timestamps, or `NO_TIMESTAMP`.
+    """
+
+    queue: QueueInfo
+    compute: Times
+    output: Times
+    number: Times
+    producer: Times
+    emitted: Times
+    received: Times
+    acq_timestamp: Times
+
+    @property
+    def wait(self) -> Times:
+        """How long each waited in the queue."""
+        return self.received - self.emitted
+
+    def of(self, chosen: NDArray[np.bool_]) -> Arrivals:
+        """Return some of them."""
+        columns = [getattr(self, column.name) for column in fields(self)[1:]]
+        return Arrivals(self.queue, *(column[chosen] for column in columns))
+
+
+@dataclass(eq=False, slots=True)
+class Discards:
+    """The messages in one queue that were discarded with failed computes (`Operator.on_error`), in order.
+
+    Attributes
+    ----------
+    compute
+        The compute that failed: its number among all computes of the operator, from 0.
+    output
+        Where each was emitted: the position in `queue.outputs`.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    discarded
+        When each left the queue.
+    """
+
+    queue: QueueInfo
+    compute: Times
+    output: Times
+    number: Times
+    discarded: Times
+
+
+@dataclass(eq=False, slots=True)
+class Emissions:
+    """The messages that a batch of computes emitted into one queue, in order; some are dropped later.
+
+    Attributes
+    ----------
+    output
+        Where they were emitted: the position in `queue.outputs`.
+    compute
+        The compute that emitted each: its number among all computes of the operator, from 0.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    rejected
+        When the full queue rejected further messages, which have no number.
+    dropped
+        When the full queue dropped its oldest message for one of these.
+    """
+
+    queue: QueueInfo
+    output: int
+    compute: Times
+    number: Times
+    emitted: Times
+    rejected: Times
+    dropped: Times
+
+
+@dataclass(eq=False, slots=True)
+class GpuWork:
+    """The work of a batch of computes on one stream; a compute that waits in between has several pieces."""
+
+    stream: StreamInfo
+    compute: Times
+    started: Times
+    ended: Times
+
+
+@dataclass(eq=False, slots=True)
+class Computes:
+    """A batch of finished computes of one operator, in order; their work on the device is complete.
+
+    Attributes
+    ----------
+    first
+        The number of the first among all computes of the operator, from 0.
+    threads
+        The thread of each; 0 if threads are not noted.
+    is_timed
+        Whether the work of each on the device was timed, or it has no stream. An operator that computes
+        thousands of times a second has only some computes timed.
+    emissions
+        What they emitted, if a watcher wants to know (`Watcher.wants_emissions`).
+    discards
+        What was discarded because they had failed.
+    is_replayed
+        Whether each did not take place, because a captured segment replayed a recording of it.
+    """
+
+    operator: OperatorInfo
+    first: int
+    started: Times
+    ended: Times
+    threads: Times
+    is_timed: NDArray[np.bool_]
+    arrivals: list[Arrivals]
+    gpu: list[GpuWork]
+    emissions: list[Emissions] = field(default_factory=list)
+    discards: list[Discards] = field(default_factory=list)
+    is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    @property
+    def gpu_time(self) -> Times:
+        """How long the device worked for each."""
+        total = np.zeros(len(self.started), np.int64)
+        for work in self.gpu:
+            np.add.at(total, work.compute - self.first, work.ended - work.started)
+        return total
+
+    @property
+    def uses_gpu(self) -> NDArray[np.bool_]:
+        """Whether each submitted work to the device."""
+        found = np.zeros(len(self.started), np.bool_)
+        for work in self.gpu:
+            found[work.compute - self.first] = True
+        return found
+
+    @property
+    def done(self) -> Times:
+        """When the work of each was complete, on the host and on the device."""
+        done = self.ended.copy()
+        for work in self.gpu:
+            np.maximum.at(done, work.compute - self.first, work.ended)
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way of messages through operators, from a source to a sink."""
+
+    operators: tuple[OperatorInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of its operators, joined by ``","``."""
+        return ",".join(operator.name for operator in self.operators)
+
+
+@dataclass(eq=False, slots=True)
+class Flows:
+    """Messages that reached the end of one path, in order.
+
+    Attributes
+    ----------
+    computes
+        A row for each: its computes, one for each operator of the path.
+    times
+        A row for each: the times at which each operator of the path received and emitted. The first operator
+        receives when its compute begins; the last one emits when its work is complete.
+    origin
+        When each began: its acquisition timestamp, or else the time at which the first operator emitted it.
+    queues
+        The queues between the operators.
+    is_timed
+        Whether the end is known. Otherwise it is the return of the last compute; the device may have worked
+        on.
+    """
+
+    path: Path
+    queues: tuple[QueueInfo, ...]
+    computes: NDArray[np.int64]
+    times: NDArray[np.int64]
+    origin: Times
+    is_timed: NDArray[np.bool_]
+
+    @property
+    def compute(self) -> Times:
+        """The compute of the last operator that each reached."""
+        return self.computes[:, -1]
+
+    @property
+    def done(self) -> Times:
+        """When the work of the last operator was complete."""
+        return self.times[:, -1]
+
+    @property
+    def latency(self) -> Times:
+        """The time from the origin to the end."""
+        return self.done - self.origin
+
+    def part(self, rows: Times | slice, start: int = 0) -> Flows:
+        """Return some of them, from the operator at `start` of the path on, where their time then begins."""
+        origin = self.times[:, 2 * start + 1] if start else self.origin
+        return Flows(
+            Path(self.path.operators[start:]),
+            self.queues[start:],
+            self.computes[rows, start:],
+            self.times[rows, 2 * start :],
+            origin[rows],
+            self.is_timed[rows],
+        )
+
+
+@dataclass(eq=False, slots=True)
+class SegmentInfo:
+    """A captured segment of an observed run.
+
+    Attributes
+    ----------
+    segment
+        The `headrace.core.Segment`.
+    captured
+        The segment in the run; None if it is not recorded in this run.
+    """
+
+    name: str
+    operators: list[OperatorInfo]
+    segment: Any = field(repr=False)
+    captured: Any = field(default=None, repr=False)
+
+    @property
+    def state(self) -> str:
+        """The state of the segment, as that of `headrace.core.Segment`."""
+        return str(self.segment.state)
+
+    @property
+    def reason(self) -> str:
+        """Why it is eager; empty otherwise."""
+        return str(self.segment.reason)
+
+    @property
+    def frames(self) -> int:
+        """The number of frames so far."""
+        # Until the end of the run, its parts count.
+        return int(self.segment.frames or (0 if self.captured is None else self.captured.frames))
+
+    @property
+    def replayed(self) -> int:
+        """The number of frames that were replayed so far."""
+        return int(self.segment.replayed or (0 if self.captured is None else self.captured.replayed))
+
+
+@dataclass(eq=False, slots=True)
+class WorkersInfo:
+    """Worker threads of an observed run that share operators."""
+
+    name: str
+    count: int
+    operators: list[OperatorInfo]
+
+
+@dataclass(eq=False, slots=True)
+class RunInfo:
+    """An observed run.
+
+    Attributes
+    ----------
+    epoch
+        The time since the epoch at time 0 of the time line; 0 if time is simulated.
+    is_virtual
+        Whether time is simulated.
+    clock_offset
+        What the run's clock showed at time 0 of the time line.
+    device_sm_counts
+        The number of SMs of each device in use.
+    clock_errors
+        The largest possible error of each device's clock, in nanoseconds.
+    segments
+        The captured segments.
+    left_out
+        The names of the operators that do not run, because a recording is played behind them.
+    workers
+        The worker threads, by the operators that they share.
+    """
+
+    application: str
+    operators: list[OperatorInfo]
+    started: int
+    epoch: int
+    is_virtual: bool
+    clock_offset: int = 0
+    device_sm_counts: dict[int, int] = field(default_factory=dict)
+    clock_errors: dict[int, int] = field(default_factory=dict)
+    segments: list[SegmentInfo] = field(default_factory=list)
+    left_out: frozenset[str] = frozenset()
+    workers: list[WorkersInfo] = field(default_factory=list)
+
+    def operator(self, name: str) -> OperatorInfo:
+        """Return the operator of a name; raise KeyError if there is none."""
+        for operator in self.operators:
+            if operator.name == name:
+                return operator
+        raise KeyError(name)
+
+    @property
+    def queues(self) -> list[QueueInfo]:
+        """The queues of all inputs."""
+        return [queue for operator in self.operators for queue in operator.inputs]
+
+    def origins(self, acq_timestamps: Times, emitted: Times) -> Times:
+        """Return when messages began: their acquisition timestamps on the time line, else when they were emitted.
+
+        A timestamp counts from the epoch, or is that of the run's clock. The one that lies just before the emission
+        is meant; a timestamp for which this holds for neither is ignored.
+        """
+        origins = emitted.copy()
+        for offset in (self.epoch, self.clock_offset):
+            shown = acq_timestamps - offset
+            age = emitted - shown
+            is_near = (acq_timestamps != NO_TIMESTAMP) & (age > -_EARLIEST) & (age < _OLDEST)
+            origins = np.where(is_near, np.minimum(shown, emitted), origins)
+        return origins
+
+
+_EARLIEST = 1_000_000  # nanoseconds by which two clocks may differ
+_OLDEST = 600_000_000_000  # ten minutes: an acquisition that is older belongs to another clock

@@ -1,0 +1,111 @@
+"""Watcher: one use of what a run's observation sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.observation import Observation
+    from headrace.observe.events.records import (
+        Computes,
+        Flows,
+        OperatorInfo,
+        OutputInfo,
+        QueueInfo,
+        RunInfo,
+        SegmentInfo,
+    )
+
+__all__ = ["Watcher"]
+
+
+class Watcher:
+    """The base of trackers, traces and loggers: override the methods of interest.
+
+    A watcher is attached to a fragment (`headrace.observe.watch`) and may watch several runs, one after the other.
+    An exception raised by a watcher ends the watching, not the run. It is logged, and `end` is still called when
+    the run is over.
+
+    Attributes
+    ----------
+    period
+        The seconds after which it is shown what has happened, if the run does not compute without a pause;
+        the least of all watchers counts. Every time costs the run about a millisecond.
+    longest_period
+        The seconds after which it is shown what has happened in any case, even if that takes more than a
+        small part of the time, as with a hundred operators; the least of all watchers counts. It may change
+        during a run.
+    wants_threads
+        Whether the thread of each compute is noted.
+    wants_emissions
+        Whether computes are shown with what they emitted (`Computes.emissions`).
+    wants_every_gpu_time
+        Whether every compute's work on the device is timed, even if an operator computes thousands of times
+        a second.
+    wants_gpu_times
+        Whether work on the device is timed; if no watcher wants it, it is not.
+    wants_data
+        Whether `emitted` and `received` are called with every message; this slows down every message.
+    observation
+        The observation of the run that it watches, or of the last one.
+    """
+
+    period = 0.25
+    longest_period = 2.0
+    wants_threads = False
+    wants_emissions = False
+    wants_every_gpu_time = False
+    wants_gpu_times = True
+    wants_data = False
+
+    observation: Observation | None = None
+
+    def catch_up(self) -> None:
+        """Note everything that can be noted now; may be called from any thread."""
+        if self.observation is not None:
+            self.observation.catch_up()
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin to watch a run; called before its operators are started."""
+
+    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return what is called in place of an operator's compute; called when the operators have started.
+
+        The compute itself costs nothing. A function around it runs on the thread that computes, in the time of the
+        compute.
+        """
+        return compute
+
+    def around_replays(self, segment: SegmentInfo, replay: Callable[..., None]) -> Callable[..., None]:
+        """Return what is called in place of a captured segment's replays, in which no operator computes."""
+        return replay
+
+    def computed(self, computes: Computes) -> None:
+        """Note finished computes of one operator, in their order; their work on the device is complete.
+
+        Called on the reader's thread, as are `flowed` and `resolved`.
+        """
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Note messages that reached the end of their paths, all at the same operator."""
+
+    def resolved(self) -> None:
+        """Do what remains after a round, in which computes of several operators were noted."""
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End: the run is over, and every compute was noted."""
+
+    def watches(self, port: OutputInfo | QueueInfo) -> bool:
+        """Return whether it wants to see the messages of a port, given that it `wants_data`."""
+        return True
+
+    def emitted(self, output: OutputInfo, item: Any, time: int) -> None:
+        """Note a message at the moment it is emitted, on the thread that computes.
+
+        `item` is the emitted object or a message with its details; see `headrace.observe.contents`.
+        """
+
+    def received(self, queue: QueueInfo, item: Any, time: int) -> None:
+        """Note a message at the moment it is received, on the thread that computes."""

@@ -1,0 +1,1 @@
+"""Figures of a run: statistics, latencies of paths, goals, and where the time of messages went."""

@@ -1,0 +1,61 @@
+"""Coverage: for how long at least one of several things went on, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from headrace.observe.events.records import Times
+
+__all__ = ["Coverage"]
+
+_MOST = 16_384  # intervals that wait to be joined
+_KEPT = 4_096  # joined intervals that later ones may still overlap
+
+
+class Coverage:
+    """The union of intervals, which may overlap and come in any order.
+
+    Only the last intervals are kept apart, if there are many. An interval that comes later and lies before them
+    does not count.
+    """
+
+    __slots__ = ("_before", "_ends", "_starts", "_total", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Times, Times]] = []
+        self._starts = self._ends = np.zeros(0, np.int64)
+        self._before = -(1 << 62)
+        self._total = 0
+
+    def add(self, starts: Times, ends: Times) -> None:
+        """Add intervals."""
+        self._waiting.append((starts, ends))
+        if sum(len(each) for each, _ in self._waiting) > _MOST:
+            self._join()
+
+    @property
+    def total(self) -> int:
+        """The length of all intervals together; what several cover counts once."""
+        self._join()
+        return self._total + int((self._ends - self._starts).sum())
+
+    def _join(self) -> None:
+        if not self._waiting:
+            return
+        starts = np.concatenate([self._starts, *(each for each, _ in self._waiting)])
+        ends = np.concatenate([self._ends, *(each for _, each in self._waiting)])
+        self._waiting.clear()
+        starts, ends = np.maximum(starts, self._before), np.maximum(ends, self._before)
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], np.maximum.accumulate(ends[order])
+        # An interval begins where all before it have ended.
+        begins = np.flatnonzero(np.concatenate(([True], starts[1:] > ends[:-1])))
+        starts, ends = starts[begins], ends[np.concatenate((begins[1:] - 1, [len(ends) - 1]))]
+        settled = max(len(starts) - _KEPT, 0)
+        if settled:
+            self._total += int((ends[:settled] - starts[:settled]).sum())
+            self._before = int(ends[settled - 1])
+        self._starts, self._ends = starts[settled:], ends[settled:]

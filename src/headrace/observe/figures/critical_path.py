@@ -1,0 +1,254 @@
+"""CriticalPath: where the time of each message went, from its origin to the end of its path; for traces and goals.
+
+The time between the origin of a message and the moment its last work was complete is divided without gaps. The
+division goes backwards from the end, always to what had to end last:
+
+- The last work of an operator on the device is *GPU time* of that operator. It began when the operator's stream had
+  passed the work of the operators before. If that work ended after the message was received, it is what the device
+  waited for, and the way leads on along the device. Otherwise it leads to the host.
+- On the host, the time from receiving to emitting is *compute time*. If the device began later than the compute
+  ended, the time in between is a *wait for the GPU*: the stream was busy with earlier messages.
+- The time between emitting and receiving is *queue time*.
+- The time before the first operator received anything, if the message has an older acquisition timestamp, comes
+  *before* the path.
+
+So a kernel that runs while the host is already two operators further is charged once, and only if somebody waited
+for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from headrace.observe.figures.recent_rows import RecentRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headrace.observe.events.records import Computes, Flows, OperatorInfo, RunInfo, Times
+
+__all__ = ["Breakdown", "CriticalPath", "Division", "Part"]
+
+_UNKNOWN = -(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message's time.
+
+    Attributes
+    ----------
+    kind
+        ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
+        ``"device"`` (waiting for the device), or ``"gpu"``.
+    where
+        The queue, as in ``"display.in"``, or the operator.
+    slice
+        The slice of the device, for work on one.
+    duration
+        Nanoseconds.
+    """
+
+    kind: str
+    where: str
+    slice: str
+    duration: int
+
+    def __str__(self) -> str:
+        text = {
+            "before": f"before {self.where}",
+            "queue": f"in the queue {self.where}",
+            "host": f"in compute of {self.where}",
+            "gpu": f"on the GPU for {self.where}",
+            "device": f"waiting for the GPU in {self.where}",
+        }[self.kind]
+        return f"{self.duration / 1e6:.3f} ms {text}{f' (slice {self.slice})' if self.slice else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The parts of a message's time, in their order; they add up to all of it."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def largest(self) -> Part:
+        """The largest part."""
+        return max(self.parts, key=lambda part: part.duration)
+
+    def __str__(self) -> str:
+        shown = [part for part in self.parts if part.duration >= 1000] or [self.largest]
+        return ", ".join(map(str, sorted(shown, key=lambda part: -part.duration)))
+
+
+class Place(NamedTuple):
+    """The place where a part of the time was spent, as in `headrace.observe.Part`."""
+
+    kind: str
+    where: str
+    slice: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Division:
+    """The times of messages of one path, divided.
+
+    Attributes
+    ----------
+    places
+        The parts in the order of the path.
+    parts
+        A row for each message: the nanoseconds in each part. Their sum is the latency.
+    gpu_started, gpu_ended
+        A row for each message: when the work on the device began and ended at each operator, or a time long before
+        everything if there was none.
+    """
+
+    places: list[Place]
+    parts: NDArray[np.int64]
+    gpu_started: NDArray[np.int64]
+    gpu_ended: NDArray[np.int64]
+
+    @property
+    def names(self) -> list[str]:
+        """The parts as text, as in ``"queue display.in"`` and ``"gpu display"``."""
+        return [f"{place.kind} {place.where}" for place in self.places]
+
+    def breakdown(self, row: int) -> Breakdown:
+        """Return where the time of one message went."""
+        durations = self.parts[row].tolist()
+        return Breakdown(
+            tuple(
+                Part(place.kind, place.where, place.slice, duration)
+                for place, duration in zip(self.places, durations, strict=True)
+                if duration
+            )
+        )
+
+
+class CriticalPath:
+    """Divides the times of messages.
+
+    It has to see every batch of computes (`add`) before the messages that end with them (`divide`). It remembers
+    a limited number of computes: what a message did longer ago counts as time on the host.
+    """
+
+    def __init__(self, run: RunInfo) -> None:
+        # By operator: end of the compute; begin and end of its work on the device, the time the device worked, and
+        # the begin of the last piece of work.
+        self._computes: dict[OperatorInfo, RecentRows] = {
+            operator: RecentRows(5) for operator in run.operators
+        }
+
+    def add(self, batch: Computes) -> None:
+        """Note computes."""
+        count = len(batch.started)
+        began = np.full(count, -_UNKNOWN)
+        ended = np.full(count, _UNKNOWN)
+        for work in batch.gpu:
+            places = work.compute - batch.first
+            np.minimum.at(began, places, work.started)
+            np.maximum.at(ended, places, work.ended)
+        began[ended == _UNKNOWN] = _UNKNOWN
+        last = began.copy()
+        for work in batch.gpu:
+            places = work.compute - batch.first
+            is_last = work.ended == ended[places]
+            np.maximum.at(last, places[is_last], work.started[is_last])
+        self._computes[batch.operator].extend(
+            np.column_stack((batch.ended, began, ended, batch.gpu_time, last))
+        )
+
+    def divide(self, flows: Flows) -> Division:
+        """Divide the times of messages that reached the end of a path."""
+        operators = flows.path.operators
+        tables = []
+        for position, operator in enumerate(operators):
+            rows, is_known = self._computes[operator].find(flows.computes[:, position])
+            tables.append(np.where(is_known[:, None], rows, _UNKNOWN))
+        walk = _Walk(flows, tables)
+        places = [Place("before", operators[0].name)]
+        parts = [walk.before]
+        for position, operator in enumerate(operators):
+            if position:
+                places.append(Place("queue", flows.queues[position - 1].name))
+                parts.append(walk.queue[position])
+            places.append(Place("host", operator.name))
+            places += [Place(kind, operator.name, operator.slice) for kind in ("device", "gpu")]
+            parts += [walk.compute[position], walk.gpu_wait[position], walk.gpu[position]]
+        return Division(
+            places,
+            np.column_stack(parts),
+            np.column_stack([table[:, 1] for table in tables]),
+            np.column_stack([table[:, 2] for table in tables]),
+        )
+
+
+class _Walk:
+    """The walk back along one path, for all its messages at once.
+
+    `_at` is the operator that each message has been followed back to, `_time` the time, and `_on_gpu` whether its
+    work on the device is what comes next.
+    """
+
+    def __init__(self, flows: Flows, tables: list[NDArray[np.int64]]) -> None:
+        count, length = len(flows.compute), len(tables)
+        self._origin = flows.origin
+        self._time = flows.done.copy()
+        self._at = np.full(count, length - 1)
+        self._on_gpu = tables[-1][:, 2] >= self._time
+        self.before = np.zeros(count, np.int64)
+        self.queue, self.compute, self.gpu_wait, self.gpu = (
+            [np.zeros(count, np.int64) for _ in range(length)] for _ in range(4)
+        )
+        for position in range(length - 1, -1, -1):
+            received = flows.times[:, 2 * position]
+            launched = self._through_gpu(position, tables, received)
+            here = (self._at == position) & ~self._on_gpu
+            ended = tables[position][:, 0]
+            # The device began later than the compute ended: its stream was busy.
+            is_late = launched & (self._time > ended) & (ended >= received)
+            self._pass(self.gpu_wait[position], is_late, ended)
+            self._pass(self.compute[position], here, received)
+            if position:
+                self._pass(self.queue[position], here, flows.times[:, 2 * position - 1])
+                self._at[here] = position - 1
+        self._pass(self.before, np.ones(count, np.bool_), self._origin)
+
+    def _through_gpu(
+        self, position: int, tables: list[NDArray[np.int64]], received: Times
+    ) -> NDArray[np.bool_]:
+        """Pass the work on the device at one operator; return the messages for which it waited for the host."""
+        here: NDArray[np.bool_] = (self._at == position) & self._on_gpu
+        if not here.any():
+            return here
+        _, began, ended, worked, last = tables[position].T
+        self._pass(self.gpu[position], here, last)
+        # The nearest operator before it that used the device; a message carries its work through the others.
+        target = np.full(len(here), -1)
+        for earlier in range(position - 1, -1, -1):
+            target = np.where((target < 0) & (tables[earlier][:, 2] != _UNKNOWN), earlier, target)
+        waited_for = np.full(len(here), _UNKNOWN)
+        for earlier in range(position):
+            waited_for = np.where(target == earlier, tables[earlier][:, 2], waited_for)
+        along = here & (waited_for > received) & (waited_for <= self._time + _TOLERANCE)
+        self._pass(self.gpu_wait[position], along, waited_for)
+        self._at[along] = target[along]
+        launched: NDArray[np.bool_] = here & ~along
+        # The pieces before the last one: it waited for something else. The waits come before the work.
+        self._pass(self.gpu[position], launched, np.maximum(last - (worked - (ended - last)), began))
+        self._pass(self.gpu_wait[position], launched, began)
+        self._on_gpu[launched] = False
+        return launched
+
+    def _pass(self, part: Times, chosen: NDArray[np.bool_], back_to: Times) -> None:
+        """Go back to a time, and charge a part with what lies between, as far as it is after the origin."""
+        back_to = np.where(chosen, np.minimum(back_to, self._time), self._time)
+        part += np.maximum(self._time, self._origin) - np.maximum(back_to, self._origin)
+        self._time = back_to
+
+
+_TOLERANCE = 2_000  # nanoseconds by which the times of two events on the device may be wrong

@@ -1,0 +1,132 @@
+"""Statistics for Prometheus, through its own library `prometheus_client`, which knows the formats.
+
+It is pure Python without dependencies, and belongs to the extra ``view``, whose dashboard serves these figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from headrace.lazy import import_or_explain
+from headrace.observe.attachment import watch
+from headrace.observe.figures.statistics import StatisticsWatcher
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.observe.figures.statistics import Statistics
+
+__all__ = ["StatisticsCollector", "prometheus_collector", "prometheus_text"]
+
+_LABELS = {
+    "operators": "operator",
+    "queues": "queue",
+    "paths": "path",
+    "workers": "threads",
+    "slices": "slice",
+    "segments": "segment",
+}
+# The field of the statistics and the field of each of its items, and the name, kind and description of the figure.
+_FIGURES = (
+    ("operators", "count", "computes", "counter", "Finished computes."),
+    ("operators", "host", "compute_seconds", "summary", "Time in compute on the host."),
+    ("operators", "gpu", "gpu_seconds", "summary", "Time of computes on the device."),
+    ("operators", "skipped_errors", "skipped_errors", "counter", "Errors of computes that were skipped."),
+    ("operators", "restarts", "restarts", "counter", "Restarts after errors."),
+    ("operators", "busy", "operator_busy_ratio", "gauge", "Share of the time in compute on the host."),
+    (
+        *("operators", "gpu_busy", "operator_gpu_busy_ratio", "gauge"),
+        "Share of the time in which the device worked for an operator.",
+    ),
+    ("queues", "busy", "queue_busy_ratio", "gauge", "Share of a queue's places that were taken, on average."),
+    ("workers", "busy", "threads_busy_ratio", "gauge", "Share of the time in which worker threads computed."),
+    ("slices", "busy", "slice_busy_ratio", "gauge", "Share of the time in which a slice of a device worked."),
+    ("queues", "received", "queue_received", "counter", "Received messages."),
+    ("queues", "dropped", "queue_dropped", "counter", "Dropped messages."),
+    ("queues", "discarded", "queue_discarded", "counter", "Messages discarded after an error."),
+    ("queues", "depth", "queue_depth", "gauge", "Waiting messages."),
+    ("queues", "wait", "queue_wait_seconds", "summary", "Time of messages in queues."),
+    (
+        *("paths", "latency", "path_latency_seconds", "summary"),
+        "Time from the source to the end of the last operator's work.",
+    ),
+    ("segments", "frames", "segment_frames", "counter", "Frames of captured segments."),
+    (
+        "segments",
+        "replayed",
+        "segment_replayed",
+        "counter",
+        "Frames of captured segments that were replayed.",
+    ),
+    ("segments", "state", "segment_state", "gauge", "1 for the state of each captured segment."),
+)
+
+
+class StatisticsCollector:
+    """A collector of `prometheus_client`: its registry asks for the figures whenever they are scraped.
+
+    Parameters
+    ----------
+    snapshot
+        Returns the statistics so far.
+    """
+
+    def __init__(self, snapshot: Callable[[], Statistics]) -> None:
+        self._library = import_or_explain("prometheus_client", "view", "to show figures to Prometheus")
+        self._snapshot = snapshot
+
+    def describe(self) -> list[Any]:
+        """Return nothing: which figures there are depends on the run."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the figures."""
+        statistics = self._snapshot()
+        for group, field, name, kind, description in _FIGURES:
+            metric = self._library.Metric(f"headrace_{name}", description, kind)
+            for each in getattr(statistics, group):
+                if field == "gpu_busy" and not each.gpu.count:  # an operator that does not use the device
+                    continue
+                labels = {"application": statistics.application, _LABELS[group]: each.name}
+                _add(metric, labels, getattr(each, field))
+            if metric.samples:
+                yield metric
+
+    def text(self) -> bytes:
+        """Return the figures in the text format of Prometheus."""
+        registry = self._library.CollectorRegistry()
+        registry.register(self)
+        text: bytes = self._library.generate_latest(registry)
+        return text
+
+
+def _add(metric: Any, labels: dict[str, str], value: Any) -> None:
+    """Add the samples of one figure to a metric."""
+    if metric.type == "counter":
+        metric.add_sample(f"{metric.name}_total", labels, value)
+    elif isinstance(value, str):
+        metric.add_sample(metric.name, {**labels, "state": value}, 1)
+    elif metric.type == "gauge":
+        metric.add_sample(metric.name, labels, value)
+    elif value.count:
+        for quantile, duration in (("0.5", value.p50), ("0.95", value.p95), ("0.99", value.p99)):
+            metric.add_sample(metric.name, {**labels, "quantile": quantile}, duration / 1e9)
+        metric.add_sample(f"{metric.name}_sum", labels, value.mean * value.count / 1e9)
+        metric.add_sample(f"{metric.name}_count", labels, value.count)
+
+
+def prometheus_text(statistics: Statistics) -> str:
+    """Return statistics in the text format of Prometheus."""
+    return StatisticsCollector(lambda: statistics).text().decode()
+
+
+def prometheus_collector(fragment: Composition) -> StatisticsCollector:
+    """Return a collector of a fragment's runs for a registry of `prometheus_client`.
+
+    ``prometheus_client.REGISTRY.register(prometheus_collector(app))`` adds them to the figures of a program that
+    serves its own.
+    """
+    watcher = StatisticsWatcher()
+    collector = StatisticsCollector(watcher.snapshot)
+    watch(fragment, watcher)
+    return collector

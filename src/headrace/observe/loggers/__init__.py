@@ -1,0 +1,1 @@
+"""Data loggers: objects of the program that are shown the messages of ports."""

@@ -1,0 +1,488 @@
+"""Data loggers: show the messages of every port to an object of the program.
+
+A logger is called for every message that is emitted or received, with the id of the port: ``"camera.out"``, or
+``"merge.in:1"`` for the second connection of an input for any number of them. Filters by regular expressions choose
+the ports.
+
+`DataLoggerResource` is called on the thread that computes, with the message itself. `AsyncDataLoggerResource` is
+called on a thread of its own, with a copy of the message (`snapshots`); the pipeline goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace._runtime import Envelope
+from headrace.core.ports import IOSpec
+from headrace.core.resource import Resource
+from headrace.observe.recordings.delivery import Delivery
+from headrace.observe.recordings.ports import Port, PortWatcher, describe, ports_of
+from headrace.observe.recordings.snapshots import Snapshot, Snapshots, TensorCopy, TensorMapCopy
+from headrace.tensor import Tensor, TensorMap
+
+if TYPE_CHECKING:
+    from headrace.core.clock import Clock
+    from headrace.core.composition import Composition
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.records import OperatorInfo, RunInfo
+    from headrace.observe.recordings.carriers import RecordedPort
+
+__all__ = [
+    "AsyncDataLoggerResource",
+    "AsyncQueuePolicy",
+    "DataLogger",
+    "DataLoggerQueueType",
+    "DataLoggerResource",
+    "DataLogging",
+    "QueueFullError",
+]
+
+_INPUT, _OUTPUT = IOSpec.IOType.INPUT, IOSpec.IOType.OUTPUT
+_log = logging.getLogger("headrace.data")
+
+
+class AsyncQueuePolicy(Enum):
+    """What an asynchronous logger does with a message when its queue is full."""
+
+    REJECT = 0
+    """Drop it and count it."""
+    RAISE = 1
+    """Raise a :class:`QueueFullError` in the operator."""
+
+
+class DataLoggerQueueType(Enum):
+    """In which order an asynchronous logger is called."""
+
+    LOCK_FREE = 0
+    """A message is logged when its copy is complete, and may overtake one that still comes from the device."""
+    ORDERED = 1
+    """In the order in which messages were emitted and received."""
+
+
+class QueueFullError(RuntimeError):
+    """The queue of an asynchronous logger is full, and its policy is RAISE."""
+
+
+class DataLogger:
+    """The base of data loggers: override `log_data`, and the others if tensors are to be treated differently.
+
+    Each method returns whether the message was logged.
+    """
+
+    def log_data(
+        self,
+        data: Any,
+        unique_id: str,
+        acquisition_timestamp: int = -1,
+        metadata: dict[str, Any] | None = None,
+        io_type: IOSpec.IOType = _OUTPUT,
+        stream: Any = None,
+    ) -> bool:
+        """Log a message.
+
+        Parameters
+        ----------
+        data
+            What was emitted or received.
+        unique_id
+            The port: ``"operator.port"``, with ``":index"`` at an input for any number of connections.
+        acquisition_timestamp
+            When the data was acquired, in nanoseconds; -1 if unknown.
+        metadata
+            The metadata of the message, or None.
+        io_type
+            Whether it was emitted (``OUTPUT``) or received (``INPUT``).
+        stream
+            The stream that produces the data, or None. Device memory may be read in its order.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override log_data")
+
+    def log_tensor_data(self, data: Any, *details: Any, **named: Any) -> bool:
+        """Log a tensor; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
+        return self.log_data(data, *details, **named)
+
+    def log_tensormap_data(self, data: Any, *details: Any, **named: Any) -> bool:
+        """Log a TensorMap; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
+        return self.log_data(data, *details, **named)
+
+    def should_log_output(self, unique_id: str) -> bool:
+        """Return whether the messages that an output emits are logged."""
+        return True
+
+    def should_log_input(self, unique_id: str) -> bool:
+        """Return whether the messages that an input receives are logged."""
+        return True
+
+    # Called once per run.
+
+    def initialize(self) -> None:
+        """Prepare for a run."""
+
+    def release(self) -> None:
+        """End with the run."""
+
+    # Called by `DataLogging`.
+
+    def _begin(self, clock: Clock | None) -> None:
+        """Begin with a run, before its first message; `clock` is the run's."""
+        self.initialize()
+
+    def _end(self) -> None:
+        """End with the run, after its last message."""
+        self.release()
+
+    def _now(self) -> int:
+        """Return the time of a message that is emitted or received now."""
+        return 0
+
+    def _take(self, entry: _Entry, item: Any) -> None:
+        """Take a message on the thread that computes."""
+        data = item.data if type(item) is Envelope else item
+        self._log(entry, data)
+
+    def _log(self, entry: _Entry, data: Any) -> None:
+        kind = type(data)
+        log = self.log_data
+        if kind is Tensor or kind is TensorCopy:
+            log = self.log_tensor_data
+        elif kind is TensorMap or kind is TensorMapCopy:
+            log = self.log_tensormap_data
+        timestamp = -1 if entry.acq_timestamp is None else entry.acq_timestamp
+        log(data, entry.unique_id, timestamp, entry.metadata, entry.io_type, entry.stream)
+
+
+class _Entry(NamedTuple):
+    """A message without its data."""
+
+    operator: OperatorInfo
+    unique_id: str
+    io_type: IOSpec.IOType
+    time: int
+    acq_timestamp: int | None
+    metadata: dict[str, Any] | None
+    stream: Any
+
+
+class DataLoggerResource(DataLogger, Resource):
+    """A data logger with filters and a clock, called on the thread that computes.
+
+    Parameters
+    ----------
+    fragment
+        The fragment that it belongs to.
+    log_inputs, log_outputs
+        Whether received and emitted messages are logged.
+    log_metadata
+        Whether metadata is passed to the methods.
+    log_tensor_data_content
+        Whether the contents of tensors are logged, and not only their description.
+    use_scheduler_clock, clock
+        The clock of `get_timestamp`: `clock` if it is given, else the clock of the run, or the time since the epoch if
+        `use_scheduler_clock` is False.
+    allowlist_patterns, denylist_patterns
+        Regular expressions, which are searched for in the id of a port. A port that a denied one matches is not
+        logged; if there are allowed ones, one of them must match.
+    """
+
+    def __init__(
+        self,
+        fragment: Composition | None = None,
+        *,
+        log_inputs: bool = True,
+        log_outputs: bool = True,
+        log_metadata: bool = True,
+        log_tensor_data_content: bool = True,
+        use_scheduler_clock: bool = True,
+        clock: Clock | None = None,
+        allowlist_patterns: Sequence[str] = (),
+        denylist_patterns: Sequence[str] = (),
+        name: str = "",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        self.log_inputs = log_inputs
+        self.log_outputs = log_outputs
+        self.log_metadata = log_metadata
+        self.log_tensor_data_content = log_tensor_data_content
+        self.use_scheduler_clock = use_scheduler_clock
+        self.clock = clock
+        self.allowlist_patterns = _patterns(allowlist_patterns, f"{self.name!r}: allowlist_patterns")
+        self.denylist_patterns = _patterns(denylist_patterns, f"{self.name!r}: denylist_patterns")
+        self._current = threading.local()
+        self._scheduler_clock: Clock | None = None
+
+    def should_log_output(self, unique_id: str) -> bool:
+        """Return whether the messages that an output emits are logged."""
+        return self.log_outputs and self._is_allowed(unique_id)
+
+    def should_log_input(self, unique_id: str) -> bool:
+        """Return whether the messages that an input receives are logged."""
+        return self.log_inputs and self._is_allowed(unique_id)
+
+    def get_timestamp(self) -> int:
+        """Return the time in nanoseconds; in a method that logs, when the message was emitted or received."""
+        found: int | None = getattr(self._current, "timestamp", None)
+        return self._now() if found is None else found
+
+    def _begin(self, clock: Clock | None) -> None:
+        self._scheduler_clock = clock
+        super()._begin(clock)
+
+    def _now(self) -> int:
+        clock = self.clock or (self._scheduler_clock if self.use_scheduler_clock else None)
+        return time.time_ns() if clock is None else int(clock.timestamp())
+
+    def _is_allowed(self, unique_id: str) -> bool:
+        if any(pattern.search(unique_id) for pattern in self.denylist_patterns):
+            return False
+        allowed = self.allowlist_patterns
+        return not allowed or any(pattern.search(unique_id) for pattern in allowed)
+
+    def _log(self, entry: _Entry, data: Any) -> None:
+        self._current.timestamp = entry.time
+        try:
+            super()._log(entry if self.log_metadata else entry._replace(metadata=None), data)
+        finally:
+            self._current.timestamp = None
+
+
+class AsyncDataLoggerResource(DataLoggerResource):
+    """A data logger that is called on threads of its own, with copies of the messages.
+
+    Tensors come as :class:`TensorCopy`, in host memory; with ``log_tensor_data_content=False`` they come as they
+    are, and their contents must not be read. Arrays, tuples, lists and dicts are copies. Other objects are the ones
+    of the message: an operator that changes one after emitting it changes what is logged.
+
+    Parameters
+    ----------
+    max_queue_size
+        The number of messages that may wait to be logged.
+    queue_policy
+        What happens to a message when so many wait. Dropped messages are counted in `dropped`, and reported at the
+        end of the run.
+    enable_large_data_queue
+        Whether messages with contents of tensors have a queue and a thread of their own.
+    large_data_max_queue_size, large_data_queue_policy
+        The same, for that queue.
+    shutdown_wait_period_ms
+        For how long the end of a run waits for what is not logged yet; -1: until everything is.
+    queue_type
+        The order of messages.
+    worker_sleep_time, large_data_worker_sleep_time
+        Accepted for compatibility: the threads sleep until there is something to do.
+    **options
+        The parameters of :class:`DataLoggerResource`.
+
+    Attributes
+    ----------
+    dropped, large_data_dropped
+        The number of messages of the last run that were not logged.
+    """
+
+    def __init__(
+        self,
+        fragment: Composition | None = None,
+        *,
+        max_queue_size: int = 50_000,
+        worker_sleep_time: int = 50_000,
+        queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
+        large_data_max_queue_size: int = 1_000,
+        large_data_worker_sleep_time: int = 50_000,
+        large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
+        enable_large_data_queue: bool = True,
+        shutdown_wait_period_ms: int = -1,
+        queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
+        **options: Any,
+    ) -> None:
+        super().__init__(fragment, **options)
+        for what, size in (
+            ("max_queue_size", max_queue_size),
+            ("large_data_max_queue_size", large_data_max_queue_size),
+        ):
+            if size < 1:
+                raise ValueError(f"{self.name!r}: {what} must be at least 1, not {size}")
+        self.max_queue_size = max_queue_size
+        self.worker_sleep_time = worker_sleep_time
+        self.queue_policy = queue_policy
+        self.large_data_max_queue_size = large_data_max_queue_size
+        self.large_data_worker_sleep_time = large_data_worker_sleep_time
+        self.large_data_queue_policy = large_data_queue_policy
+        self.enable_large_data_queue = enable_large_data_queue
+        self.shutdown_wait_period_ms = shutdown_wait_period_ms
+        self.queue_type = queue_type
+        self.dropped = 0
+        self.large_data_dropped = 0
+        self._snapshots = Snapshots()
+        self._queues: list[Delivery] = []
+        self._count_lock = threading.Lock()
+
+    def _begin(self, clock: Clock | None) -> None:
+        """Start the threads, before the first message."""
+        super()._begin(clock)
+        self.dropped = self.large_data_dropped = 0
+        self._snapshots = Snapshots()
+        in_order = self.queue_type is DataLoggerQueueType.ORDERED
+        count = 2 if self.enable_large_data_queue else 1
+        self._queues = [Delivery(self._deliver, self.name, in_order) for _ in range(count)]
+
+    def _end(self) -> None:
+        """Log what waits, report what was dropped, and end."""
+        try:
+            self._finish()
+        finally:
+            super()._end()
+
+    def _finish(self) -> None:
+        period = self.shutdown_wait_period_ms
+        seconds = None if period < 0 else period / 1000
+        queues, self._queues = self._queues, []
+        lost, *large = [queue.close(seconds) for queue in queues]
+        self.dropped += lost
+        self.large_data_dropped += sum(large)
+        for queue in queues:
+            if queue.error is not None:
+                _log.error("%r failed, and logged no more", self.name, exc_info=queue.error)
+        self._snapshots.close()
+        count = self.dropped + self.large_data_dropped
+        if count:
+            _log.warning(
+                "%r dropped %d messages, %d of them with contents of tensors: it is slower than the pipeline",
+                self.name,
+                count,
+                self.large_data_dropped,
+            )
+
+    def _take(self, entry: _Entry, item: Any) -> None:
+        is_large = self.enable_large_data_queue and self._has_contents(item)
+        queue = self._queues[is_large]
+        limit = self.large_data_max_queue_size if is_large else self.max_queue_size
+        if len(queue) >= limit or queue.error is not None:
+            self._drop(is_large, entry)
+            return
+        snapshot = self._snapshot(entry, item)
+        if not queue.put(snapshot, entry._replace(metadata=snapshot.metadata), limit):
+            self._drop(is_large, entry)
+
+    def _snapshot(self, entry: _Entry, item: Any) -> Snapshot:
+        if self.log_tensor_data_content or not self._has_contents(item):
+            return self._snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
+        return Snapshot(item.data if type(item) is Envelope else item, metadata=entry.metadata)
+
+    def _has_contents(self, item: Any) -> bool:
+        data = item.data if type(item) is Envelope else item
+        return type(data) in (Tensor, TensorMap) or hasattr(data, "__dlpack__")
+
+    def _drop(self, is_large: bool, entry: _Entry) -> None:
+        policy = self.large_data_queue_policy if is_large else self.queue_policy
+        with self._count_lock:
+            if is_large:
+                self.large_data_dropped += 1
+            else:
+                self.dropped += 1
+        if policy is AsyncQueuePolicy.RAISE:
+            size = self.large_data_max_queue_size if is_large else self.max_queue_size
+            raise QueueFullError(
+                f"logger {self.name!r} has {size} messages to log, and another comes from {entry.unique_id!r}; "
+                f"raise {'large_data_' if is_large else ''}max_queue_size, or let it drop messages with "
+                "AsyncQueuePolicy.REJECT"
+            )
+
+    def _deliver(self, snapshot: Snapshot, entry: _Entry) -> None:
+        if snapshot.error is not None:
+            raise snapshot.error
+        self._log(entry, snapshot.data)
+
+
+class DataLogging(PortWatcher):
+    """Shows the messages of a run to data loggers.
+
+    A logger that raises is not called again in the run, and the error is logged; the run goes on. An asynchronous
+    logger whose queue is full may raise in the operator.
+    """
+
+    def __init__(self, loggers: Sequence[DataLogger]) -> None:
+        super().__init__()
+        self._loggers = list(loggers)
+        self._begun: list[DataLogger] = []
+
+    def begin(self, run: RunInfo) -> None:
+        """Find the ports that each logger logs."""
+        clock = run.operators[0].node.engine.clock if run.operators else None
+        try:
+            for logger in self._loggers:
+                logger._begin(clock)
+                self._begun.append(logger)
+            for port in ports_of(run):
+                described = describe(port)
+                loggers = [logger for logger in self._loggers if _logs(logger, described)]
+                if loggers:
+                    self._shown[port] = described, loggers
+        except BaseException:
+            self.end(None)
+            raise
+
+    def end(self, outcome: Outcome | None) -> None:
+        """Let the loggers end."""
+        begun, self._begun = self._begun, []
+        for logger in begun:
+            try:
+                logger._end()
+            except Exception:
+                _log.exception("%s raised at the end of the run", _name_of(logger))
+
+    def _show(self, port: Port, item: Any, time: int) -> None:
+        described, loggers = self._shown[port]
+        acq_timestamp = metadata = stream = None
+        if type(item) is Envelope:
+            acq_timestamp, metadata = item.acq_timestamp, item.metadata
+            stream = None if item.fences is None else item.fences.stream.handle
+        for logger in tuple(loggers):
+            entry = _Entry(
+                port.operator,
+                described.name,
+                _OUTPUT if described.is_output else _INPUT,
+                logger._now(),
+                acq_timestamp,
+                metadata,
+                stream,
+            )
+            try:
+                logger._take(entry, item)
+            except QueueFullError:
+                raise
+            except Exception:
+                _log.exception("%s raised for %s, and logs no more", _name_of(logger), described.name)
+                for _, others in self._shown.values():
+                    if logger in others:
+                        others.remove(logger)
+
+
+def _logs(logger: DataLogger, port: RecordedPort) -> bool:
+    return (logger.should_log_output if port.is_output else logger.should_log_input)(port.name)
+
+
+def check_data_logger(fragment: Composition, logger: Any) -> None:
+    """Raise if an object is not a data logger."""
+    if not isinstance(logger, DataLogger):
+        is_class = isinstance(logger, type) and issubclass(logger, DataLogger)
+        hint = f"; create one first: {logger.__name__}(self)" if is_class else ""
+        raise TypeError(f"add_data_logger takes a headrace.observe.DataLogger, not {logger!r}{hint}")
+
+
+def _name_of(logger: DataLogger) -> str:
+    return repr(getattr(logger, "name", type(logger).__name__))
+
+
+def _patterns(given: Sequence[str], what: str) -> list[re.Pattern[str]]:
+    found = []
+    for pattern in [given] if isinstance(given, str) else given:
+        try:
+            found.append(re.compile(pattern))
+        except re.error as error:
+            raise ValueError(f"{what}: {pattern!r} is not a regular expression ({error})") from error
+    return found

@@ -1,0 +1,1 @@
+"""Recordings: the messages of ports in files, and runs that play them."""

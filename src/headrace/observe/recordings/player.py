@@ -1,0 +1,239 @@
+"""Player: the operator that plays the messages of a recording."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.metadata import MetadataPolicy
+from headrace.core.operator import Operator
+from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
+from headrace.resources import UnboundedAllocator
+from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor, tree
+from headrace.tensor.copies import copy
+from headrace.tensor.libraries import library_named
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.ports import IOSpec
+    from headrace.core.resource import Resource
+    from headrace.core.spec import OperatorSpec
+    from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
+
+__all__ = ["Entry", "Playback", "Player"]
+
+_HOST, _DEVICE, _SYSTEM, _MANAGED = range(4)  # the numbers of MemoryStorageType
+_STORAGE = {
+    DLDeviceType.CUDA: _DEVICE,
+    DLDeviceType.CUDA_HOST: _HOST,
+    DLDeviceType.CUDA_MANAGED: _MANAGED,
+}
+
+
+class Entry(NamedTuple):
+    """A message that is to be played: when, at which output, and its number in the source."""
+
+    time: int
+    output: str
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class Playback:
+    """What the players of one run share.
+
+    Attributes
+    ----------
+    source
+        The messages.
+    is_paced
+        Whether messages are played at their recorded times of the run's clock.
+    began
+        When the first message was due.
+    left
+        What each player has not played yet, the next message last.
+    """
+
+    source: MessageSource
+    is_paced: bool
+    began: int | None = None
+    left: list[list[Entry]] = field(default_factory=list)
+
+    def go_on(self, now: int) -> None:
+        """Move all messages that are still to come by the time that the next one is overdue, after a pause."""
+        times = [entries[-1].time for entries in self.left if entries]
+        if times and self.began is not None:
+            self.began = max(self.began, now - min(times))
+
+
+class Player(Operator):
+    """Emits recorded messages, at their times or as fast as they are received.
+
+    Parameters
+    ----------
+    outputs
+        The outputs to declare, by name.
+    playback, entries
+        The source, and the messages of it to emit.
+    resources
+        The resources of the operator in whose place it plays, so that its tensors are on the same slice.
+    """
+
+    def __init__(
+        self,
+        fragment: Composition,
+        outputs: Mapping[str, IOSpec],
+        playback: Playback,
+        entries: Sequence[Entry],
+        resources: Sequence[Resource] = (),
+        *,
+        name: str,
+    ) -> None:
+        self._declared = outputs
+        self._playback = playback
+        self._left = list(entries)[::-1]
+        self._next: RecordedMessage | None = None  # the next message, once it is loaded
+        playback.left.append(self._left)
+        self._allocators: dict[int, UnboundedAllocator] = {}
+        super().__init__(fragment, _Due(fragment, playback, self._left), *resources, name=name)
+        self.metadata_policy = MetadataPolicy.UPDATE
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the outputs."""
+        for name, port in self._declared.items():
+            spec.output(name, size=port.size, policy=port.policy).conditions = list(port.conditions)
+
+    def stop(self) -> None:
+        """End, and release the memory that nobody uses."""
+        self._playback.left.remove(self._left)
+        if not self._playback.left:
+            self._playback.source.close()
+        for allocator in self._allocators.values():
+            allocator.release()
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit the messages of one recorded compute."""
+        message = self._load_next()
+        compute = None if message is None else (message.port.operator, message.step)
+        while message is not None and (message.port.operator, message.step) == compute:
+            output = self._left.pop().output
+            self._next = None
+            self.metadata.clear()
+            self.metadata.update(message.metadata or {})
+            place = _Place(self, op_output, context, output)
+            op_output.emit(place.restore(message.data), output, acq_timestamp=message.acq_timestamp)
+            message = self._load_next()
+
+    def _load_next(self) -> RecordedMessage | None:
+        """Return the next message; None if none is left."""
+        if self._next is None and self._left:
+            self._next = self._playback.source.load(self._left[-1].number)
+        return self._next
+
+    def allocator(self, device_id: int) -> UnboundedAllocator:
+        """Return the allocator for a device."""
+        if device_id not in self._allocators:
+            # Without a fragment: a frame that the application keeps would refer to the application through it, and
+            # other libraries hide that from the garbage collector.
+            self._allocators[device_id] = UnboundedAllocator(
+                None, dev_id=device_id, name=f"{self.name}_allocator"
+            )
+        return self._allocators[device_id]
+
+
+class _Due(Condition):
+    """Lets a player run from the time of its next message on."""
+
+    polled = False
+
+    def __init__(self, fragment: Composition, playback: Playback, left: list[Entry]) -> None:
+        super().__init__(fragment, name="due")
+        self._playback = playback
+        self._left = left
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY from the time of the next message on, and NEVER when none is left."""
+        playback = self._playback
+        if playback.began is None:
+            playback.began = timestamp
+        if not self._left:
+            return SchedulingStatusType.NEVER, None
+        if not playback.is_paced:
+            return SchedulingStatusType.READY, None
+        due = playback.began + self._left[-1].time
+        return (SchedulingStatusType.READY if timestamp >= due else SchedulingStatusType.WAIT_TIME), due
+
+    def on_resume(self, timestamp: int) -> None:
+        """Go on with the next message as if no time had passed."""
+        self._playback.go_on(timestamp)
+
+
+class _Place:
+    """Where the tensors of one message go: the memory they were recorded from, if there is such memory."""
+
+    def __init__(
+        self, player: Player, op_output: OutputContext, context: ExecutionContext, port: str
+    ) -> None:
+        self._player = player
+        self._output = op_output
+        self._context = context
+        self._port = port
+        self._stream: Any = None
+
+    def restore(self, data: Any) -> Any:
+        return tree.map(self._restore_leaf, data, lambda inside: type(inside) not in (dict, list, tuple))
+
+    def _restore_leaf(self, data: Any) -> Any:
+        if type(data) is TensorCopy:
+            return self._restore_array(data)
+        if type(data) is TensorMapCopy:
+            return TensorMap({name: self._restore_tensor(tensor) for name, tensor in data.items()})
+        return data
+
+    def _restore_array(self, copied: TensorCopy) -> Any:
+        """Return an array of the library that it was of, if it is installed; else a tensor."""
+        tensor = self._restore_tensor(copied)
+        if copied.library == "buffer" and hasattr(tensor.owner, "buffer"):
+            return tensor.owner.buffer
+        try:
+            return library_named(copied.library).from_tensor(tensor)
+        except ImportError:
+            return tensor
+
+    def _restore_tensor(self, copied: TensorCopy) -> Tensor:
+        storage = _SYSTEM
+        if copied.device.is_cuda and self._context.is_gpu_available:
+            storage = _STORAGE[DLDeviceType(copied.device.device_type)]
+        if storage == _SYSTEM and copied.dl_dtype.typestr is not None:
+            return as_tensor(np.asarray(copied))
+        content = np.ascontiguousarray(copied.elements()).reshape(-1).view(np.uint8)
+        stream = self._device_stream() if storage == _DEVICE else None
+        allocator = self._player.allocator(0 if stream is None else stream.stream.device.device_id)
+        tensor = allocator.allocate_tensor(
+            copied.shape, copied.dl_dtype, storage, stream=stream, operator=self._player.name
+        )
+        if stream is None:
+            ctypes.memmove(tensor.data, content.ctypes.data, content.size)
+        else:  # as bytes, since NumPy does not know every type of elements
+            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
+            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
+        return tensor
+
+    def _device_stream(self) -> Any:
+        if self._stream is None:
+            name = self._player.name
+            self._stream = self._context.allocate_cuda_stream(f"{name}_stream")
+            if self._stream is None:
+                raise RuntimeError(
+                    f"operator {name!r}: its stream pool has no stream left to play device memory on; give the "
+                    "pool a larger max_size"
+                )
+            self._output.set_cuda_stream(self._stream, self._port)
+        return self._stream

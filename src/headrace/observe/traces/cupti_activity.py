@@ -1,0 +1,227 @@
+"""CuptiActivity: the kernels and copies of a run, from CUPTI, where its package (``cupti-python``) is installed.
+
+CUPTI records every kernel and every copy with its times. Which compute launched one is known because each compute
+pushes an id of its own (an external correlation id) for as long as it runs. CUPTI connects such an id only with
+records of API calls, which are therefore collected too, and thrown away. The ids have a kind of their own, which
+other tools leave alone: PyTorch's profiler uses the first two. CUPTI has its own clock; both clocks are read at the
+same moment, again every few seconds.
+
+Records are read as soon as CUPTI delivers them: they lie in its buffers, which it uses again.
+
+One tool at a time can use CUPTI in a process. If another one does, or if the driver refuses, there are no kernels
+in the trace, and the trace says why.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from headrace.gpu.backend import active
+
+__all__ = ["Activity", "CuptiActivity"]
+
+_log = logging.getLogger("headrace.observe")
+
+
+@dataclass(eq=False, slots=True)
+class Activity:
+    """A kernel or a copy on the device.
+
+    Attributes
+    ----------
+    stream
+        CUPTI's number of the stream.
+    operator
+        The index of the operator that launched it, if one did.
+    """
+
+    name: str
+    device: int
+    stream: int
+    started: int
+    ended: int
+    operator: int | None = None
+    compute: int = -1
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class CuptiActivity:
+    """Collects kernels and copies while a run goes on.
+
+    Attributes
+    ----------
+    state
+        What is collected, or why nothing is, in one line.
+    """
+
+    def __init__(self) -> None:
+        self.state = "not shown"
+        self._cupti: Any = None
+        self._kinds: list[Any] = []
+        self._lock = threading.Lock()
+        # The work that CUPTI has delivered, on a thread of its own, with the correlation id of the call.
+        self._delivered: list[tuple[int, Activity]] = []
+        # The latest ids that were pushed, by the correlation id of the call.
+        self._pushed: OrderedDict[int, int] = OrderedDict()
+        self._offset = 0
+        self._aligned_at = 0
+        self.error = 0
+
+    def start(self) -> bool:
+        """Begin to collect; return whether that is possible."""
+        if not active().runs_cuda:
+            self.state = f"not shown: CUPTI traces CUDA devices, and the device is {active().name!r}"
+            return False
+        try:
+            cupti = import_module("cupti.cupti")
+        except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in ("cupti", "cupti.cupti"):
+                self.state = "not shown: the package cupti-python is not installed"
+                return False
+            # It is installed, and misses a library or a package.
+            self.state = f"not shown: cupti-python cannot be imported: {error}"
+            return False
+        self._cupti = cupti
+        kind = cupti.ActivityKind
+        try:
+            cupti.activity_register_callbacks(_request, self._deliver)
+            for name in (
+                "DRIVER",
+                "RUNTIME",
+                "EXTERNAL_CORRELATION",
+                "CONCURRENT_KERNEL",
+                "MEMCPY",
+                "MEMSET",
+            ):
+                cupti.activity_enable(getattr(kind, name))
+                self._kinds.append(getattr(kind, name))
+            self._align()
+        except Exception as error:
+            self.state = f"not shown: CUPTI refused: {error}"
+            _log.warning("a trace without kernels: CUPTI refused: %s", error)
+            self.stop()
+            return False
+        self.state = "shown"
+        return True
+
+    def around(self, operator: int, compute: Callable[..., None]) -> Callable[..., None]:
+        """Return a compute whose kernels are known to be its own."""
+        cupti = self._cupti
+        kind = cupti.ExternalCorrelationKind.CUSTOM2
+        push, pop = cupti.activity_push_external_correlation_id, cupti.activity_pop_external_correlation_id
+        numbers = itertools.count()
+
+        def correlated(op_input: Any, op_output: Any, context: Any) -> None:
+            push(kind, next(numbers) * _OPERATORS + operator)
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                pop(kind)
+
+        return correlated
+
+    def take(self, is_last: bool = False) -> list[Activity]:
+        """Return the work that is complete and was not returned yet; all of it if it `is_last`."""
+        cupti = self._cupti
+        try:
+            cupti.activity_flush_all(1 if is_last else 0)
+            if time.perf_counter_ns() - self._aligned_at > _ALIGN:
+                self._align()
+        except Exception as error:
+            self.state = f"shown in part: CUPTI failed: {error}"
+            return []
+        with self._lock:
+            delivered, self._delivered = self._delivered, []
+            for correlation, activity in delivered:  # the ids came with the work or before it
+                pushed = self._pushed.get(correlation)
+                if pushed is not None:
+                    activity.compute, activity.operator = divmod(pushed, _OPERATORS)
+            while len(self._pushed) > _MOST:
+                self._pushed.popitem(last=False)
+        found = [activity for _, activity in delivered]
+        for activity in found:
+            activity.started += self._offset
+            activity.ended += self._offset
+        return sorted(found, key=lambda activity: activity.started)
+
+    def stop(self) -> None:
+        """Collect no more."""
+        for kind in self._kinds:
+            try:
+                self._cupti.activity_disable(kind)
+            except Exception as error:
+                _log.debug("CUPTI could not be stopped: %s", error)
+        self._kinds = []
+
+    def _deliver(self, records: list[Any]) -> None:
+        """Read records that CUPTI delivers, on any thread."""
+        kinds = self._cupti.ActivityKind
+        own = self._cupti.ExternalCorrelationKind.CUSTOM2
+        with self._lock:
+            for record in records:
+                kind = record.kind
+                if kind == kinds.EXTERNAL_CORRELATION:
+                    if record.external_kind == own:
+                        self._pushed[record.correlation_id] = record.external_id
+                elif kind not in (kinds.DRIVER, kinds.RUNTIME):
+                    self._delivered.append((record.correlation_id, self._activity(record)))
+            if len(self._delivered) > _MOST:
+                self.state = "shown in part: there were more than could be written"
+                del self._delivered[:-_MOST]
+
+    def _activity(self, record: Any) -> Activity:
+        """Return the work of a record, by CUPTI's clock."""
+        kinds = self._cupti.ActivityKind
+        arguments: dict[str, Any]
+        if record.kind == kinds.MEMCPY:
+            copy = self._cupti.ActivityMemcpyKind(record.copy_kind).name
+            name, arguments = f"copy {copy}", {"bytes": int(record.bytes)}
+        elif record.kind == kinds.MEMSET:
+            name, arguments = "fill", {"bytes": int(record.bytes)}
+        else:
+            name = str(record.name)
+            arguments = {
+                "grid": [record.grid_x, record.grid_y, record.grid_z],
+                "block": [record.block_x, record.block_y, record.block_z],
+                "registers": record.registers_per_thread,
+            }
+        return Activity(
+            name,
+            int(record.device_id),
+            int(record.stream_id),
+            int(record.start),
+            int(record.end),
+            arguments=arguments,
+        )
+
+    def _align(self) -> None:
+        """Read both clocks at the same moment; the tightest of several tries counts."""
+        tightest = None
+        for _ in range(_TRIES):
+            before = time.perf_counter_ns()
+            there = self._cupti.get_timestamp()
+            after = time.perf_counter_ns()
+            if tightest is None or after - before < tightest[0]:
+                tightest = after - before, (before + after) // 2 - there
+        assert tightest is not None
+        self.error, self._offset = tightest[0] // 2, tightest[1]
+        self._aligned_at = time.perf_counter_ns()
+
+
+def _request() -> tuple[int, int]:
+    """Return the size of a buffer and the most records in it; 0 means as many as fit."""
+    return 1 << 20, 0
+
+
+_OPERATORS = 1 << 16
+_MOST = 1 << 18
+_TRIES = 8
+_ALIGN = 2_000_000_000  # nanoseconds

@@ -1,0 +1,17 @@
+from headrace.operators.bayer_demosaic import BayerDemosaicOp as BayerDemosaicOp
+from headrace.operators.camera_sim import CameraSimOp as CameraSimOp
+from headrace.operators.format_converter import FormatConverterOp as FormatConverterOp
+from headrace.operators.holoviz import HolovizOp as HolovizOp
+from headrace.operators.inference import InferenceOp as InferenceOp
+from headrace.operators.inference_processor import InferenceProcessorOp as InferenceProcessorOp
+from headrace.operators.ping import PingRxOp as PingRxOp
+from headrace.operators.ping import PingTxOp as PingTxOp
+from headrace.operators.ping_tensor import PingTensorRxOp as PingTensorRxOp
+from headrace.operators.ping_tensor import PingTensorTxOp as PingTensorTxOp
+from headrace.operators.probe import ProbeOp as ProbeOp
+from headrace.operators.segmentation_postprocessor import (
+    SegmentationPostprocessorOp as SegmentationPostprocessorOp,
+)
+from headrace.operators.v4l2_video_capture import V4L2VideoCaptureOp as V4L2VideoCaptureOp
+from headrace.operators.video_stream_recorder import VideoStreamRecorderOp as VideoStreamRecorderOp
+from headrace.operators.video_stream_replayer import VideoStreamReplayerOp as VideoStreamReplayerOp

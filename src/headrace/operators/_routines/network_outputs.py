@@ -1,0 +1,56 @@
+"""Outputs of networks: the class of each pixel, and the place where each channel of a heat map is largest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.operators.arrays import Routine
+
+__all__ = ["CLASSIFY", "FIND_MAXIMA", "THREADS_PER_CHANNEL"]
+
+Array = np.ndarray[Any, Any]
+
+_CHUNK = 1 << 15  # pixels at a time, so that they stay in the processor's cache
+
+
+def _classify(out: Array, scores: Array, pixels: int, channels: int, is_planar: int, is_sigmoid: int) -> None:
+    planes = scores.reshape(channels, pixels) if is_planar else scores.reshape(pixels, channels).T
+    labels = out.reshape(-1)
+    if is_sigmoid:
+        np.greater_equal(planes[0], np.float32(0.5), out=labels.view(np.bool_))
+        return
+    labels[:] = 0
+    for begin in range(0, int(pixels), _CHUNK):
+        chosen = labels[begin : begin + _CHUNK]
+        best = np.full(len(chosen), -np.inf, np.float32)
+        for channel, plane in enumerate(planes[:, begin : begin + _CHUNK]):
+            is_better = plane > best  # false for NaN
+            np.fmax(best, plane, out=best)
+            # Later channels have larger numbers, so the last one that is better is the largest.
+            np.maximum(chosen, is_better.view(np.uint8) * np.uint8(channel), out=chosen)
+
+
+CLASSIFY = Routine("classify", _classify)
+"""The channel with the largest score, the first of equal ones; or, of a sigmoid, whether channel 0 is at least 0.5.
+
+NaN is never the largest.
+"""
+
+THREADS_PER_CHANNEL = 256  # a block
+
+
+def _find_maxima(out: Array, maps: Array, rows: int, columns: int, channels: int) -> None:
+    planes = maps.reshape(-1, channels)
+    places = np.where(np.isnan(planes), np.float32(-np.inf), planes).argmax(axis=0)
+    found = out.reshape(channels, 2)
+    found[:, 0] = (places // columns).astype(np.float32) / np.float32(rows)
+    found[:, 1] = (places % columns).astype(np.float32) / np.float32(columns)
+
+
+FIND_MAXIMA = Routine("find_maxima", _find_maxima)
+"""For each channel the row and the column of its maximum, in [0, 1); the first of equal ones, and NaN never.
+
+A block of 256 threads per channel.
+"""

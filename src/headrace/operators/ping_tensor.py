@@ -1,0 +1,175 @@
+"""PingTensorTxOp and PingTensorRxOp: one sends tensors, and the other logs those that it receives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.core.errors import ParameterError, choices
+from headrace.core.parameter import ParameterFlag
+from headrace.operators.frame_memory import STORAGE_TYPES
+from headrace.operators.messages import find_tensor, tensors_of
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
+from headrace.tensor import Tensor
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.spec import OperatorSpec
+
+__all__ = ["PingTensorRxOp", "PingTensorTxOp"]
+
+_log = logging.getLogger(__name__)
+
+_C_NAMES = {
+    **{f"{kind}{bits}_t": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "float": "float32",
+    "double": "float64",
+    "complex<float>": "complex64",
+    "complex<double>": "complex128",
+}
+
+
+class PingTensorTxOp(TensorOperator):
+    """Emits a TensorMap with one tensor at its output ``out``; the tensor's contents are undefined.
+
+    Each message needs one block of ``batch_size * rows * columns * channels`` elements.
+
+    Parameters
+    ----------
+    allocator
+        The allocator of the tensors; an UnboundedAllocator unless given.
+    storage_type
+        The kind of memory: ``"system"``, ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
+    batch_size, rows, columns, channels
+        The shape. A dimension that is None or 0 is left out; there are always rows.
+    dtype
+        The element type: a C++ name such as ``"uint8_t"``, ``"float"`` or ``"complex<double>"``, or a NumPy dtype;
+        ``"uint8_t"`` unless given.
+    tensor_name
+        The tensor's name in the message.
+    async_device_allocation
+        Whether device memory is allocated in the order of a stream of the operator's own, which the message
+        carries.
+    """
+
+    allocator: Any = None
+    storage_type: str = "system"
+    batch_size: int
+    rows: int = 32
+    columns: int
+    channels: int
+    dtype: Any = None
+    tensor_name: str = "tensor"
+    async_device_allocation: bool = False
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output and the parameters."""
+        spec.output("out")
+        spec.param("batch_size", None, minimum=0)
+        spec.param("columns", 64, ParameterFlag.OPTIONAL, minimum=0)
+        spec.param("channels", None, minimum=0)
+        declare_fields(PingTensorTxOp, spec, storage_type={"choices": STORAGE_TYPES}, rows={"minimum": 1})
+
+    def initialize(self) -> None:
+        """Check the parameters."""
+        super().initialize()
+        sizes = (self.batch_size, self.rows, self.columns, self.channels)
+        self._shape = tuple(int(size) for size in sizes if size)
+        self._dtype = self._element_type()
+        if self.async_device_allocation and self.storage_type != "device":
+            raise ParameterError(
+                f"operator {self.name!r}: async_device_allocation needs storage_type='device', not "
+                f"{self.storage_type!r}"
+            )
+
+    def _element_type(self) -> np.dtype[Any]:
+        given = "uint8_t" if self.dtype is None else self.dtype
+        try:
+            dtype = np.dtype(_C_NAMES.get(given, given) if isinstance(given, str) else given)
+        except TypeError:
+            dtype = np.dtype(object)
+        if dtype.kind not in "iufc":
+            raise ParameterError(
+                f"operator {self.name!r}: dtype={given!r} is not known; it is one of {choices(_C_NAMES)}, or a "
+                "numpy.dtype of numbers"
+            )
+        return dtype
+
+    def start(self) -> None:
+        """Begin to count."""
+        self.count = 0
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit one tensor."""
+        stream = None
+        if self.async_device_allocation:
+            stream = context.allocate_cuda_stream(f"{self.name}_stream")
+            if stream is not None:
+                op_output.set_cuda_stream(stream, "out")
+        tensor = self.allocator.allocate_tensor(
+            self._shape, self._dtype, STORAGE_TYPES[self.storage_type], stream=stream, operator=self.name
+        )
+        op_output.emit({self.tensor_name: tensor}, "out")
+        self.count += 1
+        _log.info("Sent message %d", self.count)
+
+
+class PingTensorRxOp(TensorOperator):
+    """Logs name and shape of each tensor that it receives at its input ``in``, at level INFO.
+
+    For tensors on a device it also logs whether a stream came with them. It reads no contents, so it waits for
+    nothing and needs no memory.
+
+    Parameters
+    ----------
+    receive_as_tensormap
+        Whether messages hold tensors by name. If False, a message is a tensor, or holds only one.
+
+    Attributes
+    ----------
+    count
+        The number of tensors received, not of messages.
+    """
+
+    receive_as_tensormap: bool = True
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the input and the parameter."""
+        spec.input("in")
+        declare_fields(PingTensorRxOp, spec)
+
+    def start(self) -> None:
+        """Begin to count."""
+        self.count = 0
+
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Log one message."""
+        message = op_input.receive("in")
+        if not self.receive_as_tensormap:
+            tensor = find_tensor(message, "", self, "in")
+            self._log_stream(op_input, [tensor])
+            self.count += 1
+            _log.info("%s received message %d: Tensor shape: %s", self.name, self.count, tensor.shape)
+            return
+        tensors = tensors_of(message, self, "in")
+        self._log_stream(op_input, tensors.values())
+        for key, received in tensors.items():
+            if received.data == 0 and received.size:
+                _log.error("%s received the tensor %r without memory", self.name, key)
+                continue
+            self.count += 1
+            _log.info(
+                "%s received message %d: Tensor key: '%s', shape: %s",
+                self.name,
+                self.count,
+                key,
+                received.shape,
+            )
+
+    def _log_stream(self, op_input: InputContext, tensors: Iterable[Tensor]) -> None:
+        if any(tensor.device.is_cuda for tensor in tensors):
+            kind = "non-default" if any(op_input.receive_cuda_streams("in")) else "default"
+            _log.info("%s received %s CUDA stream from port 'in'", self.name, kind)

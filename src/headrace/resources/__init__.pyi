@@ -1,0 +1,17 @@
+from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
+from headrace.core.clock import Clock as Clock
+from headrace.core.clock import RealtimeClock as RealtimeClock
+from headrace.core.thread_pool import ThreadPool as ThreadPool
+from headrace.resources.allocator import Allocator as Allocator
+from headrace.resources.block_memory_pool import BlockMemoryPool as BlockMemoryPool
+from headrace.resources.cuda_allocator import CudaAllocator as CudaAllocator
+from headrace.resources.cuda_green_context import CudaGreenContext as CudaGreenContext
+from headrace.resources.cuda_green_context_pool import CudaGreenContextPool as CudaGreenContextPool
+from headrace.resources.cuda_stream_pool import CudaStreamPool as CudaStreamPool
+from headrace.resources.machine_clock import MachineClock as MachineClock
+from headrace.resources.manual_clock import ManualClock as ManualClock
+from headrace.resources.memory_storage_type import MemoryStorageType as MemoryStorageType
+from headrace.resources.rmm_allocator import RMMAllocator as RMMAllocator
+from headrace.resources.stream_ordered_allocator import StreamOrderedAllocator as StreamOrderedAllocator
+from headrace.resources.synthetic_clock import SyntheticClock as SyntheticClock
+from headrace.resources.unbounded_allocator import UnboundedAllocator as UnboundedAllocator

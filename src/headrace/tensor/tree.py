@@ -1,0 +1,193 @@
+"""A message as a tree: its containers, and the leaves in them.
+
+Containers are dicts, lists, tuples, named tuples, dataclasses and TensorMaps; all other objects are leaves, and so
+are subclasses of the built-in containers, which may hold more than their items. `flatten` returns the leaves and
+the structure around them, which can be compared and hashed, `unflatten` puts other leaves in their places, and
+`map` does both at once. `once` visits everything that objects lead to, whatever that means to the caller, and ends
+on cycles.
+
+Decided against: `optree`, a pytree in C++. For the messages of a pipeline it is no faster: flattening a dict of
+three arrays took it 3.7 µs and a walk like this one 3.0 (version 0.20, on an aarch64 core, 2026-11-16), because
+making its description of the structure costs more than so few leaves. It sorts the keys of a dict, and a message
+has to come back in its own order. Importing it costs 50 ms, every program would depend on it, and `once`, which
+walks instances, closures and cycles, would remain.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from headrace.tensor.tensor_map import TensorMap
+
+__all__ = [
+    "DEEPEST",
+    "LEAF",
+    "Node",
+    "Structure",
+    "Visitor",
+    "build",
+    "flatten",
+    "inside",
+    "map",
+    "once",
+    "unflatten",
+]
+
+DEEPEST = 32
+"""The number of levels of containers in a message."""
+
+
+class Node(NamedTuple):
+    """A container in a structure: its type, its keys or fields, and what it contains."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    items: tuple[Structure, ...]
+
+
+class _Leaf:
+    """The place of a leaf in a structure."""
+
+    def __repr__(self) -> str:
+        return "LEAF"
+
+
+LEAF = _Leaf()
+Structure: TypeAlias = Node | _Leaf
+IsLeaf: TypeAlias = Callable[[Any], bool]
+Visitor: TypeAlias = Callable[[Any, list[Any]], Iterable[Any]]
+
+
+def flatten(data: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
+    """Return the leaves of a message in order, and its structure.
+
+    Parameters
+    ----------
+    data
+        The message.
+    is_leaf
+        Tells whether an object is a leaf even if it is a container.
+
+    Raises
+    ------
+    RecursionError
+        If a container contains itself, or there are more than 32 within each other.
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(data, leaves, is_leaf, DEEPEST)
+
+
+def _flatten(data: Any, leaves: list[Any], is_leaf: IsLeaf | None, levels: int) -> Structure:
+    contents = inside(data, is_leaf)
+    if contents is None:
+        leaves.append(data)
+        return LEAF
+    if not levels:
+        raise RecursionError(f"a container contains itself, or more than {DEEPEST} are within each other")
+    keys, items = contents
+    return Node(type(data), keys, tuple([_flatten(item, leaves, is_leaf, levels - 1) for item in items]))
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """Return a message of a structure with the given leaves, of which there are as many as it has."""
+    return _unflatten(structure, iter(leaves))
+
+
+def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
+    if not isinstance(structure, Node):
+        return next(leaves)
+    kind, keys, items = structure
+    return build(kind, keys, [_unflatten(item, leaves) for item in items])
+
+
+def map(  # noqa: A001 (as in other trees)
+    function: Callable[[Any], Any], data: Any, is_leaf: IsLeaf | None = None, levels: int = DEEPEST
+) -> Any:
+    """Return a message with the same containers, and with the function's result in place of each leaf.
+
+    A container below `levels` others is taken for a leaf.
+    """
+    contents = inside(data, is_leaf) if levels else None
+    if contents is None:
+        return function(data)
+    keys, items = contents
+    return build(type(data), keys, [map(function, item, is_leaf, levels - 1) for item in items])
+
+
+def once(
+    items: Iterable[Any],
+    visitors: Mapping[type, Visitor],
+    found: list[Any],
+    most: int,
+    skipped: Container[type] = (),
+    seen: set[int] | None = None,
+) -> None:
+    """Visit objects and all that they lead to, each once.
+
+    Parameters
+    ----------
+    items
+        The objects to begin with.
+    visitors
+        The function for objects of each type, such as a dict with ``__missing__``. It is called with an object and
+        `found`, and returns the objects that it leads to.
+    found
+        A list that the visitors fill. Objects that come after `most` others are added to it themselves.
+    most
+        The greatest number of objects to visit.
+    skipped
+        The types of objects that are not visited.
+    seen
+        The identities of objects that are not visited; those of the visited ones are added.
+    """
+    seen = set() if seen is None else seen
+    queue = deque(items)
+    while queue:
+        data = queue.popleft()
+        kind = type(data)
+        if kind in skipped or id(data) in seen:
+            continue
+        if most == 0:
+            found.append(data)
+            continue
+        most -= 1
+        seen.add(id(data))
+        queue.extend(visitors[kind](data, found))
+
+
+def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], Iterable[Any]] | None:
+    """Return the keys and the items of a container, or None for a leaf."""
+    kind = type(data)
+    if is_leaf is not None and is_leaf(data):
+        return None
+    if kind is list or kind is tuple:
+        return (), data
+    if kind is dict or kind is TensorMap:
+        return tuple(data), list(data.values())
+    attributes = getattr(data, "__dict__", None) or ()
+    if isinstance(data, tuple) and hasattr(kind, "_fields"):
+        return None if attributes else ((), data)
+    if dataclasses.is_dataclass(kind) and not isinstance(data, type):
+        names = tuple([field.name for field in dataclasses.fields(kind)])
+        if all(name in names for name in attributes) and all(hasattr(data, name) for name in names):
+            return names, [getattr(data, name) for name in names]
+    return None
+
+
+def build(kind: type, keys: tuple[Any, ...], items: list[Any]) -> Any:
+    """Return a container of a type, with the given keys or fields and items."""
+    if kind is list:
+        return items
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, items)  # the constructor of a named tuple may take something else
+    if issubclass(kind, dict):
+        made: Any = kind.__new__(kind)
+        dict.update(made, zip(keys, items, strict=True))  # a TensorMap would convert
+        return made
+    made = object.__new__(kind)
+    for name, item in zip(keys, items, strict=True):
+        object.__setattr__(made, name, item)  # a frozen dataclass has no other way
+    return made

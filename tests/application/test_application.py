@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, Fragment
+from headrace.core import GraphError
+from headrace.schedulers import DefaultScheduler
+from tests.harness import PATIENCE, App, Step, run, sink, source, through
+
+
+def test_messages_flow_from_the_source_to_the_sink_in_order() -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        double = through(app, name="double", change=lambda value: value * 2)
+        app.add_flow(source(app, range(5)), double)
+        app.add_flow(double, sink(app, taken))
+
+    run(compose)
+    assert taken == [0, 2, 4, 6, 8]
+
+
+def test_an_application_can_be_run_again_and_composes_again() -> None:
+    taken: list[int] = []
+    app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, taken)))
+    app.run()
+    app.run()
+    assert taken == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_fragment_runs_like_an_application() -> None:
+    ticks: list[int] = []
+
+    class Small(Fragment):
+        def compose(self) -> None:
+            self.add_operator(
+                Step(self, CountCondition(self, 2), body=lambda op, i, o: ticks.append(op.ticks))
+            )
+
+    Small().run()
+    assert ticks == [1, 2]
+
+
+def test_an_application_has_a_scheduler_by_default() -> None:
+    assert isinstance(Application([]).scheduler(), DefaultScheduler)
+
+
+def test_run_async_gives_a_future_that_ends_with_the_run() -> None:
+    taken: list[int] = []
+    future = App(lambda app: app.add_flow(source(app, range(3)), sink(app, taken))).run_async()
+    assert future.result(timeout=PATIENCE).ended_by == "finished"
+    assert taken == [0, 1, 2]
+
+
+def test_run_async_gives_the_exception_of_an_operator() -> None:
+    def fail(op: Step, i: Any, o: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    future = App(lambda app: app.add_operator(Step(app, body=fail))).run_async()
+    with pytest.raises(ZeroDivisionError):
+        future.result(timeout=PATIENCE)
+
+
+def test_stop_execution_from_another_thread_ends_a_run_that_would_not_end() -> None:
+    running = threading.Event()
+    app = App(lambda app: app.add_operator(Step(app, body=lambda op, i, o: running.set())))
+    future = app.run_async()
+    assert running.wait(PATIENCE)
+    app.stop_execution()
+    future.result(timeout=PATIENCE)
+
+
+def test_a_stop_that_comes_before_the_run_exists_is_not_lost() -> None:
+    app = App(lambda app: app.add_operator(Step(app)))
+    future = app.run_async()
+    app.stop_execution()
+    future.result(timeout=PATIENCE)
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 2), name="a")))
+    app.stop_execution()
+    app.run()
+    assert app.graph.find("a").ticks == 2  # type: ignore[attr-defined]
+
+
+def test_stop_execution_of_one_operator_by_name_leaves_the_others() -> None:
+    ticks: dict[str, int] = {}
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        ticks[op.name] = op.ticks
+        if op.name == "a" and op.ticks == 2:
+            op.fragment.stop_execution("a")
+
+    def compose(app: App) -> None:
+        app.add_operator(Step(app, body=body, name="a"))
+        app.add_operator(Step(app, CountCondition(app, 5), body=body, name="b"))
+
+    run(compose)
+    assert ticks == {"a": 2, "b": 5}
+
+
+def test_stop_execution_of_an_unknown_operator_lists_the_names() -> None:
+    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="only")))
+    with pytest.raises(GraphError, match=r"no operator 'other'; there are 'only'"):
+        app.stop_execution("other")
+
+
+def test_running_while_running_is_refused() -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
+        with pytest.raises(RuntimeError, match="is running already"):
+            op.fragment.run()
+
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)))
+
+
+def test_an_application_without_operators_says_what_compose_must_do() -> None:
+    with pytest.raises(GraphError, match="there are no operators"):
+        run(lambda app: None)
+
+
+def test_an_exception_in_compose_comes_out_as_itself() -> None:
+    def compose(app: App) -> None:
+        raise LookupError("on purpose")
+
+    with pytest.raises(LookupError):
+        run(compose)
+
+
+def test_operators_start_in_the_order_they_were_added_and_stop_in_reverse() -> None:
+    log: list[str] = []
+
+    class Loud(Step):
+        def initialize(self) -> None:
+            log.append(f"initialize {self.name}")
+
+        def start(self) -> None:
+            log.append(f"start {self.name}")
+
+        def stop(self) -> None:
+            log.append(f"stop {self.name}")
+
+    def compose(app: App) -> None:
+        a = Loud(app, CountCondition(app, 1), outputs=["out"], name="a")
+        app.add_flow(a, Loud(app, inputs=["in"], name="b"))
+
+    run(compose)
+    assert log == ["initialize a", "initialize b", "start a", "start b", "stop b", "stop a"]

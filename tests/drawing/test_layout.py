@@ -1,0 +1,79 @@
+"""The layout of graphs in layers."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from headrace.drawing.layout import Layout, lay_out, place
+
+
+def layer_of(layout: Layout) -> dict[int, int]:
+    return {vertex: number for number, layer in enumerate(layout.layers) for vertex in layer}
+
+
+def test_a_chain_has_a_layer_for_each_operator() -> None:
+    layout = lay_out(3, [(0, 1), (1, 2)])
+    assert layout.layers == [[0], [1], [2]]
+    assert layout.paths == [[0, 1], [1, 2]]
+    assert place(layout, [10, 30, 10], 5) == [15, 15, 15]
+
+
+def test_an_edge_over_a_layer_gets_a_bend_there() -> None:
+    layout = lay_out(3, [(0, 1), (1, 2), (0, 2)])
+    assert layout.paths[2] == [0, 3, 2]
+    assert sorted(layout.layers[1]) == [1, 3]
+
+
+def test_a_source_is_right_before_its_first_target() -> None:
+    layout = lay_out(4, [(0, 1), (1, 2), (3, 2)])
+    assert layer_of(layout)[3] == 1
+
+
+def test_edges_that_close_a_circle_are_left_out() -> None:
+    layout = lay_out(3, [(0, 1), (1, 2), (2, 1), (1, 1)])
+    assert layout.layers == [[0], [1], [2]]
+    assert layout.paths == [[0, 1], [1, 2], [], []]
+
+
+def test_a_circle_without_a_source_has_a_layout() -> None:
+    layout = lay_out(2, [(0, 1), (1, 0)])
+    assert layout.layers == [[0], [1]]
+    assert layout.paths == [[0, 1], []]
+
+
+def test_edges_do_not_cross_where_they_need_not() -> None:
+    layout = lay_out(4, [(0, 3), (1, 2)])
+    place_of = {vertex: place for layer in layout.layers for place, vertex in enumerate(layer)}
+    assert (place_of[0] < place_of[1]) == (place_of[3] < place_of[2])
+
+
+def test_nothing_has_an_empty_layout() -> None:
+    layout = lay_out(0, [])
+    assert layout.layers == [[]]
+    assert place(layout, [], 5) == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graphs_keep_the_rules(seed: int) -> None:
+    generator = random.Random(seed)
+    count = generator.randint(1, 14)
+    edges = [
+        (generator.randrange(count), generator.randrange(count))
+        for _ in range(generator.randint(0, 2 * count))
+    ]
+    layout = lay_out(count, edges)
+    layers = layer_of(layout)
+    assert sorted(vertex for layer in layout.layers for vertex in layer) == list(range(len(layers)))
+    for (source, target), path in zip(edges, layout.paths, strict=True):
+        if path:
+            assert (path[0], path[-1]) == (source, target)
+            assert all(layers[b] == layers[a] + 1 for a, b in pairwise(path))
+    sizes = [generator.uniform(1, 50) for _ in range(len(layers))]
+    centres = place(layout, sizes, 7)
+    for layer in layout.layers:
+        for a, b in pairwise(layer):
+            assert centres[b] - sizes[b] / 2 - (centres[a] + sizes[a] / 2) >= 7 - 1e-6
+    assert min(centre - size / 2 for centre, size in zip(centres, sizes, strict=True)) == pytest.approx(0)

@@ -1,0 +1,595 @@
+"""The dashboard: what a page is told, what it may ask for, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from headrace import CountCondition
+from headrace._web import live_server
+from headrace.core.control import RunControl
+from headrace.gpu import sim
+from headrace.observe import Dashboard, Watcher, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
+from tests._web.clients import aiohttp, ask, connect, get, token, until
+from tests.harness import App, Consumer, Producer, Step
+from tests.harness.threads import wait_until
+from tests.observe.dashboard.dashboards import HOSTILE, HOSTILE_LINE, Watched, watched
+
+
+@pytest.fixture
+def one() -> Iterator[Watched]:
+    with watched(clients=3) as one:
+        yield one
+
+
+async def next_of(socket: Any, kind: str, is_it: Callable[[Any], Any] = lambda message: True) -> Any:
+    """Return the next message of a type for which a function holds; confirm figures as a page does."""
+    async for message in socket:
+        found = json.loads(message.data)
+        if found["type"] == "figures":
+            await socket.send_str('{"type": "shown"}')
+        if found["type"] == kind and is_it(found):
+            return found
+    raise AssertionError(f"closed with {socket.close_code}")
+
+
+def talk(one: Watched, action: Callable[[Any], Any]) -> Any:
+    """Run an action with a connected page."""
+
+    async def run(session: Any, base: str) -> Any:
+        async with connect(session, base, one.server) as socket:
+            return await action(socket)
+
+    return ask(one.server, run)
+
+
+def request(one: Watched, **fields: Any) -> Any:
+    """Send a request to change a parameter, and return the answer."""
+
+    async def action(socket: Any) -> Any:
+        await socket.send_str(json.dumps({"type": "set", "id": 7, "operator": "filter", **fields}))
+        return (await next_of(socket, "answer", lambda answer: answer["id"] == 7))["error"]
+
+    return talk(one, action)
+
+
+# What a page is told.
+
+
+def test_a_page_is_told_the_graph_first(one: Watched) -> None:
+    async def action(socket: Any) -> Any:
+        return json.loads((await socket.receive()).data)
+
+    graph = talk(one, action)
+    assert graph["type"] == "graph"
+    assert [operator["name"] for operator in graph["operators"]] == ["source", "filter", HOSTILE, "slow"]
+    assert [operator["kind"] for operator in graph["operators"]] == ["Step", "Filter", "Step", "Step"]
+    assert [(flow["from"], flow["to"]) for flow in graph["flows"]] == [(0, 1), (1, 2), (1, 3)]
+    assert {flow["limit"] for flow in graph["flows"]} == {1}
+    kinds = {each["name"]: each["kind"] for each in graph["parameters"]}
+    assert kinds == {
+        "gain": "float",
+        "taps": "int",
+        "is_on": "bool",
+        "mode": "str",
+        "label": "str",
+        "table": "other",
+    }
+    gain, mode = graph["parameters"][0], graph["parameters"][3]
+    assert (gain["minimum"], gain["maximum"], gain["headline"]) == (0.0, 8.0, "How loud")
+    assert mode["choices"] == ["soft", "hard"]
+
+
+def test_flows_that_close_a_cycle_are_marked() -> None:
+    told: list[Any] = []
+
+    class Told(Dashboard):
+        def begin(self, run: Any) -> None:
+            super().begin(run)
+            told.append(json.loads(self.describe()))
+
+    def compose(app: Any) -> None:
+        first = Step(app, CountCondition(app, 1), outputs=["out"], name="first")
+        loop = Step(
+            app,
+            inputs=[("in", {"size": 1}), "back"],
+            outputs=["out"],
+            name="loop",
+        )
+        app.add_flow(first, loop, {("out", "in")})
+        app.add_flow(loop, loop, {("out", "back")})
+
+    app = App(compose)
+    Told(app, announce=lambda url: None)
+    app.run()
+    assert [(flow["from"], flow["to"], flow["closes"]) for flow in told[0]["flows"]] == [
+        (0, 1, False),
+        (1, 1, True),
+    ]
+
+
+def test_figures_move(one: Watched) -> None:
+    async def action(socket: Any) -> Any:
+        first = await next_of(socket, "figures", lambda found: found["operators"][1]["count"] > 10)
+        return first, await next_of(
+            socket, "figures", lambda found: found["operators"][1]["count"] > first["operators"][1]["count"]
+        )
+
+    first, later = talk(one, action)
+    source, worker = later["operators"][:2]
+    assert later["now"] > first["now"]
+    assert later["state"] == "running"
+    assert source["rate"] > 0
+    median, p99 = worker["host"]
+    assert 0 < median <= p99
+    assert "gpu" not in worker
+    assert later["queues"][2]["dropped"] > 0, "of the sink that does not take anything"
+    assert later["queues"][2]["depth"] == 1
+    assert {tuple(path["names"]) for path in later["paths"]} >= {("source", "filter", HOSTILE)}
+    goal, unreached = later["goals"]
+    assert goal["is_met"] is False
+    assert (unreached["is_met"], unreached["count"]) == (None, 0)
+    assert 0 < goal["misses"] <= goal["count"]
+    assert "took" in goal["last"]
+
+
+def test_every_interval_and_every_line_of_the_log_is_sent_once(one: Watched) -> None:
+    async def action(socket: Any) -> Any:
+        found = []
+        while not found or found[-1]["operators"][0]["count"] < 60:
+            found.append(await next_of(socket, "figures"))
+        return found
+
+    found = talk(one, action)
+    starts = [
+        (operator, start)
+        for message in found
+        for operator, is_gpu, rows in message["line"]
+        for start in rows[::4]
+        if not is_gpu
+    ]
+    assert len(starts) == len(set(starts))
+    assert len(starts) >= 60
+    lines = [line for message in found for line in message["log"] if line[2] == "test.log"]
+    assert {(level, text) for _, level, _, text in lines} == {("WARNING", HOSTILE_LINE)}
+    times = [time for time, *_ in lines]
+    assert len(times) == len(set(times)) >= 3
+
+
+def test_a_page_that_does_not_confirm_gets_no_more_and_all_of_it_later(one: Watched) -> None:
+    async def action(socket: Any) -> Any:
+        await socket.receive()  # the graph
+        first = [json.loads((await socket.receive()).data) for _ in range(2)]
+        (client,) = one.server._clients
+        figures, seen = one.dashboard._figures, client.seen["piece"]
+        await until(lambda: figures.last_piece >= seen + 9)  # three pieces of each operator that computes
+        waiting = client._queue.qsize()
+        await socket.send_str('{"type": "shown"}')
+        return first, waiting, json.loads((await socket.receive()).data)
+
+    first, waiting, later = talk(one, action)
+    assert waiting == 0, "none is queued"
+    assert len(first) == 2
+    assert len(later["line"]) >= 9
+    assert {operator for operator, is_gpu, _ in later["line"] if not is_gpu} >= {0, 1, 2}
+
+
+def test_what_happens_is_known_sooner_while_somebody_looks(one: Watched) -> None:
+    async def action(socket: Any) -> None:
+        await until(lambda: one.dashboard.longest_period == 0.5)
+
+    assert one.dashboard.longest_period == 2.0
+    talk(one, action)
+    asyncio.run(until(lambda: one.dashboard.longest_period == 2.0))
+
+
+def test_the_time_that_is_known_stays_that_of_the_newest_compute(one: Watched) -> None:
+    async def action(socket: Any) -> Any:
+        await next_of(socket, "figures", lambda found: found["operators"][1]["count"] > 10)
+        await socket.send_str('{"type": "command", "do": "pause"}')
+        one.app.wait_until_paused()
+        total = sum(node.computes for node in one.app._engine.nodes)
+
+        def is_all_known(found: Any) -> bool:
+            return sum(operator["count"] for operator in found["operators"]) == total
+
+        return [await next_of(socket, "figures", is_all_known) for _ in range(3)]
+
+    found = talk(one, action)
+    assert found[0]["now"] < found[2]["now"]
+    assert 0 < found[0]["seen"] == found[2]["seen"] < found[0]["now"]
+
+
+def test_the_last_figures_come_with_the_end() -> None:
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, one.server) as socket:
+            await next_of(socket, "figures")
+            ending = asyncio.get_running_loop().run_in_executor(None, one.end)
+            last = None
+            async for message in socket:
+                found = json.loads(message.data)
+                if found["type"] == "ended":
+                    break
+                last = found
+            await socket.close()
+            await ending
+            return last
+
+    with watched() as one:
+        last = ask(one.server, action)
+    assert last["state"] == "ended"
+    assert last["operators"][1]["count"] == one.app.outcome.operators["filter"].computes
+
+
+def test_goals_are_judged_before_the_last_figures() -> None:
+    told: list[Any] = []
+
+    class Told(Dashboard):
+        def end(self, outcome: Any) -> None:
+            told.append(json.loads(self.figures()))
+            super().end(outcome)
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out", "never"],
+            body=lambda step, op_input, op_output: op_output.emit(1, "out"),
+            name="source",
+        )
+        app.add_flow(
+            source, Step(app, inputs=["in", "other"], name="sink"), {("out", "in"), ("never", "other")}
+        )
+
+    app = App(compose)
+    Told(app, announce=lambda url: None)
+    app.expect("source->sink", p99="1h")
+    app.run()
+    (goal,) = told[0]["goals"]
+    assert (goal["is_met"], goal["outstanding"], goal["lost"]) == (None, 1, 0)
+
+
+def test_a_device_is_told_with_its_slices_and_who_works_there(machine: sim.Machine) -> None:
+    told: list[Any] = []
+
+    class Told(Dashboard):
+        def end(self, outcome: Any) -> None:
+            told.append(json.loads(self.figures()))
+            super().end(outcome)
+
+    def compose(app: Any) -> None:
+        pool = CudaGreenContextPool(app, 0, sms_per_partition={"left": 32, "right": 64})
+        left, right = (CudaGreenContext(app, pool, name) for name in pool.names)
+        producer = Producer(app, left, CountCondition(app, 5), name="producer")
+        app.add_flow(producer, Consumer(app, right, name="consumer"))
+
+    app = App(compose)
+    Told(app, announce=lambda url: None)
+    app.run()
+    (figures,) = told
+    (device,) = figures["gpus"]
+    assert device["sms"] == 132
+    assert [(each["name"], each["sms"], each["index"]) for each in device["slices"]] == [
+        ("left", 32, 0),
+        ("right", 64, 1),
+        ("leftover", 36, -1),
+    ]
+    producer, consumer = figures["operators"]
+    assert (producer["slice"], producer["slice_index"]) == ("0:left", 0)
+    assert (consumer["slice"], consumer["slice_index"]) == ("0:right", 1)
+    assert producer["gpu"][0] == 1000.0
+    left, right, leftover = (each["busy"] for each in device["slices"])
+    assert (left, right, leftover) == (producer["gpu_busy"], consumer["gpu_busy"], 0)
+    assert left > 0
+    assert figures["queues"][0]["busy"] == 0
+    assert figures["workers"] == [0]
+    assert figures["saturated"] == []
+
+
+def test_operators_without_a_slice_share_all_sms(machine: sim.Machine) -> None:
+    told: list[Any] = []
+
+    class Told(Dashboard):
+        def end(self, outcome: Any) -> None:
+            told.append(json.loads(self.figures()))
+            super().end(outcome)
+
+    app = App(
+        lambda app: app.add_flow(
+            Producer(app, CountCondition(app, 2), name="producer"), Consumer(app, name="consumer")
+        )
+    )
+    Told(app, announce=lambda url: None)
+    app.run()
+    (device,) = told[0]["gpus"]
+    assert [(each["name"], each["cells"], each["index"]) for each in device["slices"]] == [
+        ("all SMs", 132, 0)
+    ]
+    assert {operator["slice"] for operator in told[0]["operators"]} == {"0:*"}
+
+
+# What a page may ask for.
+
+
+def test_a_parameter_is_changed_from_the_page(one: Watched) -> None:
+    assert request(one, parameter="gain", value=4) == ""
+
+    async def action(socket: Any) -> Any:
+        await next_of(socket, "figures", lambda found: found["parameters"][0] == 4.0)
+
+        await until(lambda: 4.0 in one.taken)
+
+    talk(one, action)
+    assert one.filter.gain == 4.0
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "text"),
+    [
+        ("gain", 9, "must be at most 8.0"),
+        ("gain", "<b>", "must be a float, not a str"),
+        ("gain", True, "must be a float, not a bool"),
+        ("taps", 4, "must not be 4"),
+        ("mode", HOSTILE, "must be one of 'soft', 'hard'"),
+        ("table", "x", "can be changed by the program only"),
+        ("none", 1, "There is no such parameter"),
+        ("__class__", "x", "There is no such parameter"),
+        ("compute", "x", "There is no such parameter"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_what_is_wrong(
+    one: Watched, parameter: str, value: Any, text: str
+) -> None:
+    before = (one.filter.gain, one.filter.taps, one.filter.mode, one.filter.table)
+    assert text in request(one, parameter=parameter, value=value)
+    assert (one.filter.gain, one.filter.taps, one.filter.mode, one.filter.table) == before
+
+
+def test_a_check_that_raises_anything_is_answered(one: Watched) -> None:
+    one.filter.live_parameters["taps"].validate = lambda value: [][value]
+    assert request(one, parameter="taps", value=7) == "IndexError: list index out of range"
+
+
+def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
+    async def action(socket: Any) -> Any:
+        async def say(**fields: Any) -> None:
+            await socket.send_str(json.dumps(fields))
+
+        await say(type="command", do="pause")
+        await next_of(socket, "figures", lambda found: found["state"] == "paused")
+        assert one.app.wait_until_paused()
+        before = sum(node.computes for node in one.app._engine.nodes)
+        await say(type="step", count=3)
+        await until(lambda: sum(node.computes for node in one.app._engine.nodes) >= before + 3)
+        assert one.app.wait_until_paused()
+        assert sum(node.computes for node in one.app._engine.nodes) == before + 3
+        await say(type="command", do="resume")
+        await next_of(socket, "figures", lambda found: found["state"] == "running")
+        await say(type="command", do="stop")
+        await next_of(socket, "ended")
+        await socket.close()
+
+    talk(one, action)
+    assert one.future.result().ended_by.value == "stopped"
+
+
+def test_a_page_may_ask_for_ten_thousand_steps_at_once(one: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(RunControl, "step", lambda control, count: asked.append(count))
+
+    async def action(socket: Any) -> None:
+        await socket.send_str('{"type": "step", "count": 10000}')
+        await until(lambda: asked)
+
+    talk(one, action)
+    assert asked == [10_000]
+
+
+def test_an_announcement_that_raises_leaves_no_server_behind() -> None:
+    def refuse(url: str) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    before, handlers = set(threading.enumerate()), list(logging.getLogger().handlers)
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
+    dashboard = Dashboard(app, announce=refuse)
+    for _ in range(2):
+        with pytest.raises(BrokenPipeError):
+            app.run()
+        assert dashboard.url == ""
+    assert set(threading.enumerate()) <= before
+    assert logging.getLogger().handlers == handlers
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=wrong", "/ws?token=wrong", "/ws"])
+def test_a_wrong_token_is_refused(one: Watched, path: str) -> None:
+    assert get(one.server, path, Origin=f"http://{urlsplit(one.dashboard.url).netloc}")[0] == 403
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost:1", "http://["])
+def test_a_page_from_elsewhere_is_refused(one: Watched, origin: str) -> None:
+    for path in ("/", "/ws"):
+        assert get(one.server, f"{path}?{token(one.server)}", Origin=origin)[0] == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "192.168.1.7", "[", "[::1"])
+def test_a_name_that_somebody_points_here_is_refused(one: Watched, host: str) -> None:
+    assert get(one.server, f"/?{token(one.server)}", Host=host)[0] == 421
+
+
+def test_the_page_allows_nothing_from_elsewhere(one: Watched) -> None:
+    status, text, headers = get(one.server, f"/?{token(one.server)}")
+    assert status == 200
+    directives = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
+    assert re.fullmatch(r"'nonce-[\w-]{16}'", directives["script-src"])
+    assert directives["default-src"] == "'none'"
+    assert "://" not in text.replace("}://${location.host}", "")
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+    assert not re.search(r"\sstyle=|\son\w+=\"", text), "the policy would not let it through"
+
+
+def test_a_flood_of_clients_stops_at_the_limit(one: Watched) -> None:
+    async def action(session: Any, base: str) -> Any:
+        sockets = [await connect(session, base, one.server) for _ in range(3)]
+        refused = 0
+        for _ in range(10):
+            try:
+                await connect(session, base, one.server)
+            except aiohttp.WSServerHandshakeError as error:
+                refused += error.status == 503
+        found = await next_of(sockets[0], "figures")
+        for socket in sockets:
+            await socket.close()
+        return refused, found["type"]
+
+    assert ask(one.server, action) == (10, "figures")
+
+
+def test_a_flood_of_messages_ends_the_connection_and_not_the_run(
+    one: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "monotonic", lambda: 0.0)  # however long the client takes
+
+    async def action(socket: Any) -> Any:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(3000):
+                await socket.send_str('{"type": "command", "do": "resume"}')
+        async for _ in socket:
+            pass
+        return socket.close_code
+
+    assert talk(one, action) in (1008, 1006)
+    assert not one.future.done()
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("nonsense", 1007),
+        ("[]", 1007),
+        ('{"type": "command", "do": "__class__"}', 1007),
+        ('{"type": "command"}', 1007),
+        ('{"type": "step"}', 1007),
+        ('{"type": "step", "count": 0}', 1007),
+        ('{"type": "step", "count": 1e9}', 1007),
+        ('{"type": "step", "count": 10001}', 1007),
+        (f'{{"type": "set", "id": 1, "operator": "{"x" * 201}", "parameter": "gain", "value": 1}}', 1007),
+        (
+            f'{{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": 1{"0" * 400}}}',
+            1007,
+        ),
+        (
+            f'{{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": -1{"0" * 400}}}',
+            1007,
+        ),
+        ('{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": [1]}', 1007),
+        ('{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": NaN}', 1007),
+        ('{"type": "set", "id": -1, "operator": "filter", "parameter": "gain", "value": 1}', 1007),
+        ('{"type": "set", "operator": 3, "parameter": "gain", "value": 1, "id": 1}', 1007),
+        ('{"type": "eval", "code": "1"}', 1007),
+        ("x" * 5000, 1009),
+        (b"bytes", 1003),
+    ],
+)
+def test_a_huge_or_malformed_message_ends_the_connection(
+    one: Watched, message: str | bytes, code: int
+) -> None:
+    async def action(socket: Any) -> Any:
+        with contextlib.suppress(ConnectionError):
+            await (socket.send_str if isinstance(message, str) else socket.send_bytes)(message)
+        async for _ in socket:
+            pass
+        return socket.close_code
+
+    assert talk(one, action) in (code, 1006)
+    assert (one.filter.gain, one.app.is_paused) == (1.0, False)
+
+
+# Its life.
+
+
+def test_the_address_stays_for_the_next_run() -> None:
+    urls: list[str] = []
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it")))
+    dashboard = Dashboard(app, announce=urls.append)
+    app.run()
+    app.run()
+    assert urls[0] == urls[1]
+    assert dashboard.url == ""
+
+
+def test_the_environment_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADRACE_DASHBOARD", "1")
+    monkeypatch.setenv("HEADRACE_DASHBOARD_TOKEN", "mine")
+    App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it"))).run()
+    printed = capsys.readouterr()
+    assert re.fullmatch(r"dashboard: http://127.0.0.1:\d+/\?token=mine\n", printed.err)
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1:", "127.0.0.1:x", ":70000"])
+def test_a_wrong_address_is_an_error_that_says_what_is_right(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_DASHBOARD", given)
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it")))
+    with pytest.raises(ValueError, match="must be 1 or host:port"):
+        app.run()
+
+
+def test_a_port_that_is_taken_is_an_error_and_nothing_is_left(one: Watched) -> None:
+    port = urlsplit(one.dashboard.url).port
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it")))
+    Dashboard(app, port=port or 0)
+    with pytest.raises(RuntimeError, match=f"the dashboard cannot listen on 127.0.0.1:{port}"):
+        app.run()
+    assert app.outcome is None
+
+
+def test_it_ends_if_another_watcher_cannot_begin() -> None:
+    class Broken(Watcher):
+        def begin(self, run: Any) -> None:
+            raise ArithmeticError("broken")
+
+    before = set(threading.enumerate())
+    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="it")))
+    dashboard = Dashboard(app, announce=lambda url: None)
+    watch(app, Broken())
+    with pytest.raises(ArithmeticError, match="broken"):
+        app.run()
+    assert dashboard.url == ""
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("interval", [0, "-1s"])
+def test_an_interval_is_more_than_nothing(interval: Any) -> None:
+    with pytest.raises(ValueError, match="interval must be more than 0"):
+        Dashboard(interval=interval)
+
+
+def test_the_figures_of_the_run_are_served_to_prometheus(one: Watched) -> None:
+    def scrape() -> tuple[int, str, dict[str, str]]:
+        return get(one.server, f"/metrics?{token(one.server)}")
+
+    wait_until(lambda: 'operator="filter",quantile="0.99"' in scrape()[1], "the first figures")
+    status, text, headers = scrape()
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4")
+    assert "# TYPE headrace_computes_total counter" in text
+
+
+def test_the_figures_need_the_token_too(one: Watched) -> None:
+    assert get(one.server, "/metrics")[0] == 403

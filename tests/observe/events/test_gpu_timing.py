@@ -1,0 +1,301 @@
+"""Which computes are timed on the device, and what happens to their events."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.gpu import sim
+from headrace.observe import Computes, Watcher, watch
+from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
+from headrace.observe.events.sampling import Sampling
+from headrace.resources import RealtimeClock
+from tests.harness.application import App
+from tests.harness.operators import Step
+from tests.observe.figures.test_goals import launches
+
+MS = 1_000_000
+
+
+class Stream:
+    """A stream that notes what is recorded on it."""
+
+    def __init__(self) -> None:
+        self.recorded: list[Any] = []
+        self.record = self.recorded.append
+        self.wait = self.waits = lambda event: self.recorded.append(f"wait {event}")
+
+
+class Event:
+    """An event that is complete when it is told to be."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_done = False
+
+    def __repr__(self) -> str:
+        return str(self.number)
+
+
+class Clock:
+    """The clock of a device, whose events are numbered, and whose times are these numbers."""
+
+    def __init__(self, is_sampled: bool = True) -> None:
+        self.is_sampled = is_sampled
+        self.most_unread = 4
+        self.events: deque[Event] = deque()
+        self.created: list[Event] = []
+        self.error: Exception | None = None
+        self.on_read: Any = None
+
+    def create_event(self) -> Event:
+        self.created.append(Event(len(self.created)))
+        return self.created[-1]
+
+    def times(self, began: Event, ended: Event) -> tuple[int, int]:
+        if self.error is not None:
+            raise self.error
+        if not ended.is_done:
+            raise RuntimeError("the event is not complete")
+        if self.on_read is not None:
+            self.on_read()
+        return began.number, ended.number
+
+    def complete(self) -> None:
+        for event in self.created:
+            event.is_done = True
+
+
+def timer(is_sampled: bool = True) -> tuple[ComputeTimer, Stream, Clock]:
+    clock, stream, found = Clock(is_sampled), Stream(), ComputeTimer()
+    info = SimpleNamespace(operator=SimpleNamespace(name="one"))
+    found.streams.append(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
+    return found, stream, clock
+
+
+def timed(times: list[int], **options: Any) -> list[bool]:
+    found, _, clock = timer(**options)
+    results = []
+    for now in times:
+        results.append(now >= found.next and found.begin(now))
+        if results[-1]:
+            found.end()
+            clock.complete()
+    return results
+
+
+def test_every_compute_is_timed_up_to_a_thousand_a_second() -> None:
+    assert all(timed([n * MS for n in range(3000)]))
+
+
+def gaps(results: list[bool]) -> list[int]:
+    """Return how many computes were not timed before each one that was, and at the end."""
+    return [len(gap) for gap in "".join("x" if each else "." for each in results).split("x")]
+
+
+def test_of_many_a_thousand_a_second_are_timed_evenly() -> None:
+    results = timed([n * 2 * MS // 3 for n in range(3000)])  # 1,500 a second, for 2 s
+    assert 2000 <= sum(results) <= 2030
+    assert max(gaps(results)) == 1
+
+
+def test_of_very_many_100_a_second_are_timed_evenly() -> None:
+    results = timed([n * MS // 10 for n in range(20_000)])  # 10,000 a second, for 2 s
+    assert 200 <= sum(results) <= 225
+    assert max(gaps(results)) <= 100
+
+
+def test_of_very_many_most_only_pay_a_comparison() -> None:
+    sampling, asked = Sampling(), 0
+    for now in range(0, 2000 * MS, MS // 10):
+        if now >= sampling.next:
+            asked += 1
+            sampling.takes(now)
+    assert asked <= 2 * 225
+
+
+def test_all_are_timed_again_once_there_are_less() -> None:
+    often = [n * MS // 10 for n in range(20_000)]
+    results = timed([*often, *(2000 * MS + n * MS for n in range(1000))])
+    assert all(results[-995:])
+
+
+def test_a_burst_is_timed_as_a_whole() -> None:
+    assert all(timed([5000 * MS] * 20))
+    assert not any(timed([5000 * MS] * 40)[20:])
+    bursts = [n // 10 * 100 * MS for n in range(1000)]  # ten at once, ten times a second
+    assert all(timed(bursts))
+
+
+def test_all_are_timed_if_a_watcher_wants_them() -> None:
+    assert all(timed(list(range(3000)), is_sampled=False))
+
+
+def test_computes_read_the_times_of_earlier_ones_if_many_wait() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    for number in range(1000):
+        assert found.begin(number * MS)
+        assert found.end() == [1]
+        clock.complete()
+    assert len(stream.segments) <= clock.most_unread + 1
+    assert len(stream.times) >= 1000 - clock.most_unread - 1
+    assert list(stream.times)[:2] == [(0, 1), (2, 3)]
+    assert len(clock.created) <= 2 * clock.most_unread + 4  # the events are used again
+
+
+def test_computes_leave_few_times_to_the_resolver() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    for number in range(clock.most_unread):
+        found.begin(number * MS)
+        found.end()
+        clock.complete()
+    assert not stream.times
+    stream.read(is_last=False)
+    assert list(stream.times) == [(2 * number, 2 * number + 1) for number in range(clock.most_unread)]
+
+
+def test_work_that_is_added_while_times_are_read_waits_for_the_next_time() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    for number in range(3):
+        found.begin(number * MS)
+        found.end()
+    clock.complete()
+    clock.on_read = lambda: (found.begin(10 * MS), found.end()) if len(stream.segments) < 3 else None
+    stream.read(is_last=False)
+    assert len(stream.times) == 3
+    assert stream.segments
+
+
+def test_no_compute_is_timed_while_the_device_is_far_behind() -> None:
+    found, _, clock = timer()
+    results = []
+    for number in range(2000):
+        results.append(found.begin(number * MS))
+        if results[-1]:
+            found.end()
+    assert sum(results) == 512
+    clock.complete()
+    found.streams[0].read(is_last=False)
+    assert found.begin(3000 * MS)
+
+
+def test_without_free_events_computes_are_timed_with_new_ones() -> None:
+    found, stream, clock = timer()
+    clock.events.append(Event(100))
+    found.begin(0)
+    assert found.end() == [1]
+    assert [event.number for event in stream.recorded] == [100, 0]
+
+
+def test_times_that_a_compute_cannot_read_are_left_to_the_resolver() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    clock.error = RuntimeError("no context is current")
+    for number in range(20):
+        found.begin(number * MS)
+        assert found.end() == [1]
+        clock.complete()
+    assert len(stream.segments) == 20
+    clock.error = None
+    stream.read(is_last=False)
+    assert len(stream.times) == 20
+
+
+def test_work_of_a_failed_device_has_no_times() -> None:
+    found, _, clock = timer()
+    (stream,) = found.streams
+    found.begin(0)
+    found.end()
+    clock.error = RuntimeError("the device has failed")
+    stream.read(is_last=True)
+    assert list(stream.times) == [None]
+
+
+def test_a_wait_in_the_middle_makes_two_segments() -> None:
+    found, stream, _ = timer()
+    found.begin(0)
+    stream.wait("other")
+    assert found.end() == [2]
+    assert list(map(str, stream.recorded)) == ["0", "1", "wait other", "2", "3"]
+
+
+def test_only_a_timed_compute_times_its_waits() -> None:
+    found, stream, _ = timer()
+    found.begin(0)
+    assert stream.wait is not stream.waits
+    found.end()
+    assert stream.wait is stream.waits
+
+
+def test_a_compute_is_shown_only_after_those_it_follows_from() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        statistics = app.data_flow_tracker().statistics
+        seen.append((statistics.operator("source").count, statistics.operator("last").count))
+        launches(20, 8)(self, op_input, op_output, context)
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 4),
+            PeriodicCondition(app, 3 * MS),
+            outputs=["out"],
+            body=emit,
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        tracker = app.track(0, 0)
+        app.run()
+    assert seen == [(0, 0)] * 4  # the device is still busy with the first
+    assert tracker.statistics.path("source,last").count == 4
+
+
+class Works(Watcher):
+    """Collects when each compute began, and when the device began and ended its work."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+
+    def computed(self, computes: Computes) -> None:
+        for work in computes.gpu:
+            started = computes.started[work.compute - computes.first]
+            columns = (started, work.started, work.ended)
+            self.rows += zip(*(column.tolist() for column in columns), strict=True)
+
+
+@pytest.mark.parametrize("kind", ["paced", "real"])
+def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line(kind: str) -> None:
+    """In paced time the device stands still while the program works, and falls behind the host more and more."""
+
+    def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        launches(0.1, 8)(self, op_input, op_output, context)
+        until = time.perf_counter_ns() + MS // 2
+        while time.perf_counter_ns() < until:
+            pass
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 30), outputs=["out"], body=work, name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    works = Works()
+    with sim.Machine("h200", time=kind):
+        app = App(compose, clock=RealtimeClock())
+        watch(app, works)
+        app.run()
+    over = time.perf_counter_ns()
+    assert len(works.rows) == 30
+    for began, started, ended in works.rows:
+        assert began < ended <= over
+        assert ended - started >= MS // 10

@@ -1,0 +1,320 @@
+"""How busy operators, queues, workers and slices are, and what is saturated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.gpu import sim
+from headrace.observe import (
+    Computes,
+    GpuWork,
+    OperatorInfo,
+    RunInfo,
+    StreamInfo,
+    TraceWriter,
+    summarize_trace,
+    watch,
+)
+from headrace.observe.figures.coverage import Coverage
+from headrace.observe.figures.statistics import StatisticsWatcher
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
+from tests.gpu.kernels import spin
+from tests.harness.application import App, greedy, multi_thread
+from tests.harness.operators import Step
+from tests.observe.figures.test_statistics import MS, chain, takes, tracked
+
+
+def camera_and_detector(app: Any, period: float, detector: float) -> None:
+    camera = Step(
+        app,
+        CountCondition(app, 100),
+        PeriodicCondition(app, int(period * MS)),
+        outputs=["out"],
+        body=lambda self, i, o: o.emit(self.ticks, "out"),
+        name="camera",
+    )
+    app.add_flow(camera, Step(app, inputs=["in"], body=takes(detector), name="detector"))
+
+
+def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated(tmp_path: Path) -> None:
+    app = App(lambda app: camera_and_detector(app, 5, 6), greedy)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    tracker = app.track(0, 0)
+    app.run()
+    statistics = tracker.statistics
+    assert statistics.operator("detector").busy == pytest.approx(1, abs=0.01)
+    assert statistics.operator("camera").busy == 0
+    assert statistics.saturated == ("detector computes 100% of the time",)
+    assert "saturated: detector computes 100% of the time" in str(statistics).splitlines()
+    assert json.loads(statistics.to_json())["saturated"] == ["detector computes 100% of the time"]
+    summary = summarize_trace(tmp_path / "out.json")
+    assert list(summary.busy.saturated) == ["detector computes 100% of the time"]
+    assert summary.to_dict()["saturated"] == ["detector computes 100% of the time"]
+    assert "saturated: detector computes 100% of the time" in str(summary).splitlines()
+    assert summary.paths[0].conclusion == (
+        "The p99 is close to the median, but detector computes 100% of the time: messages cannot come any faster."
+    )
+
+
+def test_a_pipeline_with_time_left_is_not_called_saturated(tmp_path: Path) -> None:
+    app = App(lambda app: camera_and_detector(app, 10, 6), greedy)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    tracker = app.track(0, 0)
+    app.run()
+    assert tracker.statistics.operator("detector").busy == pytest.approx(0.6, abs=0.01)
+    assert tracker.statistics.saturated == ()
+    assert "saturated" not in str(tracker.statistics)
+    summary = summarize_trace(tmp_path / "out.json")
+    assert summary.busy.operators["detector"] == pytest.approx(0.6, abs=0.01)
+    assert not summary.busy.saturated
+    assert summary.paths[0].conclusion == "The p99 is close to the median; nothing stands out."
+    assert "busy on the host: detector 60%" in str(summary).splitlines()
+
+
+def test_what_runs_a_few_times_is_not_called_saturated() -> None:
+    statistics = tracked(chain(1, 9, count=9, period=1))
+    assert statistics.operator("b").busy == pytest.approx(0.9, abs=0.01)
+    assert statistics.saturated == ()
+    assert tracked(chain(1, 9, count=10, period=1)).saturated
+
+
+def test_a_trace_of_a_few_computes_names_nothing_as_saturated(tmp_path: Path) -> None:
+    app = App(chain(1, 9, count=5, period=1), greedy)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    app.run()
+    busy = summarize_trace(tmp_path / "out.json").busy
+    assert busy.threads == pytest.approx({"MainThread": 1})
+    assert not busy.saturated
+
+
+def test_computes_that_were_timed_on_the_device_stand_for_those_that_were_not() -> None:
+    operator = OperatorInfo("it", 0, node=SimpleNamespace(faults=None))
+    stream = StreamInfo(operator, 0, 1, 0)
+    operator.streams.append(stream)
+    watcher = StatisticsWatcher()
+    watcher.begin(RunInfo("test", [operator], started=0, epoch=0, is_virtual=True))
+    starts = np.arange(100) * 10 * MS
+    is_timed = np.arange(100) % 4 == 0
+    timed = np.flatnonzero(is_timed)
+    work = GpuWork(stream, timed, starts[timed], starts[timed] + 6 * MS)
+    threads = np.zeros(100, np.int64)
+    watcher.computed(Computes(operator, 0, starts, starts + 10 * MS, threads, is_timed, [], [work]))
+    statistics = watcher.snapshot()
+    assert statistics.operator("it").gpu_busy == pytest.approx(0.6)
+    assert statistics.slices[0].busy == pytest.approx(0.6)
+
+
+def test_workers_are_saturated_where_no_operator_is() -> None:
+    statistics = tracked(chain(3, 3, 4, count=20, period=10))
+    (workers,) = statistics.workers
+    assert (workers.name, workers.count, workers.operators) == ("workers", 1, ("a", "b", "c"))
+    assert workers.busy == pytest.approx(1)
+    assert [each.busy for each in statistics.operators] == pytest.approx([0.3, 0.3, 0.4])
+    assert statistics.saturated == ("workers: the only worker computes 100% of the time",)
+
+
+def test_threads_of_a_trace_have_a_share(tmp_path: Path) -> None:
+    app = App(chain(3, 3, 4, count=20, period=10), greedy)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    app.run()
+    busy = summarize_trace(tmp_path / "out.json").busy
+    assert busy.threads == pytest.approx({"MainThread": 1})
+    assert list(busy.saturated) == ["MainThread: the only worker computes 100% of the time"]
+
+
+def test_the_workers_of_a_pool_have_a_share_of_their_own() -> None:
+    def compose(app: Any) -> None:
+        chain(1, 2, 5, 1, count=20, period=10)(app)
+        pool = app.make_thread_pool("pool", 2)
+        operators = {operator.name: operator for operator in app.graph}
+        pool.add([operators["b"], operators["c"]], pin_operator=False)
+        pool.add(operators["d"], pin_operator=True)
+
+    app = App(compose, multi_thread)
+    tracker = app.track(0, 0)
+    app.run()
+    found = {each.name: (each.count, each.operators) for each in tracker.statistics.workers}
+    assert found == {"workers": (3, ("a",)), "pool, d": (1, ("d",)), "pool": (2, ("b", "c"))}
+
+
+def test_a_queue_has_the_share_of_its_places_that_are_taken(tmp_path: Path) -> None:
+    # Four messages at once, every 40 ms; each takes 10 ms: 3 + 2 + 1 wait for 10 ms each.
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 10),
+            PeriodicCondition(app, 40 * MS),
+            outputs=[("out", {"size": 4})],
+            body=lambda self, i, o: [o.emit(n, "out") for n in range(4)],
+            name="burst",
+        )
+        app.add_flow(burst, Step(app, inputs=["in"], body=takes(10), name="slow"), size=4)
+
+    app = App(compose, greedy)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    tracker = app.track(0, 0)
+    app.run()
+    expected = 60 / (40 * 4)
+    assert tracker.statistics.queue("slow.in").busy == pytest.approx(expected)
+    summary = summarize_trace(tmp_path / "out.json")
+    assert summary.busy.queues["slow.in"] == pytest.approx(expected)
+    assert "filled queues: slow.in 38%" in str(summary).splitlines()
+
+
+def launches(milliseconds: float) -> Any:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        if self.spec.inputs:
+            op_input.receive("in")
+        stream = context.allocate_cuda_stream("own")
+        config = sim.LaunchConfig(grid=4, block=1024)
+        sim.launch(stream.stream, config, spin.on(sim.Device(0)), int(milliseconds * MS))
+        if self.spec.outputs:
+            op_output.set_cuda_stream(stream, "out")
+            op_output.emit(self.ticks, "out")
+
+    return body
+
+
+def test_a_slice_is_busy_while_any_work_is_on_it(tmp_path: Path) -> None:
+    # Two operators work for 4 ms of each 10 ms on one slice, at the same time; one for 3 ms on another.
+    def compose(app: Any) -> None:
+        pool = CudaGreenContextPool(app, sms_per_partition={"live": 16, "other": 16})
+        for name, share, length in (("one", "live", 4), ("two", "live", 4), ("three", "other", 3)):
+            step = Step(
+                app,
+                CountCondition(app, 20),
+                PeriodicCondition(app, 10 * MS),
+                CudaGreenContext(app, pool, share, name=f"share of {name}"),
+                body=launches(length),
+                name=name,
+            )
+            app.add_operator(step)
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        watch(app, TraceWriter(tmp_path / "out.json"))
+        tracker = app.track(0, 0)
+        app.run()
+    statistics = tracker.statistics
+    found = {each.name: (each.sm_count, each.operators) for each in statistics.slices}
+    assert found == {"GPU 0, slice live": (16, ("one", "two")), "GPU 0, slice other": (16, ("three",))}
+    live, other = (each.busy for each in statistics.slices)
+    assert (live, other) == pytest.approx((0.41, 0.31), abs=0.03)
+    assert statistics.operator("one").gpu_busy == pytest.approx(live, abs=0.01)
+    assert ["GPU", "0,", "slice", "live", "16", "41%"] in [
+        line.split() for line in str(statistics).splitlines()
+    ]
+    slices = summarize_trace(tmp_path / "out.json").busy.slices
+    assert slices == {
+        "GPU 0: slice live, 16 of 132 SMs": pytest.approx(live, abs=0.001),
+        "GPU 0: slice other, 16 of 132 SMs": pytest.approx(other, abs=0.001),
+    }
+
+
+def test_a_saturated_slice_is_named_where_no_operator_is() -> None:
+    # On one stream each, one after the other: 5 ms of 10 ms for each of two.
+    def compose(app: Any) -> None:
+        first = Step(
+            app,
+            CountCondition(app, 20),
+            PeriodicCondition(app, 10 * MS),
+            outputs=["out"],
+            body=launches(5),
+            name="first",
+        )
+
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            config = sim.LaunchConfig(grid=4, block=1024)
+            sim.launch(stream.stream, config, spin.on(sim.Device(0)), 5 * MS)
+
+        app.add_flow(first, Step(app, inputs=["in"], body=body, name="second"))
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        tracker = app.track(0, 0)
+        app.run()
+    statistics = tracker.statistics
+    assert statistics.operator("first").gpu_busy == pytest.approx(0.5, abs=0.03)
+    assert statistics.saturated == ("GPU 0, all SMs works 100% of the time",)
+
+
+def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_table() -> None:
+    def compose(app: Any) -> None:
+        def flaky(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            if self.ticks % 2:
+                raise ValueError("odd")
+
+        source = Step(
+            app,
+            CountCondition(app, 10),
+            PeriodicCondition(app, 10 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        for name, on_error in (("skips", "skip"), ("restarts", {"restart": 9})):
+            step = Step(app, inputs=["in"], body=flaky, name=name)
+            step.on_error = on_error
+            app.add_flow(source, step)
+        app.add_flow(source, Step(app, inputs=["in"], body=takes(2), name="works"))
+
+    statistics = tracked(compose)
+    assert (statistics.operator("skips").skipped_errors, statistics.operator("skips").restarts) == (5, 0)
+    assert statistics.operator("restarts").restarts == 5
+    text = statistics.to_prometheus().splitlines()
+    for line in (
+        'headrace_skipped_errors_total{application="App",operator="skips"} 5.0',
+        'headrace_skipped_errors_total{application="App",operator="works"} 0.0',
+        'headrace_restarts_total{application="App",operator="restarts"} 5.0',
+    ):
+        assert line in text
+    samples = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text if line[0] != "#"}
+    assert samples['headrace_operator_busy_ratio{application="App",operator="works"}'] == pytest.approx(
+        20 / 92
+    )
+    assert samples['headrace_threads_busy_ratio{application="App",threads="workers"}'] == pytest.approx(
+        20 / 92
+    )
+    assert samples['headrace_queue_busy_ratio{application="App",queue="works.in"}'] == 0
+    assert "# TYPE headrace_operator_busy_ratio gauge" in text
+    (head,) = [line for line in str(statistics).splitlines() if line.startswith("operator")]
+    assert head.endswith("errors skipped  restarts")
+    (row,) = [line for line in str(statistics).splitlines() if line.startswith("skips ")]
+    assert row.split()[-2:] == ["5", "0"]
+    assert "errors skipped" not in str(tracked(chain(1, 2)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_coverage_is_the_length_of_the_union(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    coverage, covered = Coverage(), np.zeros(1200, bool)
+    for _ in range(random.integers(1, 6)):
+        starts = random.integers(0, 1000, random.integers(1, 40))
+        ends = starts + random.integers(0, 40, len(starts))
+        coverage.add(starts, ends)
+        for start, end in zip(starts, ends, strict=True):
+            covered[start:end] = True
+        if random.integers(2):
+            assert coverage.total == covered.sum()
+    assert coverage.total == covered.sum()
+
+
+def test_coverage_takes_bounded_memory() -> None:
+    coverage = Coverage()
+    for block in range(20):
+        starts = np.arange(10_000, dtype=np.int64) * 10 + block * 100_000
+        coverage.add(starts, starts + 5)
+    assert coverage.total == 20 * 10_000 * 5
+    assert len(coverage._starts) + sum(len(starts) for starts, _ in coverage._waiting) <= 4096
+    coverage.add(np.array([3, 1_999_990]), np.array([8, 1_999_999]))  # one of long ago, one within the last
+    assert coverage.total == 20 * 10_000 * 5 + 4

@@ -1,0 +1,615 @@
+"""Goals for paths, their misses, and where the time of a miss went."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import ConditionType, IOSpec
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from headrace.observe import Miss, PortRecorder, replay, watch
+from headrace.resources import CudaGreenContext, CudaGreenContextPool
+from tests.gpu.kernels import spin
+from tests.harness.application import App, greedy
+from tests.harness.operators import Step, through
+from tests.observe.figures.test_statistics import MS, chain, takes
+
+
+def run(compose: Any, *goals: tuple[str, dict[str, Any]], **options: Any) -> list[Any]:
+    app = App(compose, greedy, **options)
+    made = [app.expect(path, **bounds) for path, bounds in goals]
+    app.run()
+    return made
+
+
+def test_a_goal_that_is_met() -> None:
+    (goal,) = run(chain(1, 2, 3), ("a->c", {"p99": "5ms", "mean": 0.006}))
+    assert (goal.count, goal.misses, goal.is_met) == (5, 0, True)
+    assert goal.figure("p99") == 5 * MS
+    assert str(goal).startswith(
+        "a->c: met; mean 5.000 ms (at most 6), p99 5.000 ms (at most 5); 0 of 5 messages"
+    )
+
+
+def test_a_goal_that_no_message_reaches_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(
+            Step(app, CountCondition(app, 3), outputs=["out"], name="source"),
+            Step(app, inputs=["in"], body=takes(1), name="sink"),
+        )
+
+    with caplog.at_level("INFO"):
+        (goal,) = run(compose, ("source->sink", {"p99": "5ms", "max": "1s"}))
+    assert (goal.count, goal.is_met) == (0, None)
+    assert str(goal) == "source->sink: not judged, no messages; p99 at most 5 ms, max at most 1000 ms"
+    (record,) = [record for record in caplog.records if record.getMessage() == str(goal)]
+    assert record.levelname == "WARNING"
+
+
+def test_every_message_over_the_bound_is_a_miss_with_where_its_time_went(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[Miss] = []
+    (goal,) = run(chain(1, 2, 3), ("a -> b -> c", {"p99": "4ms", "on_miss": seen.append}))
+    assert (goal.count, goal.misses, goal.is_met) == (5, 5, False)
+    assert [miss.number for miss in seen] == [1, 2, 3, 4, 5]
+    assert list(goal.recent) == seen
+    miss = seen[0]
+    assert (miss.path, miss.latency, miss.bound) == ("a,b,c", 5 * MS, 4 * MS)
+    assert [(part.kind, part.where, part.duration) for part in miss.breakdown.parts] == [
+        ("host", "b", 2 * MS),
+        ("host", "c", 3 * MS),
+    ]
+    assert miss.breakdown.largest.where == "c"
+    assert "took 5.000 ms, 1.000 ms more than allowed: 3.000 ms in compute of c, 2.000 ms in" in str(miss)
+    assert "goal a -> b -> c: 5 missed so far" in caplog.text
+
+
+def test_the_time_in_a_queue_is_named() -> None:
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=[("out", {"size": 3})],
+            body=lambda self, i, o: [o.emit(n, "out") for n in range(3)],
+            name="burst",
+        )
+        slow = Step(app, inputs=["in"], body=takes(10), name="slow")
+        app.add_flow(burst, slow, size=4)
+
+    (goal,) = run(compose, ("burst->slow", {"max": "15ms"}))
+    assert goal.misses == 2
+    parts = [(part.kind, part.where, part.duration // MS) for part in goal.recent[-1].breakdown.parts]
+    assert parts == [("queue", "slow.in", 20), ("host", "slow", 10)]
+
+
+def test_a_path_may_begin_and_end_in_the_middle() -> None:
+    whole, middle, end = run(
+        chain(1, 2, 3, 4), ("a->d", {"max": "1s"}), ("b->c", {"max": "1s"}), ("c->d", {"max": "1s"})
+    )
+    assert [goal.figure("max") / MS for goal in (whole, middle, end)] == [9, 3, 4]
+    assert [goal.count for goal in (whole, middle, end)] == [5, 5, 5]
+
+
+def test_a_path_that_names_an_operator_in_the_middle_is_no_other() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 4),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        join = Step(
+            app, inputs=["a", "b"], body=lambda self, i, o: (i.receive("a"), i.receive("b")), name="join"
+        )
+        for name, port in (("left", "a"), ("right", "b")):
+            side = Step(app, inputs=["in"], outputs=["out"], body=takes(1), name=name)
+            app.add_flow(source, side)
+            app.add_flow(side, join, {("out", port)})
+
+    left, both = run(compose, ("source->left->join", {"max": "1s"}), ("source->join", {"max": "1s"}))
+    assert (left.count, both.count) == (4, 8)
+
+
+def test_every_run_counts_anew() -> None:
+    app = App(chain(1, 2))
+    goal = app.expect("a->b", max="1ms")
+    app.run()
+    app.run()
+    assert (goal.count, goal.misses) == (5, 5)
+
+
+def test_on_miss_is_called_on_a_thread_that_may_stop_the_run() -> None:
+    threads: set[int] = set()
+
+    def stop(miss: Miss) -> None:
+        threads.add(threading.get_ident())
+        app.stop_execution()
+
+    app = App(chain(1, 2))
+    app.expect("a->b", max="1ms", on_miss=stop)
+    app.run()
+    assert threads
+
+
+def test_on_miss_that_raises_is_called_once_a_run_and_every_goal_is_counted_to_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[int] = []
+
+    def fail(miss: Miss) -> None:
+        seen.append(miss.number)
+        raise RuntimeError("no")
+
+    app = App(chain(1, 2, 3), greedy)
+    goals = [
+        app.expect("a->c", max="1ms", on_miss=fail),
+        app.expect("b->c", max="2ms"),
+        app.expect("a->b->c", p50="1s"),
+    ]
+    for _ in range(2):
+        app.run()
+        assert [(goal.count, goal.misses, goal.is_met) for goal in goals] == [
+            (5, 5, False),
+            (5, 5, False),
+            (5, 0, True),
+        ]
+    assert seen == [1, 1]
+    assert caplog.text.count("on_miss of goal a->c raised, and is not called again in this run") == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "bounds", "text"),
+    [
+        ("a->c", {}, r"expect\('a->c'\) needs a bound, such as p99='30ms'"),
+        ("a->c", {"p99": 0}, "p99 must be more than 0"),
+        ("a->c", {"p99": "30 parsecs"}, "p99 must be an int"),
+        ("a", {"p99": "1ms"}, "a path is two or more operators"),
+        ("a->", {"p99": "1ms"}, "a path is two or more operators"),
+    ],
+)
+def test_a_goal_that_makes_no_sense_is_refused(path: str, bounds: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        App(chain(1, 2)).expect(path, **bounds)
+
+
+def test_an_unknown_operator_is_an_error_before_anything_runs() -> None:
+    app = App(chain(1, 2))
+    app.expect("a->display", p99="1ms")
+    with pytest.raises(GraphError, match=r"there is no operator 'display'; there are 'a', 'b'"):
+        app.run()
+
+
+# Messages that do not arrive.
+
+
+def bursts(app: Any, computes: int, size: int = 10) -> Step:
+    """Return a source that emits so many messages at once."""
+    return Step(
+        app,
+        CountCondition(app, computes),
+        outputs=[("out", {"size": size})],
+        body=lambda self, i, o: [o.emit(n, "out") for n in range(size)],
+        name="source",
+    )
+
+
+def lossy(computes: int, size: int = 10) -> Any:
+    """Return a compose in which all but the last message of each burst are dropped."""
+
+    def compose(app: Any) -> None:
+        sink = Step(app, inputs=["in"], body=takes(1), name="sink")
+        app.add_flow(bursts(app, computes, size), sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    return compose
+
+
+@pytest.mark.parametrize("figure", ["p50", "p95", "p99", "max", "mean"])
+def test_a_goal_is_not_met_if_most_messages_are_lost(figure: str, caplog: pytest.LogCaptureFixture) -> None:
+    (goal,) = run(lossy(10), ("source->sink", {figure: "5ms"}))
+    assert (goal.count, goal.misses, goal.lost, goal.outstanding) == (10, 0, 90, 0)
+    assert goal.is_met is False
+    assert str(goal) == (
+        f"source->sink: NOT met; {figure} 1.000 ms (at most 5); 0 of 10 messages missed; 90 were lost"
+    )
+    assert str(goal) in caplog.messages  # a warning
+
+
+@pytest.mark.parametrize(
+    ("computes", "size", "is_met"),
+    [(99, 1, True), (1, 2, False), (2, 2, False)],
+)
+def test_a_percentile_is_one_of_all_messages(computes: int, size: int, is_met: bool) -> None:
+    (goal,) = run(lossy(computes, size), ("source->sink", {"p99": "5ms"}))
+    assert goal.is_met is is_met
+
+
+def test_as_many_messages_may_be_lost_as_may_be_late() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            for _ in range(1 if self.ticks > lost else 2):  # the first of two is dropped
+                op_output.emit(self.ticks, "out")
+
+        source = Step(app, CountCondition(app, 99), outputs=[("out", {"size": 2})], body=body, name="source")
+        sink = Step(app, inputs=["in"], body=takes(1), name="sink")
+        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    lost = 1
+    goals = run(compose, ("source->sink", {"p99": "1ms"}))
+    assert (goals[0].count, goals[0].lost, goals[0].is_met) == (99, 1, True)
+    lost = 2
+    goals = run(compose, ("source->sink", {"p99": "1ms"}))
+    assert (goals[0].count, goals[0].lost, goals[0].is_met) == (99, 2, False)
+
+
+def test_a_goal_is_not_met_if_nothing_but_losses_are_known() -> None:
+    def compose(app: Any) -> None:
+        sink = Step(app, inputs=["in"], body=lambda *_: app.stop_execution(), name="sink")
+        sink.add_arg(CountCondition(app, 1))
+        app.add_flow(bursts(app, 1), sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
+    assert (goal.count, goal.lost) == (0, 9)
+    assert goal.is_met is False
+
+
+def backlog(milliseconds: list[float]) -> Any:
+    """Return a compose whose sink takes so long for each of its first messages, and then stops the run."""
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.scheduler().clock.sleep_for(int(milliseconds[self.ticks - 1] * MS))
+            if self.ticks == len(milliseconds):
+                app.stop_execution()
+
+        app.add_flow(bursts(app, 1, 100), Step(app, inputs=["in"], body=body, name="sink"), size=100)
+
+    return compose
+
+
+def test_a_goal_that_depends_on_messages_that_still_wait_is_not_judged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    p99, p5 = run(backlog([1] * 10), ("source->sink", {"p99": "50ms"}), ("source -> sink", {"p50": "50ms"}))
+    for goal in (p99, p5):
+        assert (goal.count, goal.misses, goal.lost, goal.outstanding, goal.is_met) == (10, 0, 0, 90, None)
+    assert str(p99) == (
+        "source->sink: not judged; p99 10.000 ms (at most 50); 0 of 10 messages missed; "
+        "90 had not arrived at the end"
+    )
+    assert str(p99) in caplog.messages
+
+
+def test_a_goal_that_does_not_depend_on_messages_that_still_wait_is_met() -> None:
+    (goal,) = run(backlog([0.01] * 99), ("source->sink", {"p99": "50ms"}))
+    assert (goal.count, goal.outstanding, goal.is_met) == (99, 1, True)
+
+
+def test_a_message_that_has_waited_too_long_counts_as_one_that_never_arrives() -> None:
+    # Half of those that arrive are in time, and nothing that waits is.
+    (goal,) = run(backlog([1, 1, 1, 100]), ("source->sink", {"p50": "50ms"}))
+    assert (goal.count, goal.misses, goal.outstanding, goal.is_met) == (4, 1, 96, False)
+    assert str(goal).endswith("1 of 4 messages missed; 96 had not arrived at the end (96 too late already)")
+
+
+def test_messages_that_failed_computes_took_with_them_are_lost() -> None:
+    def compose(app: Any) -> None:
+        def flaky(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks % 10 == 5:
+                raise ValueError("before it receives")
+            message = op_input.receive("in")
+            if self.ticks % 10:
+                raise ValueError("after it has received")
+            op_output.emit(message, "out")
+
+        source = Step(
+            app,
+            CountCondition(app, 100),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        middle = Step(app, inputs=["in"], outputs=["out"], body=flaky, name="middle")
+        middle.on_error = "skip"
+        app.add_flow(source, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="sink"))
+
+    whole, end = run(compose, ("source->sink", {"p99": "5ms"}), ("middle->sink", {"p99": "5ms"}))
+    assert (whole.count, whole.lost, whole.is_met) == (10, 90, False)
+    assert (end.count, end.lost, end.is_met) == (10, 0, True)
+
+
+def test_a_message_that_the_last_operator_received_has_arrived_though_its_compute_failed() -> None:
+    def compose(app: Any) -> None:
+        def fail(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            raise ValueError("after it has received")
+
+        source = Step(
+            app,
+            CountCondition(app, 10),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        sink = Step(app, inputs=["in"], body=fail, name="sink")
+        sink.on_error = "skip"
+        app.add_flow(source, sink)
+
+    (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
+    assert (goal.count, goal.lost, goal.is_met) == (10, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("figure", "count", "late", "lost", "is_met"),
+    [
+        ("p99", 100, 1, 0, True),
+        ("p99", 100, 1, 1, False),
+        ("p50", 11, 3, 5, True),  # 8 of 16 are in time
+        ("p50", 11, 4, 5, False),
+        ("p50", 10, 0, 10, True),
+        ("p50", 10, 0, 11, False),
+    ],
+)
+def test_late_and_lost_messages_count_together(
+    figure: str, count: int, late: int, lost: int, is_met: bool
+) -> None:
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any) -> None:
+            for _ in range(1 + lost if self.ticks == 1 else 1):  # all but the last are dropped
+                op_output.emit(self.ticks, "out")
+
+        def work(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.scheduler().clock.sleep_for(10 * MS if self.ticks <= late else MS)
+
+        source = Step(
+            app, CountCondition(app, count), outputs=[("out", {"size": 1 + lost})], body=send, name="source"
+        )
+        sink = Step(app, inputs=["in"], body=work, name="sink")
+        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
+
+    (goal,) = run(compose, ("source->sink", {figure: "5ms"}))
+    assert (goal.count, goal.misses, goal.lost, goal.is_met) == (count, late, lost, is_met)
+
+
+def test_every_run_counts_what_waits_at_its_own_end() -> None:
+    app = App(backlog([1] * 10), greedy)
+    goal = app.expect("source->sink", p99="50ms")
+    app.run()
+    app.run()
+    assert (goal.count, goal.outstanding) == (10, 90)
+
+
+def test_messages_that_are_lost_elsewhere_do_not_count() -> None:
+    def compose(app: Any) -> None:
+        source = bursts(app, 5)
+        quick = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="quick")
+        sink = Step(app, inputs=["in"], body=takes(0), name="sink")
+        app.add_flow(source, quick, size=10)
+        app.add_flow(quick, sink)
+        # Beside the path, before it and behind it.
+        lossy = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="lossy")
+        app.add_flow(source, lossy, size=1, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(lossy, sink)
+
+    through_quick, through_lossy, either, behind = run(
+        compose,
+        ("source->quick->sink", {"p99": "1s"}),
+        ("source->lossy->sink", {"p99": "1s"}),
+        ("source->sink", {"p99": "1s"}),
+        ("lossy->sink", {"p99": "1s"}),
+    )
+    assert [goal.lost for goal in (through_quick, through_lossy, either, behind)] == [0, 45, 45, 0]
+    assert [goal.is_met for goal in (through_quick, through_lossy, either, behind)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_queue_that_closes_a_cycle_is_not_on_the_way() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+            op_output.emit(1, "back")
+            op_output.emit(2, "back")
+
+        source = Step(
+            app,
+            CountCondition(app, 5),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        loop = Step(
+            app, inputs=["in", "back"], outputs=["out", ("back", {"size": 2})], body=body, name="loop"
+        )
+        loop.spec.inputs["back"].condition(ConditionType.NONE)
+        app.add_flow(source, loop, {("out", "in")})
+        app.add_flow(loop, loop, {("back", "back")}, size=1, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(loop, Step(app, inputs=["in"], body=takes(1), name="sink"), {("out", "in")})
+
+    app = App(compose, greedy)
+    goal, tracker = app.expect("source->sink", p99="1s"), app.track(0, 0)
+    app.run()
+    assert tracker.statistics.queue("loop.back").dropped == 9
+    assert (goal.count, goal.lost, goal.outstanding, goal.is_met) == (5, 0, 0, True)
+
+
+def test_a_goal_of_an_operator_that_a_replay_leaves_out_is_not_judged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(chain(1, 2, 3), greedy)
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["b.out"]))
+    app.run()
+
+    again = App(chain(1, 2, 3), greedy)
+    gone = again.expect("a->c", p99="1s")
+    left = again.expect("b->c", p99="1s")
+    replay(again, tmp_path / "a.mcap", "fast")
+    again.run()
+    assert (gone.count, gone.is_met) == (0, None)
+    assert (
+        str(gone)
+        == "a->c: not judged, 'a' does not run: a recording is played behind it; p99 at most 1000 ms"
+    )
+    assert str(gone) in caplog.messages
+    assert (left.count, left.is_met) == (5, True)
+
+    unknown = App(chain(1, 2, 3), greedy)
+    unknown.expect("a->display", p99="1s")
+    replay(unknown, tmp_path / "a.mcap", "fast")
+    with pytest.raises(GraphError, match="there is no operator 'display'"):
+        unknown.run()
+
+
+# On a device.
+
+
+def launches(milliseconds: float, grid: int = 132) -> Any:
+    """Return a body that launches a kernel of so many milliseconds, and passes on."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        if self.spec.inputs:
+            message = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+        else:
+            message, stream = self.ticks, context.allocate_cuda_stream("own")
+            op_output.set_cuda_stream(stream, "out")
+        config = sim.LaunchConfig(grid=grid, block=1024)
+        sim.launch(stream.stream, config, spin.on(sim.Device(0)), int(milliseconds * MS))
+        if self.spec.outputs:
+            op_output.emit(message, "out")
+
+    return body
+
+
+def test_work_on_the_device_is_named_with_its_slice() -> None:
+    def compose(app: Any) -> None:
+        pool = CudaGreenContextPool(app, sms_per_partition={"camera": 16, "vision": 40})
+        a = Step(
+            app,
+            CountCondition(app, 4),
+            PeriodicCondition(app, 50 * MS),
+            CudaGreenContext(app, pool, "camera"),
+            outputs=["out"],
+            body=launches(2, 8),
+            name="a",
+        )
+        b = Step(
+            app,
+            CudaGreenContext(app, pool, "vision", name="vision"),
+            inputs=["in"],
+            body=launches(6, 8),
+            name="b",
+        )
+        app.add_flow(a, b)
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("a->b", p99="5ms")
+        app.run()
+    assert goal.misses == 4
+    parts = [
+        (part.kind, part.where, part.slice) for part in goal.recent[-1].breakdown.parts if part.duration > MS
+    ]
+    assert parts == [("gpu", "a", "camera"), ("gpu", "b", "vision")]
+    assert goal.recent[-1].breakdown.largest.duration == pytest.approx(6 * MS, rel=0.01)
+    assert sum(part.duration for part in goal.recent[-1].breakdown.parts) == goal.recent[-1].latency
+
+
+def test_work_that_waits_for_others_on_the_device_is_told_apart() -> None:
+    def compose(app: Any) -> None:
+        noise = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            body=launches(30, 10 * 132),
+            name="noise",
+        )
+        app.add_operator(noise)
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            PeriodicCondition(app, 5 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        critical = Step(app, inputs=["in"], body=launches(1), name="critical")
+        app.add_flow(source, critical)
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("source->critical", p99="5ms")
+        app.run()
+    assert goal.misses == 1
+    kinds = {part.kind for part in goal.recent[-1].breakdown.parts}
+    assert kinds <= {"gpu", "device", "host"}
+    assert goal.recent[-1].breakdown.largest.where == "critical"
+
+
+def test_work_that_waits_for_the_frame_before_it_waits_for_the_device() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 3),
+            PeriodicCondition(app, 1 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=launches(10, 8), name="slow"))
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("source->slow", p99="11ms")
+        app.run()
+    assert goal.misses == 2
+    parts = {part.kind: part.duration / MS for part in goal.recent[-1].breakdown.parts}
+    assert parts["gpu"] == pytest.approx(10, rel=0.01)
+    assert parts["device"] == pytest.approx(18, rel=0.02)
+
+
+def test_work_on_the_device_is_followed_through_an_operator_that_does_not_use_it() -> None:
+    def compose(app: Any) -> None:
+        a = Step(app, CountCondition(app, 2), outputs=["out"], body=launches(20, 8), name="a")
+        b = through(app, name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, Step(app, inputs=["in"], body=launches(1, 8), name="c"))
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("a->c", p99="5ms")
+        app.run()
+    parts = [(part.kind, part.where, round(part.duration / MS)) for part in goal.recent[0].breakdown.parts]
+    assert parts == [("gpu", "a", 20), ("gpu", "c", 1)]
+
+
+def test_the_time_from_the_acquisition_to_the_source_comes_before() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 2),
+            PeriodicCondition(app, 30 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out", acq_timestamp=max(app.now - 20 * MS, 0)),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=takes(3), name="sink"))
+
+    (goal,) = run(compose, ("source->sink", {"max": "1ms"}))
+    miss = goal.recent[-1]
+    parts = [(part.kind, part.where, part.duration // MS) for part in miss.breakdown.parts]
+    assert parts == [("before", "source", 20), ("host", "sink", 3)]
+    assert "20.000 ms before source" in str(miss)

@@ -1,0 +1,118 @@
+"""Figures of captured segments: in statistics, for Prometheus, and on the live page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.capture import CaptureRefused
+from headrace.observe import Dashboard, OperatorInfo, SegmentInfo, SegmentStatistics
+from tests.harness import App
+from tests.harness.segments import chain
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+def tracked(compose: Callable[[Any], None]) -> Any:
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    return tracker.statistics
+
+
+def refused(app: Any) -> None:
+    chain(app)
+    app.stages[1].on_error = "skip"
+
+
+class Told(Dashboard):
+    """Keeps what a page is told at the end of a run."""
+
+    def end(self, outcome: Any) -> None:
+        self.graph, self.last = json.loads(self.describe()), json.loads(self.figures())
+        super().end(outcome)
+
+
+def test_statistics_have_the_segments() -> None:
+    statistics = tracked(chain)
+    assert statistics.segments == (
+        SegmentStatistics("middle", ("one", "two", "three"), "captured", "", 20, 19),
+    )
+    assert statistics.segment("middle").replayed == 19
+    with pytest.raises(KeyError, match="no segment 'other'; there are 'middle'"):
+        statistics.segment("other")
+    assert json.loads(statistics.to_json())["segments"] == [
+        {
+            "name": "middle",
+            "operators": ["one", "two", "three"],
+            "state": "captured",
+            "reason": "",
+            "frames": 20,
+            "replayed": 19,
+        }
+    ]
+
+
+def test_the_tables_have_the_segments() -> None:
+    lines = str(tracked(chain)).splitlines()
+    assert lines[-3].split() == ["segment", "state", "frames", "replayed"]
+    assert lines[-1].split() == ["middle", "(one,", "two,", "three)", "captured", "20", "19"]
+
+
+def test_the_tables_say_why_a_segment_is_eager() -> None:
+    with pytest.warns(CaptureRefused):
+        lines = str(tracked(refused)).splitlines()
+    assert lines[-1].startswith("middle is eager: operator 'two'")
+
+
+def test_prometheus_counts_frames_of_segments() -> None:
+    text = tracked(chain).to_prometheus()
+    labels = 'application="App",segment="middle"'
+    assert f"headrace_segment_frames_total{{{labels}}} 20.0\n" in text
+    assert f"headrace_segment_replayed_total{{{labels}}} 19.0\n" in text
+    assert f'headrace_segment_state{{{labels},state="captured"}} 1.0\n' in text
+
+
+def test_figures_of_a_run_without_segments_do_not_speak_of_them() -> None:
+    def compose(app: Any) -> None:
+        chain(app)
+        app._segments.clear()
+
+    statistics = tracked(compose)
+    assert statistics.segments == ()
+    assert "segment" not in str(statistics) + statistics.to_prometheus()
+
+
+def test_the_live_page_is_told_the_state_of_segments() -> None:
+    app = App(chain)
+    dashboard = Told(app, announce=lambda url: None)
+    app.run()
+    assert dashboard.graph["segments"] == [{"name": "middle", "operators": [1, 2, 3]}]
+    assert dashboard.last["segments"] == [{"state": "captured", "reason": "", "frames": 20, "replayed": 19}]
+    assert [operator["count"] for operator in dashboard.last["operators"]] == [20] * 5
+    assert [round(operator["gpu"][0] / 1e3) for operator in dashboard.last["operators"][1:4]] == [1, 2, 3]
+
+
+def test_the_live_page_is_told_why_a_segment_is_eager() -> None:
+    app = App(refused)
+    dashboard = Told(app, announce=lambda url: None)
+    with pytest.warns(CaptureRefused):
+        app.run()
+    (told,) = dashboard.last["segments"]
+    assert told["state"] == "eager"
+    assert "operator 'two'" in told["reason"]
+
+
+def test_frames_kept_for_replays_count_at_the_first_operator() -> None:
+    def node(frames: int) -> SimpleNamespace:
+        return SimpleNamespace(lifetimes=SimpleNamespace(frames_in_flight=frames))
+
+    first, second = OperatorInfo("a", 0, node=node(2)), OperatorInfo("b", 1, node=node(1))
+    alone = OperatorInfo("c", 2, node=SimpleNamespace(lifetimes=None))
+    segment = SegmentInfo("s", [first, second], None, captured=SimpleNamespace(node=node(4)))
+    first.segment = second.segment = segment
+    assert [operator.frames_kept for operator in (first, second, alone)] == [6, 1, 0]

@@ -1,0 +1,598 @@
+"""What an observation counts and times, on the host and in virtual time."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec, op
+from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
+from headrace.observe import Path as FlowPath
+from headrace.observe.figures.distribution import Distribution
+from headrace.observe.figures.flow_log import FlowLog
+from headrace.resources import ManualClock, RealtimeClock
+from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
+from tests.harness.operators import Step
+
+MS = 1_000_000
+
+
+class Collects(Watcher):
+    """Collects everything that a run shows."""
+
+    def __init__(self) -> None:
+        self.computes: list[Computes] = []
+        self.flows: list[Flows] = []
+        self.ended = 0
+
+    def begin(self, run: RunInfo) -> None:
+        self.run = run
+
+    def computed(self, computes: Computes) -> None:
+        self.computes.append(computes)
+
+    def flowed(self, flows: list[Flows]) -> None:
+        self.flows += flows
+
+    def end(self, outcome: Any) -> None:
+        self.ended += 1
+
+
+def takes(milliseconds: float) -> Any:
+    """Return a body that passes on what it receives after some time of the run's clock."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        message = op_input.receive("in") if self.spec.inputs else self.ticks
+        self.fragment.scheduler().clock.sleep_for(int(milliseconds * MS))
+        if self.spec.outputs:
+            op_output.emit(message, "out")
+
+    return body
+
+
+def chain(*milliseconds: float, count: int = 5, period: float = 10) -> Any:
+    """Return a compose of a chain whose operators take so long: a, b, c and so on."""
+
+    def compose(app: Any) -> None:
+        steps = []
+        for number, (name, duration) in enumerate(zip("abcdef", milliseconds, strict=False)):
+            ports = {
+                "inputs": ["in"] if number else [],
+                "outputs": ["out"] if number + 1 < len(milliseconds) else [],
+            }
+            conditions = (
+                [] if number else [CountCondition(app, count), PeriodicCondition(app, int(period * MS))]
+            )
+            steps.append(Step(app, *conditions, body=takes(duration), name=name, **ports))
+        for before, after in pairwise(steps):
+            app.add_flow(before, after)
+
+    return compose
+
+
+def tracked(compose: Any, scheduler: MakeScheduler = greedy) -> Any:
+    app = App(compose, scheduler)
+    tracker = app.track(0, 0)
+    app.run()
+    return tracker.statistics
+
+
+def test_each_operator_has_its_own_time_on_the_host() -> None:
+    statistics = tracked(chain(1, 2, 3))
+    assert [each.name for each in statistics.operators] == ["a", "b", "c"]
+    assert [each.count for each in statistics.operators] == [5, 5, 5]
+    assert [each.host.p50 for each in statistics.operators] == [1 * MS, 2 * MS, 3 * MS]
+    assert statistics.operator("b").host.mean == 2 * MS
+    assert statistics.operator("b").host.max == 2 * MS
+    assert statistics.operator("b").gpu.count == 0
+    assert statistics.operator("a").rate == pytest.approx(5 / 0.041)
+
+
+def test_a_path_takes_from_the_emission_at_the_source_to_the_end_at_the_sink() -> None:
+    statistics = tracked(chain(1, 2, 3))
+    (path,) = statistics.paths
+    assert (path.name, path.count) == ("a,b,c", 5)
+    assert path.latency.p50 == path.latency.max == 5 * MS
+    assert statistics.sources == {"a.out": 5}
+    assert statistics.sinks == {"c.in": 5}
+
+
+def test_the_wait_in_a_queue_and_its_depth() -> None:
+    # Three messages at once, every 100 ms; each takes 25 ms.
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 2),
+            PeriodicCondition(app, 100 * MS),
+            outputs=[("out", {"size": 3})],
+            body=lambda self, i, o: [o.emit(n, "out") for n in range(3)],
+            name="burst",
+        )
+        slow = Step(app, inputs=["in"], body=takes(25), name="slow")
+        app.add_flow(burst, slow, size=4)
+
+    statistics = tracked(compose)
+    queue = statistics.queue("slow.in")
+    assert (queue.received, queue.depth, queue.most) == (6, 0, 3)
+    assert (queue.wait.min, queue.wait.p50, queue.wait.max) == (0, 25 * MS, 50 * MS)
+    assert statistics.path("burst,slow").latency.max == 75 * MS
+
+
+def test_dropped_messages_are_counted_and_do_not_confuse_the_others() -> None:
+    received: list[int] = []
+
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 4),
+            PeriodicCondition(app, 10 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: [o.emit((self.ticks, n), "out") for n in range(3)],
+            name="burst",
+        )
+        last = Step(app, inputs=["in"], body=lambda self, i, o: received.append(i.receive("in")), name="last")
+        app.add_flow(burst, last, policy=IOSpec.QueuePolicy.POP)
+
+    app = App(compose)
+    collects = Collects()
+    watch(app, collects)
+    tracker = app.track(0, 0)
+    app.run()
+    assert received == [(1, 2), (2, 2), (3, 2), (4, 2)]
+    queue = tracker.statistics.queue("last.in")
+    assert (queue.received, queue.dropped) == (4, 8)
+    assert tracker.statistics.sources == {"burst.out": 12}
+    numbers = [
+        n for each in collects.computes for arrivals in each.arrivals for n in arrivals.number.tolist()
+    ]
+    assert numbers == [2, 5, 8, 11]
+    assert tracker.statistics.path("burst,last").latency.max == 0
+
+
+def test_a_rejected_message_is_counted_as_emitted_and_not_as_received() -> None:
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 3),
+            outputs=["out"],
+            body=lambda self, i, o: [o.emit(n, "out") for n in range(3)],
+            name="burst",
+        )
+        last = Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last")
+        app.add_flow(burst, last, policy=IOSpec.QueuePolicy.REJECT)
+
+    statistics = tracked(compose)
+    assert (statistics.queue("last.in").received, statistics.queue("last.in").dropped) == (3, 6)
+    assert statistics.sources == {"burst.out": 9}
+    assert statistics.path("burst,last").count == 3
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_counts_are_exact_under_every_scheduler(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        sources = [
+            Step(
+                app,
+                CountCondition(app, 300),
+                outputs=["out"],
+                body=lambda self, i, o: o.emit(self.ticks, "out"),
+                name=f"source{n}",
+            )
+            for n in range(3)
+        ]
+        join = Step(
+            app,
+            inputs=[("in", {"size": IOSpec.ANY_SIZE})],
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(sum(i.receive("in")), "out"),
+            name="join",
+        )
+        last = Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last")
+        for source in sources:
+            app.add_flow(source, join)
+        app.add_flow(join, last)
+
+    statistics = tracked(compose, scheduler)
+    assert [each.received for each in statistics.queues] == [300, 300, 300, statistics.operator("join").count]
+    assert {path.name: path.count for path in statistics.paths} == {
+        f"source{n},join,last": 300 for n in range(3)
+    }
+    assert statistics.sources == {f"source{n}.out": 300 for n in range(3)}
+
+
+def test_messages_in_a_cycle_come_back_to_its_first_operator() -> None:
+    def turn(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        self.fragment.scheduler().clock.sleep_for(2 * MS)
+        op_output.emit(1, "out")
+
+    def compose(app: Any) -> None:
+        from headrace.core import ConditionType
+
+        a = Step(
+            app,
+            CountCondition(app, 5),
+            outputs=["out"],
+            setup=lambda spec: spec.input("in").condition(ConditionType.NONE),
+            body=turn,
+            name="a",
+        )
+        b = Step(app, inputs=["in"], outputs=["out"], body=takes(3), name="b")
+        app.add_flow(a, b)
+        app.add_flow(b, a)
+
+    statistics = tracked(compose)
+    (path,) = statistics.paths
+    assert (path.name, path.count, path.latency.max) == ("a,b,a", 4, 3 * MS)
+
+
+def test_a_function_that_yields_several_times_passes_on_what_it_received() -> None:
+    @op
+    def numbers() -> Any:
+        yield from range(3)
+
+    @op(outputs="out")
+    def twice(value: int) -> Any:
+        yield value
+        yield value
+
+    @op
+    def last(value: int) -> None:
+        pass
+
+    def compose(app: Any) -> None:
+        first, second, third = numbers(app, name="numbers"), twice(app, name="twice"), last(app, name="last")
+        app.add_flow(first, second)
+        app.add_flow(second, third)
+
+    app = App(compose)
+    collects = Collects()
+    watch(app, collects)
+    app.run()
+    (path,) = {each.path.name for each in collects.flows}
+    assert path == "numbers,twice,last"
+    # Both values follow from the compute that received the number.
+    computes = np.concatenate([each.computes for each in collects.flows])
+    assert computes[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_acquisition_timestamp_is_where_the_time_begins() -> None:
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(1, "out", acq_timestamp=context.timestamp - 7 * MS)
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 3), outputs=["out"], body=emit, name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=takes(1), name="last"))
+
+    app = App(compose)
+    tracker = app.track(0, 0)
+    app.run()
+    latency = tracker.statistics.path("source,last").latency
+    assert latency.min >= 8 * MS
+
+
+def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
+    class Restarts(RealtimeClock):
+        """A clock that showed another time before the run; it begins anew with each run."""
+
+        def timestamp(self) -> int:
+            return super().timestamp() + (0 if self.has_begun else 100_000 * MS)
+
+        has_begun = False
+
+        def initialize(self) -> None:
+            super().initialize()
+            self.has_begun = app is not None
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(1, "out", acq_timestamp=context.timestamp)
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 1), outputs=["out"], body=emit, name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    app = None
+    app = App(compose, clock=Restarts())
+    tracker = app.track(0, 0)
+    app.run()
+    assert tracker.statistics.path("source,last").latency.max < 50_000 * MS
+
+
+def test_a_later_run_begins_where_its_clock_does() -> None:
+    app = App(chain(1, 2), clock=ManualClock())
+    tracker, collects = app.track(0, 0), Collects()
+    watch(app, collects)
+    lengths = []
+    for _ in range(2):
+        app.run()
+        assert collects.run.started == 0
+        lengths.append(tracker.statistics.seconds)
+    assert lengths[0] == lengths[1] > 0.04
+
+
+@pytest.mark.parametrize("stamp", [1 << 60, -(1 << 60), -1_000_000_000_000])
+def test_a_timestamp_of_another_clock_is_ignored(stamp: int) -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 3),
+            PeriodicCondition(app, 3_600_000 * MS),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out", acq_timestamp=stamp),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=takes(1), name="last"))
+
+    statistics = tracked(compose)
+    assert statistics.path("source,last").latency.p99 == 1 * MS
+
+
+def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Distribution.add
+    asked: list[Any] = []
+
+    def interrupted(self: Distribution, values: Any) -> None:
+        add(self, values)
+        asked.append((tracker.statistics.paths, tracker.get_path_strings(), goal.figure("p99")))
+
+    monkeypatch.setattr(Distribution, "add", interrupted)
+    app = App(chain(1, 2, 3))
+    tracker, goal = app.track(0, 0), app.expect("a->c", p99="1s")
+    app.run()
+    assert asked
+    assert tracker.statistics.operator("c").count == goal.count == 5
+
+
+def test_figures_can_be_read_while_the_application_runs() -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 5),
+            outputs=["out"],
+            body=lambda self, i, o: (
+                seen.append(app.data_flow_tracker().statistics.operator("source").count),
+                o.emit(1, "out"),
+            ),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    app = App(compose)
+    app.track()
+    app.run()
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_watcher_that_raises_ends_the_watching_and_not_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Collects):
+        def computed(self, computes: Computes) -> None:
+            raise RuntimeError("broken on purpose")
+
+        def end(self, outcome: Any) -> None:
+            super().end(outcome)
+            raise RuntimeError("broken to the end")
+
+    app = App(chain(1, 1))
+    broken, good = Broken(), Collects()
+    watch(app, broken)
+    watch(app, good)
+    app.run()
+    assert caplog.text.count("Broken raised, and watches no more") == 1
+    assert caplog.text.count("Broken raised at the end of the run") == 1
+    assert (broken.ended, good.ended) == (1, 1), "also one that failed has a server or a file to close"
+    assert sum(len(each.started) for each in good.computes) == 10
+
+
+def test_an_operator_that_raises_is_counted_and_the_run_is_observed_to_its_end() -> None:
+    def fail(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        if self.ticks == 3:
+            raise ZeroDivisionError
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 5),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=fail, name="last"))
+
+    app = App(compose)
+    collects = Collects()
+    watch(app, collects)
+    tracker = app.track(0, 0)
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    assert collects.ended == 1
+    assert tracker.statistics.operator("last").count == 3
+
+
+def test_a_queue_never_holds_more_than_its_limit() -> None:
+    # Everything happens at the same instant of virtual time.
+    assert tracked(chain(0, 0, count=20, period=0.001)).queue("b.in").most == 1
+
+
+def test_data_is_shown_once_however_many_receive_it() -> None:
+    class Shows(Collects):
+        wants_data = True
+
+        def begin(self, run: RunInfo) -> None:
+            self.shown: list[tuple[str, str]] = []
+
+        def emitted(self, output: Any, item: Any, time: int) -> None:
+            self.shown.append(("emitted", output.name))
+
+        def received(self, queue: Any, item: Any, time: int) -> None:
+            self.shown.append(("received", queue.name))
+
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        for name in ("left", "right"):
+            app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name=name))
+
+    app = App(compose)
+    shows = Shows()
+    watch(app, shows)
+    app.run()
+    assert sorted(shows.shown) == [
+        ("emitted", "source.out"),
+        ("received", "left.in"),
+        ("received", "right.in"),
+    ]
+
+
+def flow_to(sink: str, done: int) -> Flows:
+    way = FlowPath((OperatorInfo("source", 0), OperatorInfo(sink, 1)))
+    times = np.array([[0, 1, 2, done]]) * MS
+    return Flows(way, (), np.zeros((1, 2), np.int64), times, times[:, 1], np.ones(1, np.bool_))
+
+
+def test_messages_after_the_end_of_the_log_file_are_left_out(tmp_path: Path) -> None:
+    log = FlowLog(tmp_path / "flow.log", 1)
+    log.add([flow_to("sink", 5)], is_limited=False)
+    log.close()
+    written = (tmp_path / "flow.log").read_text()
+    log.add([flow_to("sink", 9)], is_limited=False)
+    log.write()
+    log.flush()
+    log.close()
+    assert (tmp_path / "flow.log").read_text() == written
+
+
+def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
+    log = FlowLog(tmp_path / "flow.log", 100)
+    log.add([flow_to("slow", 9), flow_to("quick", 5)], is_limited=False)
+    log.close()
+    assert (tmp_path / "flow.log").read_text() == (
+        "1:\n(source,0,1000) -> (quick,2000,5000) \n\n2:\n(source,0,1000) -> (slow,2000,9000) \n\n"
+    )
+
+
+def test_threads_are_noted_for_those_who_ask() -> None:
+    class Threads(Collects):
+        wants_threads = True
+
+    app = App(chain(1, 1, 1), multi_thread)
+    collects = Threads()
+    watch(app, collects)
+    app.run()
+    threads = np.concatenate([each.threads for each in collects.computes])
+    assert (threads != 0).all()
+
+
+def test_a_run_that_nobody_watches_has_plain_queues_and_computes() -> None:
+    kinds: set[str] = set()
+
+    def compose(app: Any) -> None:
+        def look(self: Any, op_input: Any, op_output: Any) -> None:
+            kinds.add(type(self._node.inputs[0]).__name__)
+            kinds.add(self._node.engine.observer is None)
+            op_input.receive("in")
+
+        source = Step(
+            app, CountCondition(app, 2), outputs=["out"], body=lambda self, i, o: o.emit(1, "out"), name="s"
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=look, name="last"))
+
+    App(compose).run()
+    assert kinds == {"Queue", True}
+
+
+def test_what_is_remembered_does_not_grow_with_the_run() -> None:
+    app = App(chain(0, 0, count=2000, period=0.001))
+    collects = Collects()
+    watch(app, collects)
+    app.run()
+    reader = collects.observation._reader
+    assert sum(len(each.started) for each in collects.computes) == 4000
+    assert [log.length for log in reader._logs] == [0, 0]
+    assert sum(len(way.computes) for ways in reader._tables._ways.values() for way in ways.values()) <= 2
+
+
+# Distributions.
+
+
+@pytest.mark.parametrize("count", [1, 100, 4096, 4097, 100_000])
+def test_percentiles_are_exact_for_few_values_and_near_for_many(count: int) -> None:
+    values = np.random.default_rng(count).lognormal(14, 2, count).astype(np.int64)
+    distribution = Distribution()
+    for part in np.array_split(values, 7):
+        distribution.add(part)
+    for percent in (1, 50, 95, 99, 99.9, 100):
+        expected = np.percentile(values, percent, method="inverted_cdf")
+        tolerance = 0 if count <= 4096 else 0.005
+        assert distribution.percentile(percent) == pytest.approx(expected, rel=tolerance), percent
+    summary = distribution.summary()
+    assert (summary.count, summary.min, summary.max) == (count, values.min(), values.max())
+    assert summary.mean == pytest.approx(values.mean())
+
+
+def test_negative_and_huge_values_have_their_places() -> None:
+    distribution = Distribution()
+    distribution.add(np.array([-5, 0, 1, 255, 256, 1 << 62] * 1000))
+    assert (distribution.min, distribution.max) == (0, 1 << 62)
+    assert distribution.percentile(1) == 0
+    assert distribution.percentile(100) == pytest.approx(1 << 62, rel=0.005)
+    assert Distribution().summary().count == 0
+
+
+# Text.
+
+
+def test_the_table_has_every_operator_queue_and_path() -> None:
+    text = str(tracked(chain(1, 2, 3)))
+    assert "a → b → c" in text
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith(("a ", "b ", "c "))] == ["a", "b", "c", "a"]
+    assert next(line for line in lines if line.startswith("b  ")).split()[3:] == ["22%", *["2.000"] * 4]
+    assert any(line.startswith("c.in") for line in lines)
+
+
+def test_json_and_prometheus_have_the_same_figures() -> None:
+    statistics = tracked(chain(1, 2, 3))
+    found = json.loads(statistics.to_json())
+    assert found["operators"][1]["host"]["p99"] == 2 * MS
+    assert found["paths"][0]["latency"]["p50"] == 5 * MS
+    text = statistics.to_prometheus()
+    assert 'headrace_computes_total{application="App",operator="b"} 5.0\n' in text
+    assert 'headrace_path_latency_seconds{application="App",path="a,b,c",quantile="0.99"} 0.005\n' in text
+    assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
+    assert text.count("# TYPE headrace_compute_seconds summary\n") == 1
+
+
+def test_names_are_escaped_for_prometheus() -> None:
+    def compose(app: Any) -> None:
+        source = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name='a"\\b\n',
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+
+    assert r'operator="a\"\\b\n"' in tracked(compose).to_prometheus()
+
+
+def test_a_name_that_does_not_exist_is_an_error_that_lists_the_others() -> None:
+    statistics = tracked(chain(1, 2))
+    with pytest.raises(KeyError, match="there is no operator 'x'; there are 'a', 'b'"):
+        statistics.operator("x")
+    with pytest.raises(KeyError, match="there is no path 'x'; there are 'a,b'"):
+        statistics.path("x")

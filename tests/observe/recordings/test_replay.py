@@ -1,0 +1,657 @@
+"""Record and replay: a run on recorded messages is the run that was recorded."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import ConditionType, IOSpec, Operator, PortError
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from headrace.observe import (
+    Carrier,
+    PayloadError,
+    PortRecorder,
+    Recording,
+    RecordingError,
+    Watcher,
+    encode,
+    replay,
+    watch,
+)
+from headrace.observe.recordings.delivery import Delivery
+from headrace.observe.recordings.recording_writer import RecordingWriter
+from headrace.resources import ManualClock
+from headrace.tensor import Tensor, TensorMap, as_tensor
+from tests.harness import App, Consumer, Doubler, MakeScheduler, Producer, Step, sink, source, through
+
+MILLISECOND = 1_000_000
+Compose = Callable[[Any], None]
+
+
+def record(compose: Compose, path: Path, ports: Any = None, **options: Any) -> App:
+    app = App(compose)
+    watch(app, PortRecorder(path, ports, **options))
+    app.run()
+    return app
+
+
+def play(
+    compose: Compose, path: Path, pace: str = "recorded", again: Path | None = None, **options: Any
+) -> App:
+    app = App(compose)
+    replay(app, path, pace, **options)
+    if again is not None:
+        watch(app, PortRecorder(again, [port.name for port in Recording(path).ports]))
+    app.run()
+    return app
+
+
+def without_times(path: Path) -> list[Any]:
+    """Return the messages of a file without their times, and the beginning of the file."""
+    recording = Recording(path)
+    return [recording.ports, recording.run.flows] + [
+        (one.port, one.sequence, one.step, one.acq_timestamp, one.metadata, encode(one.data))
+        for one in recording
+    ]
+
+
+VALUES = [
+    None,
+    True,
+    17,
+    -2.5,
+    "text",
+    b"bytes",
+    (1, [2, {"three": 3}]),
+    np.arange(6).reshape(2, 3)[:, ::-1],
+    np.array(1.5, ">f4"),
+    {"plain": 1, "array": np.zeros((0, 2))},
+]
+
+
+def detailed(app: Any, values: list[Any], name: str = "source") -> Step:
+    """Return a source that emits with timestamps and metadata, every 10 ms."""
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        number = self.ticks - 1
+        if number % 2:
+            self.metadata["number"] = number
+        acq_timestamp = None if number % 3 == 0 else 1000 + number
+        op_output.emit(values[number], "out", acq_timestamp=acq_timestamp)
+
+    conditions = (CountCondition(app, len(values)), PeriodicCondition(app, "10ms"))
+    return Step(app, *conditions, outputs=["out"], body=body, name=name)
+
+
+def seeing(app: Any, seen: list[Any], name: str = "sink") -> Step:
+    """Return a sink that keeps the time, data, timestamp and metadata of what it receives."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data = op_input.receive("in")
+        timestamp = op_input.get_acquisition_timestamp("in")
+        seen.append((context.timestamp, repr(data), timestamp, dict(self.metadata)))
+
+    return Step(app, inputs=["in"], body=body, name=name)
+
+
+def test_a_sink_sees_the_same_messages_at_the_same_times(tmp_path: Path) -> None:
+    runs: list[list[Any]] = []
+
+    def compose(app: Any) -> None:
+        runs.append([])
+        app.source = detailed(app, VALUES)
+        app.add_flow(app.source, seeing(app, runs[-1]))
+
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    app = play(compose, tmp_path / "a.mcap")
+    assert len(runs[0]) == len(VALUES)
+    assert runs[1] == runs[0]
+    assert app.source.ticks == 0
+
+
+def test_nothing_is_made_up_for_after_a_pause(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            seen.append(context.timestamp)
+            if self.ticks == 3 and pauses:
+                app.pause()
+
+        app.add_flow(detailed(app, VALUES), Step(app, inputs=["in"], body=body, name="sink"))
+
+    pauses = False
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    pauses = True
+    seen.clear()
+    app = App(compose, clock=ManualClock())
+    replay(app, tmp_path / "a.mcap")
+    future = app.run_async()
+    assert app.wait_until_paused()
+    app.scheduler().clock.sleep_for(1000 * MILLISECOND)
+    app.resume()
+    future.result()
+    distances = [(later - earlier) // MILLISECOND for earlier, later in pairwise(seen)]
+    assert distances == [10, 10, 1000, 10, 10, 10, 10, 10, 10]
+
+
+def test_a_fast_replay_has_the_same_messages_at_once(tmp_path: Path) -> None:
+    runs: list[list[Any]] = []
+
+    def compose(app: Any) -> None:
+        runs.append([])
+        app.add_flow(detailed(app, VALUES), seeing(app, runs[-1]))
+
+    record(compose, tmp_path / "a.mcap")
+    play(compose, tmp_path / "a.mcap", "fast")
+    assert [one[1:] for one in runs[1]] == [one[1:] for one in runs[0]]
+    assert runs[1][-1][0] == runs[1][0][0]
+    assert runs[0][-1][0] - runs[0][0][0] == 10 * MILLISECOND * (len(VALUES) - 1)
+
+
+def test_a_replay_that_is_recorded_gives_the_same_file(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(detailed(app, VALUES), sink(app, []))
+
+    record(compose, tmp_path / "a.mcap", ["source.out", "sink.in"])
+    for pace in ("recorded", "fast"):
+        play(compose, tmp_path / "a.mcap", pace, tmp_path / "b.mcap")
+        assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
+    assert len(Recording(tmp_path / "a.mcap")) == 2 * len(VALUES)
+
+
+def test_every_scheduler_plays_a_recording(tmp_path: Path, scheduler: MakeScheduler) -> None:
+    runs: list[list[Any]] = []
+
+    def compose(app: Any) -> None:
+        runs.append([])
+        doubled = through(app, name="double", change=lambda value: 2 * value)
+        app.add_flow(source(app, range(20)), doubled)
+        app.add_flow(doubled, sink(app, runs[-1]))
+
+    first = App(compose, scheduler)
+    watch(first, PortRecorder(tmp_path / "a.mcap", ["source"]))
+    first.run()
+    second = App(compose, scheduler)
+    replay(second, tmp_path / "a.mcap", "fast")
+    second.run()
+    assert runs[1] == runs[0] == [2 * number for number in range(20)]
+
+
+def test_operators_that_only_feed_replaced_ones_do_not_run(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    class Life(Step):
+        started = 0
+
+        def start(self) -> None:
+            self.started += 1
+
+    def compose(app: Any) -> None:
+        app.camera = Life(app, CountCondition(app, 3), outputs=["out"], name="camera")
+        app.camera._body = lambda self, i, o: o.emit(self.ticks, "out")
+        app.blur = Life(app, inputs=["in"], outputs=["out"], name="blur")
+        app.blur._body = lambda self, i, o: o.emit(10 * i.receive("in"), "out")
+        app.other = source(app, "abc", name="other")
+        app.beside = sink(app, [], name="beside")
+        app.add_flow(app.camera, app.blur)
+        app.add_flow(app.blur, sink(app, taken))
+        app.add_flow(app.other, app.beside)
+
+    record(compose, tmp_path / "a.mcap", ["blur.out"])
+    app = play(compose, tmp_path / "a.mcap")
+    assert taken == [10, 20, 30] * 2
+    assert (app.camera.ticks, app.camera.started, app.blur.ticks, app.blur.started) == (0, 0, 0, 0)
+    assert (app.other.ticks, app.beside.ticks) == (3, 3)
+
+
+def test_an_operator_that_also_feeds_others_goes_on(tmp_path: Path) -> None:
+    shown: list[int] = []
+    direct: list[int] = []
+
+    def compose(app: Any) -> None:
+        camera = source(app, [1, 2, 3], name="camera")
+        blur = through(app, name="blur", change=lambda value: -value)
+        app.add_flow(camera, blur)
+        app.add_flow(camera, sink(app, direct, name="direct"))
+        app.add_flow(blur, sink(app, shown, name="shown"))
+
+    record(compose, tmp_path / "a.mcap", ["blur.out"])
+    play(compose, tmp_path / "a.mcap")
+    assert direct == [1, 2, 3] * 2
+    assert shown == [-1, -2, -3] * 2
+
+
+def test_messages_of_one_compute_are_played_in_one(tmp_path: Path) -> None:
+    pairs: list[tuple[int, int]] = []
+
+    def both(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "right")
+        if self.ticks != 2:
+            op_output.emit(-self.ticks, "left")
+        else:
+            op_output.emit(0, "left")
+
+    def compose(app: Any) -> None:
+        split = Step(app, CountCondition(app, 3), outputs=["left", "right"], body=both, name="split")
+        join = Step(
+            app,
+            inputs=["left", "right"],
+            body=lambda self, i, o: pairs.append((i.receive("left"), i.receive("right"))),
+            name="join",
+        )
+        app.add_flow(split, join, {("left", "left"), ("right", "right")})
+
+    record(compose, tmp_path / "a.mcap", ["split"])
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
+    assert pairs == [(-1, 1), (0, 2), (-3, 3)] * 2
+    assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
+
+
+def test_several_messages_of_one_port_and_compute_are_played(tmp_path: Path) -> None:
+    batches: list[Any] = []
+
+    def compose(app: Any) -> None:
+        burst = Step(
+            app,
+            CountCondition(app, 2),
+            outputs=[("out", {"size": 3})],
+            body=lambda self, i, o: [o.emit(10 * self.ticks + n, "out") for n in range(3)],
+            name="burst",
+        )
+        take = Step(
+            app,
+            inputs=[("in", {"size": 3})],
+            body=lambda self, i, o: batches.append(i.receive("in")),
+            name="take",
+        )
+        app.add_flow(burst, take)
+
+    record(compose, tmp_path / "a.mcap", ["burst.out"])
+    play(compose, tmp_path / "a.mcap")
+    assert batches == [(10, 11, 12), (20, 21, 22)] * 2
+
+
+def test_an_input_of_any_size_keeps_the_order_of_its_connections(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        merge = Step(
+            app,
+            inputs=[("in", {"size": IOSpec.ANY_SIZE})],
+            body=lambda self, i, o: seen.append(i.receive("in")),
+            name="merge",
+        )
+        app.add_flow(source(app, "abc", name="one"), merge)
+        app.add_flow(source(app, "xyz", name="two"), merge)
+
+    record(compose, tmp_path / "a.mcap", ["one", "merge.in"])
+    names = [port.name for port in Recording(tmp_path / "a.mcap").ports]
+    assert names == ["merge.in:0", "merge.in:1", "one.out"] or names == [
+        "one.out",
+        "merge.in:0",
+        "merge.in:1",
+    ]
+    play(compose, tmp_path / "a.mcap")
+    assert seen == [("a", "x"), ("b", "y"), ("c", "z")] * 2
+
+
+def test_only_chosen_ports_are_played(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.first = source(app, [1, 2], name="first")
+        app.second = through(app, name="second", change=lambda value: value + 1)
+        app.add_flow(app.first, app.second)
+        app.add_flow(app.second, sink(app, taken))
+
+    record(compose, tmp_path / "a.mcap")
+    app = play(compose, tmp_path / "a.mcap", ports=["first.out"])
+    assert (app.first.ticks, app.second.ticks) == (0, 2)
+    app = play(compose, tmp_path / "a.mcap")
+    assert (app.first.ticks, app.second.ticks) == (0, 0)
+    assert taken == [2, 3] * 3
+
+
+# The device.
+
+
+def test_frames_of_a_device_are_played_on_the_device(tmp_path: Path, machine: sim.Machine) -> None:
+    def compose(app: Any) -> None:
+        app.producer = Producer(app, CountCondition(app, 20), name="producer")
+        app.doubler = Doubler(app, name="doubler")
+        app.consumer = Consumer(app, name="consumer")
+        app.add_flow(app.producer, app.doubler)
+        app.add_flow(app.doubler, app.consumer)
+
+    first = record(compose, tmp_path / "a.mcap", ["producer.out", "doubler.out", "consumer.in"])
+    assert first.consumer.seen == [2 * number for number in range(20)]
+    recording = Recording(tmp_path / "a.mcap")
+    for port, factor in (("producer.out", 1), ("doubler.out", 2), ("consumer.in", 2)):
+        found = [int(one.data.elements().view(np.int64)[0]) for one in recording.messages(port)]
+        assert found == [factor * number for number in range(20)]
+    again = play(compose, tmp_path / "a.mcap", ports=["producer.out"])
+    assert again.consumer.seen == first.consumer.seen
+    assert not hasattr(again.producer, "number")  # it was not started
+    assert again.doubler._node is not None
+
+
+def test_a_recorded_device_frame_gives_the_same_file_again(tmp_path: Path, machine: sim.Machine) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), Consumer(app, name="consumer"))
+
+    record(compose, tmp_path / "a.mcap", ["producer.out"])
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
+    assert without_times(tmp_path / "a.mcap") == without_times(tmp_path / "b.mcap")
+
+
+def test_messages_are_recorded_in_the_order_in_which_they_were_emitted(
+    tmp_path: Path, machine: sim.Machine
+) -> None:
+    emitted: list[str] = []
+
+    class Order(Watcher):
+        wants_data = True
+
+        def emitted(self, output: Any, item: Any, time: int) -> None:
+            emitted.append(output.name)
+
+    def compose(app: Any) -> None:
+        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), Consumer(app, name="consumer"))
+        app.add_flow(source(app, range(5)), sink(app, []))
+
+    app = App(compose)
+    watch(app, Order())
+    watch(app, PortRecorder(tmp_path / "a.mcap"))
+    app.run()
+    # A number is ready at once, and a frame when the device has computed and copied it.
+    assert [port.name for port, _ in Recording(tmp_path / "a.mcap").outline()] == emitted
+    assert len(set(emitted)) == 2
+
+
+def test_tensors_come_back_as_tensors(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    values = [
+        {"frame": np.arange(4, dtype=np.float32), "mask": np.ones((2, 2), bool)},
+        as_tensor(np.arange(3)),
+    ]
+
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, values), sink(app, seen))
+
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    play(compose, tmp_path / "a.mcap")
+    for tensors, tensor in (seen[:2], seen[2:]):
+        assert type(tensors) is TensorMap
+        assert type(tensor) is Tensor
+        assert list(tensors) == ["frame", "mask"]
+        assert np.asarray(tensors["frame"]).tolist() == [0, 1, 2, 3]
+        assert np.asarray(tensors["mask"]).dtype == bool
+        assert np.asarray(tensor).tolist() == [0, 1, 2]
+
+
+def test_an_array_of_torch_comes_back_as_one(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [torch.arange(3, dtype=torch.bfloat16)]), sink(app, seen))
+
+    record(compose, tmp_path / "a.mcap", ["source.out"])
+    play(compose, tmp_path / "a.mcap")
+    assert type(seen[1]) is torch.Tensor
+    assert torch.equal(seen[0], seen[1])
+    assert seen[1].dtype is torch.bfloat16
+
+
+# What a recorder refuses, and what happens to what it cannot finish.
+
+
+def test_an_unknown_port_is_an_error_that_lists_the_ports(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [1]), sink(app, []))
+
+    with pytest.raises(PortError, match="no port is named 'cam.out'; 'App' has source.out, sink.in"):
+        record(compose, tmp_path / "a.mcap", ["cam.out"])
+    assert not (tmp_path / "a.mcap").exists()
+
+
+def test_an_object_that_needs_pickle_ends_the_run_with_its_port_and_type(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [1, {2}]), sink(app, []))
+
+    with pytest.raises(PayloadError, match="operator 'source', output 'out': an object of the type set"):
+        record(compose, tmp_path / "a.mcap", ["source.out"])
+    assert [one.data for one in Recording(tmp_path / "a.mcap")] == [1]
+
+
+def test_pickled_objects_are_played_only_on_request(tmp_path: Path) -> None:
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [{1, 2}]), sink(app, taken))
+
+    record(compose, tmp_path / "a.mcap", ["source.out"], pickle=True)
+    with pytest.raises(RecordingError, match="message 0 of 'source.out': it holds a pickled 'set'"):
+        play(compose, tmp_path / "a.mcap")
+    play(compose, tmp_path / "a.mcap", pickle=True)
+    assert taken == [{1, 2}] * 2
+
+
+def test_what_is_changed_after_it_was_emitted_is_recorded_as_it_was(tmp_path: Path) -> None:
+    array = np.zeros(3)
+    shared: dict[str, Any] = {"list": [1]}
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(array, "out")
+        op_output.emit((shared,), "other")
+        array[...] += 1
+        shared["list"].append(2)
+
+    def compose(app: Any) -> None:
+        app.add_operator(
+            Step(app, CountCondition(app, 2), outputs=["out", "other"], body=body, name="source")
+        )
+
+    record(compose, tmp_path / "a.mcap", ["source"])
+    recording = Recording(tmp_path / "a.mcap")
+    assert [one.data.tolist() for one in recording.messages("source.out")] == [[0, 0, 0], [1, 1, 1]]
+    assert [one.data for one in recording.messages("source.other")] == [({"list": [1]},), ({"list": [1, 2]},)]
+
+
+def test_little_memory_for_what_waits_loses_nothing(tmp_path: Path, machine: sim.Machine) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(Producer(app, CountCondition(app, 50), name="producer"), Consumer(app, name="consumer"))
+
+    record(compose, tmp_path / "a.mcap", ["producer.out"], max_pending=16)
+    found = [int(one.data.elements().view(np.int64)[0]) for one in Recording(tmp_path / "a.mcap")]
+    assert found == list(range(50))
+
+
+def test_a_run_that_fails_leaves_its_recording(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        def fail(self: Any, op_input: Any, op_output: Any) -> None:
+            if op_input.receive("in") == 2:
+                raise RuntimeError("broken")
+
+        app.add_flow(source(app, [1, 2, 3]), Step(app, inputs=["in"], body=fail, name="sink"))
+
+    with pytest.raises(RuntimeError, match="broken"):
+        record(compose, tmp_path / "a.mcap", ["source.out", "sink.in"])
+    recording = Recording(tmp_path / "a.mcap")
+    assert recording.is_complete
+    assert [one.data for one in recording.messages("sink.in")] == [1, 2]
+
+
+def test_the_runs_of_one_recorder_have_files_of_their_own(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [1]), sink(app, []))
+
+    app = App(compose)
+    watch(app, PortRecorder(tmp_path / "a.mcap"))
+    app.run()
+    app.run()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-2.mcap", "a.mcap"]
+
+
+# What a replay refuses.
+
+
+def test_a_replay_names_what_does_not_fit_the_graph(tmp_path: Path) -> None:
+    def recorded(app: Any) -> None:
+        app.add_flow(source(app, [1], name="camera"), sink(app, []))
+
+    def renamed(app: Any) -> None:
+        app.add_flow(source(app, [1], name="webcam"), sink(app, []))
+
+    record(recorded, tmp_path / "a.mcap", ["camera.out"])
+    with pytest.raises(GraphError, match="there is no operator 'camera'; there are.*'webcam'"):
+        play(renamed, tmp_path / "a.mcap")
+    record(recorded, tmp_path / "b.mcap", ["sink.in"])
+    with pytest.raises(GraphError, match="has nothing to play: it has no outputs"):
+        play(recorded, tmp_path / "b.mcap")
+    with pytest.raises(GraphError, match="has nothing named x to play: it has the outputs 'camera.out'"):
+        play(recorded, tmp_path / "a.mcap", ports=["x"])
+    with pytest.raises(ValueError, match="pace of a replay must be one of 'recorded', 'fast', not 'slow'"):
+        play(recorded, tmp_path / "a.mcap", "slow")
+
+
+def test_a_connected_output_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        split = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["left", "right"],
+            body=lambda self, i, o: (o.emit(1, "left"), o.emit(2, "right")),
+            name="split",
+        )
+        app.add_flow(split, sink(app, [], name="a"), {("left", "in")})
+        app.add_flow(split, sink(app, [], name="b"), {("right", "in")})
+
+    record(compose, tmp_path / "a.mcap", ["split.left"])
+    with pytest.raises(
+        GraphError, match="'split' cannot be replaced.*output 'right' is connected and was not"
+    ):
+        play(compose, tmp_path / "a.mcap")
+
+
+def test_an_operator_in_a_thread_pool_is_replaced_there(tmp_path: Path, scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        camera = source(app, [1, 2], name="camera")
+        blur = through(app, name="blur")
+        app.make_thread_pool("pool", 1).add([camera, blur], False)
+        app.add_flow(camera, blur)
+        app.add_flow(blur, sink(app, taken))
+
+    first = App(compose, scheduler)
+    watch(first, PortRecorder(tmp_path / "a.mcap", ["blur.out"]))
+    first.run()
+    second = App(compose, scheduler)
+    replay(second, tmp_path / "a.mcap")
+    second.run()
+    assert taken == [1, 2] * 2
+
+
+class Merging(Operator):
+    """Waits for either input, so that what it computes depends on the times of its messages."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("slow", size=10).condition(ConditionType.NONE)
+        spec.input("fast")
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit((op_input.receive("fast"), op_input.receive("slow")), "out")
+
+
+def test_sources_of_different_pace_meet_as_they_did(tmp_path: Path) -> None:
+    runs: list[list[Any]] = []
+
+    def compose(app: Any) -> None:
+        runs.append([])
+        fast = source(app, range(12), PeriodicCondition(app, "10ms"), name="fast")
+        slow = source(app, "abcd", PeriodicCondition(app, "25ms"), name="slow")
+        merge = Merging(app, name="merge")
+        app.add_flow(fast, merge, {("out", "fast")})
+        app.add_flow(slow, merge, {("out", "slow")})
+        app.add_flow(merge, sink(app, runs[-1]))
+
+    record(compose, tmp_path / "a.mcap", ["fast", "slow"])
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
+    assert len(runs[0]) == 12
+    assert runs[1] == runs[0]
+    assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
+
+
+def test_a_disk_that_is_full_leaves_the_messages_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry = RecordingWriter.carry
+
+    def carry_two(self: RecordingWriter, message: Any) -> None:
+        if message.sequence == 2:
+            raise OSError(28, "No space left on device")
+        carry(self, message)
+
+    monkeypatch.setattr(RecordingWriter, "carry", carry_two)
+    with pytest.raises(OSError, match="No space left on device"):
+        record(
+            lambda app: app.add_flow(detailed(app, VALUES), sink(app, [])),
+            tmp_path / "a.mcap",
+            ["source.out"],
+        )
+    recording = Recording(tmp_path / "a.mcap")
+    assert (len(recording), recording.is_complete) == (2, False)
+
+
+def test_operators_wait_while_more_is_to_be_written_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    waits: list[tuple[int, int]] = []
+    carry, make_room = RecordingWriter.carry, Delivery.make_room
+
+    def held_carry(*arguments: Any) -> None:
+        may_write.wait()
+        carry(*arguments)
+
+    def noted_make_room(self: Delivery, nbytes: int) -> None:
+        waits.append((self.nbytes, nbytes))
+        may_write.set()
+        make_room(self, nbytes)
+        assert self.nbytes <= nbytes
+
+    monkeypatch.setattr(RecordingWriter, "carry", held_carry)
+    monkeypatch.setattr(Delivery, "make_room", noted_make_room)
+    app = App(lambda app: app.add_flow(source(app, [np.zeros(1000, np.uint8)] * 3), sink(app, [])))
+    watch(app, PortRecorder(tmp_path / "a.mcap", max_pending=2500))
+    app.run()
+    assert waits == [(3000, 2500)]
+    assert len(Recording(tmp_path / "a.mcap")) == 3
+
+
+def test_without_mcap_a_recorder_says_how_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("recording_format", "recording_writer", "recording"):
+        monkeypatch.delitem(sys.modules, f"headrace.observe.recordings.{name}", raising=False)
+        monkeypatch.delattr(f"headrace.observe.recordings.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "mcap", None)
+    with pytest.raises(ImportError, match=r"mcap is needed for recordings: pip install '.\[record\]'"):
+        PortRecorder(tmp_path / "a.mcap")
+    app = App(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    with pytest.raises(ImportError, match=r"mcap is needed for recordings: pip install '.\[record\]'"):
+        replay(app, tmp_path / "a.mcap")
+    PortRecorder(Carrier())  # which needs no files

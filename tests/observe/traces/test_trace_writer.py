@@ -1,0 +1,407 @@
+"""What a trace shows."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec
+from headrace.gpu import sim
+from headrace.observe import TraceWriter, Watcher, watch
+from headrace.observe.figures import recent_rows
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
+from tests.harness import (
+    App,
+    Consumer,
+    Doubler,
+    MakeScheduler,
+    Producer,
+    Step,
+    run,
+    sink,
+    source,
+    switching_often,
+    through,
+)
+from tests.observe.traces.traces import load, traced
+
+LAUNCH = 7.5  # microseconds until an idle simulated H200 begins with a kernel
+
+
+def two_slices(app: Any) -> None:
+    """A producer on 16 SMs, a doubler on the rest, and a consumer on all SMs; each kernel takes 1 ms."""
+    slices = CudaGreenContextPool(app, 0, sms_per_partition={"camera": 16})
+    pools = [
+        CudaStreamPool(
+            app, 0, 1, cuda_green_context=CudaGreenContext(app, slices, part, name=part), name=f"{part} pool"
+        )
+        for part in ("camera", "leftover")
+    ]
+    period = PeriodicCondition(app, 10e-3)
+    producer = Producer(app, pools[0], CountCondition(app, 3), period, name="producer")
+    doubler = Doubler(app, pools[1], name="doubler")
+    app.add_flow(producer, doubler)
+    app.add_flow(doubler, Consumer(app, CudaStreamPool(app, 0, 1, name="all"), name="consumer"))
+
+
+def test_work_on_the_device_is_on_the_track_of_its_stream_grouped_by_slice(
+    machine: sim.Machine, tmp_path: Path
+) -> None:
+    trace = traced(two_slices, tmp_path / "out.json")
+    shown = {
+        event["name"]: (trace.track_of(event), event["ts"] % 10_000, event["dur"])
+        for event in trace.of("X", cat="gpu")
+        if event["args"]["frame"] == 2
+    }
+    assert shown == {
+        "producer": ("GPU 0: slice camera, 16 of 132 SMs / stream of producer", 0, 1000 + LAUNCH),
+        "doubler": ("GPU 0: slice leftover, 116 of 132 SMs / stream of doubler", 1000 + LAUNCH, 1000),
+        "consumer": ("GPU 0: all 132 SMs / stream of consumer", 2000 + LAUNCH, 1000),
+    }
+
+
+def test_arrows_follow_a_frame_from_compute_to_compute_and_to_the_device(
+    machine: sim.Machine, tmp_path: Path
+) -> None:
+    trace = traced(two_slices, tmp_path / "out.json")
+    arrows = [
+        (begin["name"], begin["cat"], end["name"], end["cat"])
+        for begin, end in trace.arrows
+        if begin["args"]["frame"] == 1
+    ]
+    assert sorted(arrows) == [
+        ("consumer", "compute", "consumer", "gpu"),
+        ("doubler", "compute", "consumer", "compute"),
+        ("doubler", "compute", "doubler", "gpu"),
+        ("producer", "compute", "doubler", "compute"),
+        ("producer", "compute", "producer", "gpu"),
+    ]
+    for begin, end in trace.arrows:
+        assert begin["args"]["frame"] == end["args"]["frame"]
+
+
+def test_a_path_is_divided_by_what_its_messages_waited_for(machine: sim.Machine, tmp_path: Path) -> None:
+    trace = traced(two_slices, tmp_path / "out.json")
+    paths = trace.of("b", cat="path")
+    assert [path["name"] for path in paths] == ["producer → doubler → consumer"] * 3
+    for frame, path in enumerate(paths):
+        assert path["args"]["frame"] == frame
+        assert path["args"]["latency_us"] == 3000 + LAUNCH
+        assert path["args"]["parts_us"] == {
+            "gpu producer": 1000 + LAUNCH,
+            "gpu doubler": 1000,
+            "gpu consumer": 1000,
+        }
+
+
+def test_a_stream_that_is_busy_with_earlier_frames_is_a_wait_for_the_device(
+    machine: sim.Machine, tmp_path: Path
+) -> None:
+    class Slow(Consumer):
+        seconds = 5e-3
+
+    def compose(app: Any) -> None:
+        period = PeriodicCondition(app, 2e-3)
+        app.add_flow(Producer(app, CountCondition(app, 3), period, name="producer"), Slow(app, name="slow"))
+
+    paths = traced(compose, tmp_path / "out.json").of("b", cat="path")
+    assert [path["args"]["parts_us"] for path in paths] == [
+        {"gpu producer": 1000 + LAUNCH, "gpu slow": 5000},
+        {"gpu producer": 1000 + LAUNCH, "device slow": 3000, "gpu slow": 5000},
+        {"gpu producer": 1000 + LAUNCH, "device slow": 6000, "gpu slow": 5000},
+    ]
+
+
+def test_a_source_whose_stream_is_busy_waits_for_the_device_too(machine: sim.Machine, tmp_path: Path) -> None:
+    class Slow(Producer):
+        seconds = 5e-3
+
+    def compose(app: Any) -> None:
+        period = PeriodicCondition(app, 2e-3)
+        app.add_flow(Slow(app, CountCondition(app, 2), period, name="slow"), Consumer(app, name="consumer"))
+
+    paths = traced(compose, tmp_path / "out.json").of("b", cat="path")
+    assert [path["args"]["parts_us"] for path in paths] == [
+        {"gpu slow": 5000 + LAUNCH, "gpu consumer": 1000},
+        {"device slow": 3000 + LAUNCH, "gpu slow": 5000, "gpu consumer": 1000},
+    ]
+
+
+def test_messages_in_use_are_those_that_the_device_still_works_on(
+    machine: sim.Machine, tmp_path: Path
+) -> None:
+    trace = traced(two_slices, tmp_path / "out.json")
+    assert trace.levels("consumer")[:4] == [
+        (0, 1),
+        (3000 + LAUNCH, 0),
+        (10_000, 1),
+        (13_000 + LAUNCH, 0),
+    ]
+
+
+def test_a_branch_and_a_join_have_an_arrow_for_each_message(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        first, left, right = source(app, range(4)), through(app, name="left"), through(app, name="right")
+        join = Step(
+            app,
+            inputs=["a", "b"],
+            body=lambda self, i, o: (i.receive("a"), i.receive("b")),
+            name="join",
+        )
+        app.add_flow(first, left)
+        app.add_flow(first, right)
+        app.add_flow(left, join, {("out", "a")})
+        app.add_flow(right, join, {("out", "b")})
+
+    trace = traced(compose, tmp_path / "out.json")
+    arrows = {
+        (begin["name"], begin["args"]["compute"], end["name"], end["args"]["compute"])
+        for begin, end in trace.arrows
+    }
+    ways = [("source", "left"), ("source", "right"), ("left", "join"), ("right", "join")]
+    assert arrows == {(begin, number, end, number) for begin, end in ways for number in range(4)}
+    assert len(trace.arrows) == 16
+
+
+def test_a_compute_of_no_time_comes_before_a_longer_one_at_the_same_time(tmp_path: Path) -> None:
+    """In simulated time; a viewer would show it inside of the longer one, and bind arrows wrongly."""
+
+    def compose(app: Any) -> None:
+        def encode(self: Step, i: Any, o: Any) -> None:
+            i.receive("in")
+            app.scheduler().clock.sleep_for(1e-3)
+
+        first = source(app, range(3), PeriodicCondition(app, 5e-3))
+        app.add_flow(first, Step(app, inputs=["in"], body=encode, name="encode"))
+        app.add_flow(first, sink(app, [], name="display"))
+
+    trace = traced(compose, tmp_path / "out.json")
+    assert [event["ts"] for event in trace.of("X", name="encode")] == [0, 5000, 10_000]
+    assert [event["ts"] for event in trace.of("X", name="display")] == [0, 5000, 10_000]
+
+
+def test_workers_have_a_track_each(scheduler: MakeScheduler, tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        for number in range(4):
+            app.add_flow(source(app, range(50), name=f"source{number}"), sink(app, [], name=f"sink{number}"))
+
+    trace = traced(compose, tmp_path / "out.json", scheduler)
+    computes = trace.of("X", cat="compute")
+    assert len(computes) == 400
+    assert len(trace.arrows) == 200
+    assert {trace.groups[event["pid"]] for event in computes} == {"App: host"}
+
+
+def test_counters_show_how_many_messages_wait(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        first = source(app, range(3), PeriodicCondition(app, 1e-3))
+        app.add_flow(first, sink(app, [], PeriodicCondition(app, 10e-3)))
+
+    # At 10 ms the second message is received, and the third one is emitted into the queue that has room again.
+    levels = traced(compose, tmp_path / "out.json").levels("sink.in")
+    assert levels == [(0, 0), (1000, 1), (10_000, 1), (20_000, 0)]
+
+
+@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+def test_a_dropped_message_is_an_instant_at_the_time_it_was_dropped(policy: Any, tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        first = Step(
+            app,
+            CountCondition(app, 5),
+            PeriodicCondition(app, 1e-3),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(self.ticks, "out"),
+            name="first",
+        )
+        last = Step(
+            app,
+            PeriodicCondition(app, 10e-3),
+            inputs=[("in", {"size": 1, "policy": policy})],
+            body=lambda self, i, o: i.receive("in"),
+            name="last",
+        )
+        app.add_flow(first, last)
+
+    trace = traced(compose, tmp_path / "out.json")
+    drops = trace.of("i", name="dropped: last.in")
+    assert len(drops) == trace.of("M", name="end")[0]["args"]["dropped"]["last.in"]
+    # The first message is received at once. The second one fills the queue, and each further one drops a message.
+    emitted = [event["ts"] for event in trace.of("X", name="first")]
+    assert [drop["ts"] for drop in drops] == emitted[2:]
+    assert max(value for _, value in trace.levels("last.in")) == 1
+
+
+def test_times_are_exact_and_the_epoch_is_in_the_header(tmp_path: Path) -> None:
+    class Seen(Watcher):
+        def begin(self, run: Any) -> None:
+            self.run = run
+            self.started: list[int] = []
+
+        def computed(self, computes: Any) -> None:
+            self.started += computes.started.tolist()
+
+    seen = Seen()
+    app = App(
+        lambda app: app.add_flow(source(app, range(20)), sink(app, [])),
+        lambda app: GreedyScheduler(app, clock=RealtimeClock(app)),
+    )
+    watch(app, seen)
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    app.run()
+    trace = load(tmp_path / "out.json")
+    assert trace.header["epoch_ns"] == seen.run.epoch > 1e18
+    assert trace.header["started_ns"] == seen.run.started
+    shown = [round(event["ts"] * 1000) for event in trace.of("X")]
+    assert sorted(shown) == sorted(time - seen.run.started for time in seen.started)
+    assert trace.header["kernels"] == "not shown: CUPTI traces CUDA devices, and the device is 'sim'"
+
+
+def test_metadata_of_a_message_is_shown_with_the_compute_that_received_it(tmp_path: Path) -> None:
+    class Unprintable:
+        def __repr__(self) -> str:
+            raise RuntimeError("must not be asked for")
+
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+
+        def emit(self: Step, i: Any, o: Any) -> None:
+            self.metadata["number"] = self.ticks
+            self.metadata["text"] = "x" * 1000
+            self.metadata["object"] = Unprintable()
+            self.metadata["odd"] = float("nan")
+            o.emit(self.ticks, "out")
+
+        app.add_flow(
+            Step(app, CountCondition(app, 2), outputs=["out"], body=emit, name="first"), sink(app, [])
+        )
+
+    trace = traced(compose, tmp_path / "out.json", metadata=True)
+    shown = [event["args"]["metadata"] for event in trace.of("X", name="sink")]
+    assert shown == [
+        {"number": number, "text": "x" * 200, "object": "<Unprintable>", "odd": "nan"} for number in (1, 2)
+    ]
+
+
+def test_a_name_that_ends_with_gz_is_compressed_and_a_second_run_has_its_own_file(tmp_path: Path) -> None:
+    app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
+    watch(app, TraceWriter(tmp_path / "out.json.gz"))
+    app.run()
+    app.run()
+    for name in ("out.json.gz", "out-2.json.gz"):
+        assert len(load(tmp_path / name).of("X")) == 6
+
+
+def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_rows, "_MOST", 256)
+    app = App(lambda app: app.add_flow(source(app, range(20)), sink(app, [])))
+    writer = TraceWriter(tmp_path / "out.json")
+    watch(app, writer)
+    batches: list[Any] = []
+    monkeypatch.setattr(writer, "computed", batches.append)
+    flows: list[Any] = []
+    monkeypatch.setattr(writer, "flowed", flows.append)
+    monkeypatch.setattr(writer, "resolved", lambda: None)
+    monkeypatch.setattr(writer, "end", lambda outcome: None)
+    app.run()
+    sent, taken = batches
+    trace = writer._trace
+    assert trace is not None
+    sizes = []
+    tracemalloc.start()
+    for turn in range(60):
+        for batch in (sent, taken):
+            trace.add_computes(batch)
+            batch.first += 20
+            batch.started += 1000
+            batch.ended += 1000
+        for emissions in sent.emissions:
+            emissions.compute += 20
+            emissions.number += 20
+            emissions.emitted += 1000
+        for arrivals in taken.arrivals:
+            for column in (arrivals.compute, arrivals.producer, arrivals.number):
+                column += 20
+            arrivals.emitted += 1000
+            arrivals.received += 1000
+        trace.add_flows(flows[0][0])
+        trace.write()
+        if turn in (29, 59):
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    trace.close(None)
+    assert sizes[1] < sizes[0] + 10_000
+    assert (tmp_path / "out.json").stat().st_size > 500_000
+
+
+def test_a_watcher_that_does_not_want_emissions_gets_none(tmp_path: Path) -> None:
+    class Plain(Watcher):
+        def computed(self, computes: Any) -> None:
+            shown.append(computes.emissions)
+
+    shown: list[Any] = []
+    app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
+    watch(app, Plain())
+    app.run()
+    assert shown == [[], []]
+
+
+def test_the_header_is_there_before_the_first_round(tmp_path: Path) -> None:
+    def look(self: Step, i: Any, o: Any) -> None:
+        i.receive("in")
+        text = (tmp_path / "out.json").read_text()
+        seen.append(json.loads(text + "]")[0]["name"])
+
+    seen: list[str] = []
+    app = App(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=look, name="look")))
+    watch(app, TraceWriter(tmp_path / "out.json"))
+    app.run()
+    assert seen == ["headrace"]
+
+
+def test_nothing_is_written_without_a_watcher(tmp_path: Path) -> None:
+    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+def test_workers_that_share_a_queue_leave_exact_counts(policy: Any, tmp_path: Path) -> None:
+    """In real time, with four threads: every message has its arrow, or was dropped."""
+
+    def compose(app: Any) -> None:
+        port = ("in", {"size": 1, "policy": policy})
+        join = Step(app, inputs=[port], body=lambda self, i, o: i.receive("in"), name="join")
+        for number in range(3):
+            first = source(app, range(200), name=f"source{number}")
+            app.add_flow(first, join, {("out", "in")})
+            app.add_flow(first, sink(app, [], name=f"sink{number}"))
+
+    def four_threads(app: Any) -> Any:
+        return EventBasedScheduler(app, worker_thread_number=4, clock=RealtimeClock(app))
+
+    with switching_often():
+        trace = traced(compose, tmp_path / "out.json", four_threads)
+    dropped = trace.of("M", name="end")[0]["args"]["dropped"].get("join.in", 0)
+    received = len(trace.of("X", name="join"))
+    assert len(trace.of("i", name="dropped: join.in")) == dropped
+    assert len(trace.arrows) == 600 + received
+    levels = trace.levels("join.in")
+    assert levels == sorted(levels, key=lambda level: level[0])
+    assert levels[-1][1] == 600 - received - dropped
+
+
+def test_a_message_that_nobody_receives_waits_until_the_end(tmp_path: Path) -> None:
+    """The scheduler ends the run: its consumer never computes."""
+
+    def compose(app: Any) -> None:
+        never = CountCondition(app, 0)
+        app.add_flow(source(app, [1]), sink(app, [], never))
+
+    trace = traced(compose, tmp_path / "out.json")
+    assert trace.levels("sink.in") == [(0, 1)]
+    assert trace.arrows == []
