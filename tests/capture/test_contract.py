@@ -1,5 +1,4 @@
-"""Operators that say that they may be captured, and break the contract: the lint or a comparison finds each of
-them.
+"""Operators that say that they may be captured, and break the contract: the lint or a comparison finds each.
 
 Each body depends on a number that changes at one frame, in one of the ways in which programs keep numbers. The
 first replay is right, since the number is the recorded one. The change is found by the next comparison, at the

@@ -164,6 +164,29 @@ def span_of(array: Any) -> tuple[int, int]:
     return begin, begin + size
 
 
+class ArrayAt:
+    """Memory at an address, as other libraries read it; it keeps the owner of the memory."""
+
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        typestr: str,
+        owner: object,
+        strides: tuple[int, ...] | None = None,
+        stream: int | None = None,
+    ) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "strides": strides,
+            "typestr": typestr,
+            "data": (address, False),
+            "stream": stream,
+            "version": 3,
+        }
+
+
 class NewArrays:
     """New arrays of one layout, small ones two at a time.
 
@@ -235,26 +258,3 @@ def shared_memory(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         for number in group:
             found[number] = (place if len(group) > 1 else -1, spans[number][0] - begin)
     return tuple(found)
-
-
-class ArrayAt:
-    """Memory at an address, as other libraries read it; it keeps the owner of the memory."""
-
-    def __init__(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        typestr: str,
-        owner: object,
-        strides: tuple[int, ...] | None = None,
-        stream: int | None = None,
-    ) -> None:
-        self.owner = owner
-        self.__cuda_array_interface__ = {
-            "shape": shape,
-            "strides": strides,
-            "typestr": typestr,
-            "data": (address, False),
-            "stream": stream,
-            "version": 3,
-        }

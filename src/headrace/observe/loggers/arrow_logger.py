@@ -114,14 +114,12 @@ class ArrowLogger(AsyncDataLoggerResource):
 
     def release(self) -> None:
         """Write what is left and close the file."""
-        writer, self._writer = self._writer, None
-        if writer is None:
+        if self._writer is None:
             return
         try:
-            self._writer = writer
             self._flush()
         finally:
-            self._writer = None
+            writer, self._writer = self._writer, None
             writer.close()
             self._sink.close()
 

@@ -49,11 +49,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
     _label = "AsyncConsoleLogger"
 
     def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        serializer: Any = None,
-        **options: Any,
+        self, fragment: Composition | None = None, *, serializer: Any = None, **options: Any
     ) -> None:
         options.setdefault("name", "async_console_logger")
         super().__init__(fragment, **options)
@@ -114,11 +110,7 @@ class BasicConsoleLogger(AsyncConsoleLogger):
     _label = "BasicConsoleLogger"
 
     def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        serializer: Any = None,
-        **options: Any,
+        self, fragment: Composition | None = None, *, serializer: Any = None, **options: Any
     ) -> None:
         options.setdefault("name", "basic_console_logger")
         super().__init__(

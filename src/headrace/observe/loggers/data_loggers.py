@@ -183,8 +183,8 @@ class DataLoggerResource(DataLogger, Resource):
     log_tensor_data_content
         Whether the contents of tensors are logged, and not only their description.
     use_scheduler_clock, clock
-        The clock of `get_timestamp`: `clock` if it is given, else the clock of the run, or the time since the epoch if
-        `use_scheduler_clock` is False.
+        The clock of `get_timestamp`: `clock` if it is given, else the clock of the run, or the time since the epoch
+        if `use_scheduler_clock` is False.
     allowlist_patterns, denylist_patterns
         Regular expressions, which are searched for in the id of a port. A port that a denied one matches is not
         logged; if there are allowed ones, one of them must match.

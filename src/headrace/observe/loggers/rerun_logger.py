@@ -23,7 +23,8 @@ class RerunLogger(AsyncDataLoggerResource):
     """Logs every message to Rerun, as the entity ``operator/port``; the tensors of a TensorMap below it.
 
     A number becomes a time series, an image (height, width, and 1, 3 or 4 channels of uint8) an image, another
-    array a tensor, and everything else text. The timelines are ``time``, which is the time of the run, and ``acq_timestamp``.
+    array a tensor, and everything else text. The timelines are ``time``, which is the time of the run, and
+    ``acq_timestamp``.
 
     Parameters
     ----------

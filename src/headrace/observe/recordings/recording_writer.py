@@ -7,7 +7,7 @@ longer than a megabyte; a longer message has a chunk of its own.
 Decided against:
 
 - ``mcap.writer.Writer``, which collects a chunk in memory and copies it three times. A 4K frame of 25 MB took
-  151 ms with it and 76 ms here, 36 ms of them for the checksum (2-core VM, tmpfs). Also, a chunk that it has
+  214 ms with it and 102 ms here, on a busy machine (2-core VM, tmpfs). Also, a chunk that it has
   collected is lost when the process is killed.
 - compressing chunks. lz4 takes 250 ms for such a frame of noise, zstd 230 ms. ``mcap compress`` does it later, and
   `Recording` reads the result.

@@ -327,7 +327,7 @@ class _Copying:
             return array.copy(order="K")
         target = np.empty_like(array)
         self._snapshot._later.append((target, array))
-        self._read_on(self._operator_device())
+        self._read_on(int(message.all_fences()[0][0].stream.device_id))
         return target
 
     def _copy_tensor(self, tensor: Tensor, library: str) -> TensorCopy:
@@ -379,11 +379,6 @@ class _Copying:
                     if number > fences.completed:
                         reader.managed.wait(event)
         return reader
-
-    def _operator_device(self) -> int:
-        message = self._message
-        assert message is not None
-        return int(message.all_fences()[0][0].stream.device_id)
 
     def _finish(self) -> None:
         """Order whoever works on the frame next after the copies, and start the way to the host."""
