@@ -355,7 +355,7 @@ class CapturedSegment:
             before.slots = None
 
     def _advise(self) -> None:
-        """Say once what looks as if compute depended on something that is not declared."""
+        """Warn once of what looks as if compute depended on something that is not declared."""
         found = [str(one) for node in self.members for one in lint(node.operator)]
         if found:
             logging.getLogger("headrace.capture").warning(
@@ -414,7 +414,7 @@ class CapturedSegment:
         self._say("is not captured and runs as without capture", str(refusal), refusal)
 
     def _say_what_changes(self) -> None:
-        """Say that no frame is replayed because values keep changing."""
+        """Report that no frame is replayed because values keep changing."""
         if not self._is_changing and self._cache.changing:
             self._is_changing = True
             why = (

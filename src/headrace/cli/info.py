@@ -38,6 +38,7 @@ LIBRARIES = {
     "Pillow": (["Pillow"], "view"),
     "Rerun": (["rerun-sdk"], "rerun"),
     "MCAP": (["mcap"], "record"),
+    "shtab": (["shtab"], "completion"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),

@@ -390,7 +390,7 @@ class Emitter:
             self.timestamps += (self.number, timestamp)
 
     def note(self, emitted: int) -> None:
-        """Give an id to a message; by itself, to one that does not come through the queue."""
+        """Add an id to a message; by itself, to one that does not come through the queue."""
         if self.numbers is not None:
             self.numbers.append(self._recorder.number)
         self.emissions += (emitted, self._recorder.oldest_producer)
