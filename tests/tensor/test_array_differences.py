@@ -9,7 +9,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
-from headrace.tensor.array_differences import difference_of_arrays
+from headrace.tensor.array_differences import _difference_of_arrays
 from headrace.tensor.copies import upload
 from headrace.tensor.device_arrays import layout_of, span_of
 
@@ -23,7 +23,7 @@ def difference(replayed: Any, ordinary: Any) -> str:
     device.set_current()
     stream = gpu.StreamHandle(device.create_stream())
     one, two = (upload(np.asarray(array), stream) for array in (replayed, ordinary))
-    return difference_of_arrays(layout_of(one), span_of(one)[0], layout_of(two), span_of(two)[0], stream)
+    return _difference_of_arrays(layout_of(one), span_of(one)[0], layout_of(two), span_of(two)[0], stream)
 
 
 @pytest.mark.parametrize(

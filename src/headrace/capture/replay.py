@@ -31,11 +31,11 @@ from headrace._runtime import (
     create_event,
     wait_for,
 )
-from headrace.capture.comparison import compare_messages, compare_states
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
 from headrace.gpu.capture import RecordedCopy
+from headrace.tensor.array_differences import compare_messages, compare_saved
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, rebuild
 
@@ -259,7 +259,7 @@ class Replay:
             difference = compare_messages(each.name, data, computed[each.name], handle)
             if difference:
                 return difference
-        return compare_states(left, handle)
+        return compare_saved(left, handle)
 
     # The order between replays and ordinary computes.
 

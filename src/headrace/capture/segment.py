@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import MessageCounter, UnconnectedQueue
 from headrace.capture.cache import Entry, Frame, GraphCache, Same, data_of
-from headrace.capture.comparison import changed_arrays
 from headrace.capture.declaration import CaptureError, CaptureRefused
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.recording import record
@@ -31,6 +30,7 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
+from headrace.tensor.array_differences import changed_arrays
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of, with_shared
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, key_of_value

@@ -58,7 +58,7 @@ def test_a_frame_is_replayed_on_a_thread_that_has_not_used_the_device(attempt: i
         Node("stage", ((0, 0),), 4),
         Node("stage", ((2, 0),), 4),
     )
-    options = (("shapes", 1), ("outputs", "copy"), ("warmup", 1), ("verify", 0), ("slots", 12))
+    options = (("shapes", 1), ("outputs", "copy"), ("warmup", 1), ("check_every", 1.0), ("slots", 12))
     graph = Graph(nodes, ((1,), (2, 3)), 14, (*[16] * 9, 48, 16), True, 3, options)
     assert check(graph, event_based, "") == ["captured"] * 2
 
