@@ -267,7 +267,7 @@ class Replay:
 
         A recording may have made knobs, which are written on other streams.
         """
-        if self._is_replaying and not has_recorded:
+        if self._is_replaying and not has_recorded and not self._state.is_set_anew:
             return False
         self._is_replaying = True
         self._are_settled = False

@@ -132,7 +132,12 @@ class CapturedSegment:
             live.apply()
         matches = self._matches
         # No variable may hold the array: whether the program still does is found by its reference count.
-        if matches is not None and self._version.number == self._seen_version and matches(data_of(items[0])):
+        if (
+            matches is not None
+            and self._version.number == self._seen_version
+            and not self._state.is_set_anew
+            and matches(data_of(items[0]))
+        ):
             entry = self._last
             assert entry is not None
             graph = entry.graph if entry.slots is None else entry.slots.free.popleft().graph
@@ -168,6 +173,10 @@ class CapturedSegment:
             return
         if self._cache.unmet == _CHANGING:
             self._say_what_changes()
+        if entry.has_graph and not self._state.is_known:  # the program begins anew, as before the first frame
+            frame.leaves.clear()
+            self._compute_eagerly(items)
+            return
         try:
             is_stale = entry.has_graph and self._replay.begin()
         except Refusal as refusal:
@@ -298,7 +307,8 @@ class CapturedSegment:
     def _record(self, entry: Entry, frame: Frame, items: list[Any]) -> None:
         options = self.segment.options
         try:
-            self._replay.begin()
+            if self._replay.begin():  # the graphs of other frames use another buffer of the state
+                self._cache.clear(but=entry)
             self._replay.order_after(items)
             entry, graph = self._record_until_known(entry, frame)
         except (Refusal, Unsupported) as error:
