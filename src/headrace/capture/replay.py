@@ -7,8 +7,8 @@ operators. So the first replay after ordinary computes is ordered after them, an
 `end`).
 
 Nobody can know all that a compute depends on. So now and then a frame is computed as well, and both results are
-compared (`_compare`): the first one of every graph, and one in every `check_every` seconds of the run's clock. The
-result of the compute is what is sent if they differ.
+compared (`_compare`): the first one of every graph, and one of every graph in `check_every` seconds of the run's
+clock. The result of the compute is what is sent if they differ.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,8 +71,10 @@ class Replay:
         self._state = state
         self._own: ManagedStream | None = None
         self._clock = group.node.engine.clock.timestamp
-        self._compare_at = 0
-        self._period = None if check_every is None else round(check_every * 1e9)
+        # In whole nanoseconds, since a float would round a time of today; unless it is infinite.
+        self._period: float | None = check_every
+        if check_every is not None and isfinite(check_every):
+            self._period = round(check_every * 1e9)
         self._compute_streams: DirectStreams | None = None
         self._knobs: list[Knobs] = []
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
@@ -140,7 +143,7 @@ class Replay:
                     has_details |= type(item) is Envelope and item.details is not None
             for knobs in self._knobs:
                 knobs.replay(own)
-            if self._period is not None and (not graph.is_compared or self._clock() >= self._compare_at):
+            if self._period is not None and self._clock() >= graph.compare_at:
                 emitted = self._compare(graph, items, leaves, values)
                 is_timed = False
             else:
@@ -196,9 +199,8 @@ class Replay:
 
     def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
-        graph.is_compared = True
         assert self._period is not None
-        self._compare_at = self._clock() + self._period
+        graph.compare_at = self._clock() + self._period
         own, state = self._own, self._state
         assert own is not None
         handle = own.handle
