@@ -32,7 +32,7 @@ from headrace._runtime import (
     create_event,
     wait_for,
 )
-from headrace.capture.comparison import compare_messages, compare_states
+from headrace.capture.comparison import changed_numbers, compare_messages, compare_states
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
@@ -60,12 +60,15 @@ class Replay:
         The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
     difference
         How the last replay that was compared differed from the compute of the same frame, in words; or empty.
+    changed
+        The arrays that the compute of that frame changed in place and the graph does not copy back, by number.
     """
 
     def __init__(self, group: Group, state: DeviceState, check_every: float | None) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
         self.difference = ""
+        self.changed: set[int] = set()
         self._group = group
         self._node = group.node
         self._state = state
@@ -244,6 +247,8 @@ class Replay:
             handle.stream.sync()
             computed = {boundary.name: data for boundary, data in emitted.items()}
             self.difference = self._find_difference(graph, replayed, computed, left)
+            copied_back = {number for number, input_ in enumerate(graph.inputs) if input_.is_copied_back}
+            self.changed = changed_numbers(before, leaves, handle) - copied_back
             return replayed if not self.difference else [computed[each.name] for each in graph.outputs]
         finally:
             before.close()
