@@ -126,7 +126,7 @@ class Source(Operator):
         self.number = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        if self.number == CHANGE:
+        if self.number == self.fragment.change_at:
             self.fragment.change()
         stream = context.allocate_cuda_stream("own")
         op_output.set_cuda_stream(stream, "out")
@@ -185,7 +185,7 @@ def fill(stream: Any, out: Any, number: int, *source: Any) -> None:
     gpu.launch(stream.stream, config, kernel.on(stream.device), out, *source)
 
 
-def run(read: Callable[[Any], int], file: Path, **options: Any) -> Any:
+def run(read: Callable[[Any], int], file: Path, change_at: int = CHANGE, **options: Any) -> Any:
     def compose(app: Any) -> None:
         memory = UnboundedAllocator(app, name="memory")
         clock = PeriodicCondition(app, PERIOD_MS * 1_000_000)
@@ -195,6 +195,7 @@ def run(read: Callable[[Any], int], file: Path, **options: Any) -> Any:
         app.sink = Sink(app, name="sink")
         app.add_flow(app.source, app.member)
         app.add_flow(app.member, app.sink)
+        app.change_at = change_at
         app.change = lambda: set_all(app, 5, file)
         set_all(app, 1, file)
         app.segment = app.capture(app.member, **options)
@@ -217,6 +218,31 @@ def test_what_is_not_declared_makes_frames_wrong_for_a_bounded_time(read: Any, t
     assert app.segment.state == "eager"
     assert wrong == list(range(CHANGE, CHANGE + len(wrong)))
     assert len(wrong) * PERIOD_MS <= 1e3 * CHECK
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4, 5])
+def test_each_graph_is_compared_in_time(slots: int, tmp_path: Path) -> None:
+    """The first graph is recorded before the change; those behind it are right, and compared as well."""
+    with pytest.warns(CaptureRefused, match="differs from a compute of the same frame"):
+        app = run(
+            READS["a file"],
+            tmp_path / "level.txt",
+            change_at=2,
+            check_every=CHECK,
+            outputs="ring",
+            slots=slots,
+        )
+    right = [number + (1 if number < 2 else 5) for number in range(FRAMES)]
+    wrong = [
+        number for number, (seen, truth) in enumerate(zip(app.sink.seen, right, strict=True)) if seen != truth
+    ]
+    assert (max(wrong) - 2) * PERIOD_MS <= 1e3 * CHECK
+
+
+def test_an_endless_period_compares_the_first_replay_alone(tmp_path: Path) -> None:
+    app = run(READS["a dict of the module"], tmp_path / "level.txt", check_every=float("inf"))
+    assert app.segment.state == "captured"
+    assert app.sink.seen[-1] == FRAMES - 1 + 1
 
 
 def test_every_frame_is_right_if_every_frame_is_compared(tmp_path: Path) -> None:

@@ -76,6 +76,18 @@ def read_timestamp(self: Any, op_input: Any, op_output: Any, context: Any) -> No
     assert stream is not None
 
 
+def ignore_an_error(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    try:
+        plus = self.metadata["from source"]
+    except Exception:
+        plus = 0
+    result = self.new(stream, frame)
+    launch(stream, affine, result, frame, frame.shape[0], 2, plus)
+    op_output.emit(result, "out")
+
+
 def choose_timestamp(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     context.acq_timestamp = 5
     work(self, op_input, op_output)
@@ -121,6 +133,7 @@ BODIES: list[tuple[Callable[..., None], str, str]] = [
     (use_metadata, "uses its metadata.*before or behind", ""),
     (set_metadata, "uses its metadata.*before or behind", ""),
     (ask_whether_metadata, "uses its metadata.*before or behind", ""),
+    (ignore_an_error, "uses its metadata.*before or behind", ""),
     (read_clock, "reads the clock.*use a knob", ""),
     (read_timestamp, "reads the acquisition timestamp.*before or behind", ""),
     (choose_timestamp, "reads the acquisition timestamp|acq_timestamp", ""),

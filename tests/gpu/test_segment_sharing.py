@@ -21,6 +21,7 @@ from tests.gpu.segment_programs import (
     both,
     chain,
     count_up,
+    gather,
     is_captured,
     launch,
 )
@@ -332,6 +333,41 @@ def test_what_is_changed_in_a_buffer_that_its_sender_keeps(buffers: int, outputs
     ran = both(compose)
     assert (ran.segment.state, ran.segment.reason) == ("captured", "")
     assert ran.segment.replayed > 20
+
+
+@pytest.mark.parametrize("outputs", ["copy", "ring"])
+def test_what_the_first_frame_happens_to_leave_as_it_was(outputs: str) -> None:
+    """A segment adds each frame to a buffer that its sender keeps; the first frame is zero, and changes nothing."""
+
+    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        op_output.set_cuda_stream(stream, "out")
+        if self.number == 0:
+            self.total = self.new(stream)
+            launch(stream, affine, self.total, self.total, COUNT, 0, 0)
+        frame = self.new(stream)
+        launch(stream, affine, frame, frame, COUNT, 0, self.number)
+        op_output.emit([self.total, frame], "out")
+        self.number += 1
+
+    def prepare(self: Any) -> None:
+        self.number = 0
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        total, frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        launch(stream, gather, total, frame, COUNT)
+        result = self.new(stream)
+        launch(stream, affine, result, total, COUNT, 1, 0)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        source = Work(app, CountCondition(app, 20), body=emit, begin=prepare, inputs=(), name="source")
+        member = Work(app, body=body, name="member")
+        chain(app, source, member, Sink(app, name="sink"))
+        app.capture(member, outputs=outputs)
+
+    assert is_captured(both(compose), 20)
 
 
 def joined(app: Any, member: Any, frames: Any, port: str) -> None:

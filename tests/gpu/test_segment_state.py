@@ -316,6 +316,41 @@ def test_assigned_state_goes_on_between_frames_that_are_replayed_and_frames_that
     assert 15 <= ran.segment.replayed < 40
 
 
+def test_assigned_state_goes_on_between_frames_of_different_shapes() -> None:
+    """Each shape has a buffer; a graph of the earlier one would go on with what was in it then."""
+    counts = [16] * 6 + [8] * 6 + [16] * 6 + [8] * 4
+    ran = both(single(emit_the_previous, ["total"], frames=len(counts), counts=counts))
+    assert ran.segment.state == "captured"
+    assert ran.segment.replayed > 10
+
+
+@pytest.mark.parametrize("is_none", [False, True])
+def test_declared_state_may_be_set_from_outside(is_none: bool) -> None:
+    """Whoever sets it between two frames begins anew, replays or not."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, _ = received(self, op_input)
+        op_output.emit(frame if self.total is None else self.total, "out")
+        self.total = frame
+
+    class Resetting(Source):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.number == FRAMES // 2:
+                self.fragment.member.total = None if is_none else self.fragment.member.zero
+            super().compute(op_input, op_output, context)
+
+    def begin_with_zero(self: Any) -> None:
+        begin(self)
+        self.zero = self.total
+
+    def compose(app: Any) -> None:
+        app.member = Work(app, body=body, begin=begin_with_zero, state=["total"], name="member")
+        chain(app, Resetting(app, name="source"), app.member, Sink(app, name="sink"))
+        app.capture(app.member)
+
+    assert is_captured(both(compose))
+
+
 def test_state_that_is_no_array_on_the_device_is_refused() -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         self.number += 1

@@ -225,8 +225,8 @@ class Fragment(Composition):
             The number of frames of each kind that run as without capture before one is recorded: libraries load
             kernels and make handles then.
         check_every
-            After how many seconds of the run's clock a replay is compared with a compute of the same frame; 0
-            compares all, None none.
+            After how many seconds of the run's clock a replay of a graph is compared with a compute of the same
+            frame; 0 compares all, None none.
         shapes
             The number of graphs that are kept, one for each shape and type of what enters.
         outputs

@@ -196,8 +196,9 @@ class GraphCache:
         self._entries = {key: each for key, each in self._entries.items() if each is not oldest}
         return True
 
-    def clear(self) -> None:
-        """Forget all graphs."""
+    def clear(self, but: Entry | None = None) -> None:
+        """Forget all graphs, except those of one entry."""
         for entry in self._entries.values():
-            self._close(entry)
-        self._entries.clear()
+            if entry is not but:
+                self._close(entry)
+        self._entries = {key: entry for key, entry in self._entries.items() if entry is but}

@@ -45,8 +45,8 @@ class Graph:
         How metadata and timestamps pass it.
     launches
         The number of frames that it emitted.
-    is_compared
-        Whether one of them was compared with an ordinary compute.
+    compare_at
+        The time at which the next one is compared with an ordinary compute; the first one is at any time.
     is_chain
         Whether what it emits carries the metadata and the timestamp of the one message that it receives.
     """
@@ -67,7 +67,7 @@ class Graph:
         self.outputs = outputs
         self.flow = flow
         self.launches = 0
-        self.is_compared = False
+        self.compare_at = float("-inf")
         self.copies_back = any(input_.is_copied_back for input_ in inputs)
         self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         self._stream = stream

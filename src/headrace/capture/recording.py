@@ -150,10 +150,13 @@ def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) ->
     except (NotDirect, HostValueUsed):
         raise
     except Exception as error:
-        raise refusal_of(error, node.name) from error
+        if not compute.refused:
+            raise refusal_of(error, node.name) from error
     finally:
         operator.metadata = metadata
         context.stand_for(None)
+    if compute.refused:  # and the operator has caught the error
+        raise NotDirect(compute.refused)
 
 
 def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:

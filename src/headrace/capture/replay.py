@@ -7,8 +7,8 @@ operators. So the first replay after ordinary computes is ordered after them, an
 `end`).
 
 Nobody can know all that a compute depends on. So now and then a frame is computed as well, and both results are
-compared (`_compare`): the first one of every graph, and one in every `check_every` seconds of the run's clock. The
-result of the compute is what is sent if they differ.
+compared (`_compare`): the first one of every graph, and one of every graph in `check_every` seconds of the run's
+clock. The result of the compute is what is sent if they differ.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,7 @@ from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
 from headrace.gpu.capture import RecordedCopy
-from headrace.tensor.array_differences import compare_messages, compare_saved
+from headrace.tensor.array_differences import changed_numbers, compare_messages, compare_saved
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, rebuild
 
@@ -60,19 +61,24 @@ class Replay:
         The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
     difference
         How the last replay that was compared differed from the compute of the same frame, in words; or empty.
+    changed
+        The arrays that the compute of that frame changed in place and the graph does not copy back, by number.
     """
 
     def __init__(self, group: Group, state: DeviceState, check_every: float | None) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
         self.difference = ""
+        self.changed: set[int] = set()
         self._group = group
         self._node = group.node
         self._state = state
         self._own: ManagedStream | None = None
         self._clock = group.node.engine.clock.timestamp
-        self._compare_at = 0
-        self._period = None if check_every is None else round(check_every * 1e9)
+        # In whole nanoseconds, since a float would round a time of today; unless it is infinite.
+        self._period: float | None = check_every
+        if check_every is not None and isfinite(check_every):
+            self._period = round(check_every * 1e9)
         self._compute_streams: DirectStreams | None = None
         self._knobs: list[Knobs] = []
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
@@ -141,7 +147,7 @@ class Replay:
                     has_details |= type(item) is Envelope and item.details is not None
             for knobs in self._knobs:
                 knobs.replay(own)
-            if self._period is not None and (not graph.is_compared or self._clock() >= self._compare_at):
+            if self._period is not None and self._clock() >= graph.compare_at:
                 emitted = self._compare(graph, items, leaves, values)
                 is_timed = False
             else:
@@ -197,9 +203,8 @@ class Replay:
 
     def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
-        graph.is_compared = True
         assert self._period is not None
-        self._compare_at = self._clock() + self._period
+        graph.compare_at = self._clock() + self._period
         own, state = self._own, self._state
         assert own is not None
         handle = own.handle
@@ -243,6 +248,8 @@ class Replay:
             handle.stream.sync()
             computed = {boundary.name: data for boundary, data in emitted.items()}
             self.difference = self._find_difference(graph, replayed, computed, left)
+            copied_back = {number for number, input_ in enumerate(graph.inputs) if input_.is_copied_back}
+            self.changed = changed_numbers(before, leaves, handle) - copied_back
             return replayed if not self.difference else [computed[each.name] for each in graph.outputs]
         finally:
             before.close()
@@ -268,7 +275,7 @@ class Replay:
 
         A recording may have made knobs, which are written on other streams.
         """
-        if self._is_replaying and not has_recorded:
+        if self._is_replaying and not has_recorded and not self._state.is_set_anew:
             return False
         self._is_replaying = True
         self._are_settled = False

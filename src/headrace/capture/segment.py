@@ -30,8 +30,8 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
-from headrace.tensor.array_differences import changed_arrays
-from headrace.tensor.device_arrays import Layout, Unsupported, layout_of, with_shared
+from headrace.tensor.array_differences import changed_numbers
+from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, key_of_value
 
@@ -44,6 +44,11 @@ __all__ = ["CapturedSegment"]
 
 _SOON = 16  # frames within which a frame of the same kind comes again
 _CHANGING = 32  # frames in a row with new values, after which that is said
+
+_CHANGES_GAPS = (
+    "its operators change an array in place that they receive and that does not lie in memory without gaps; what is "
+    "between its elements may be in use elsewhere, so copy it first"
+)
 
 
 class CapturedSegment:
@@ -132,18 +137,23 @@ class CapturedSegment:
             live.apply()
         matches = self._matches
         # No variable may hold the array: whether the program still does is found by its reference count.
-        if matches is not None and self._version.number == self._seen_version and matches(data_of(items[0])):
+        if (
+            matches is not None
+            and self._version.number == self._seen_version
+            and not self._state.is_set_anew
+            and matches(data_of(items[0]))
+        ):
             entry = self._last
             assert entry is not None
             graph = entry.graph if entry.slots is None else entry.slots.free.popleft().graph
             assert graph is not None
-            self._launch(graph, items, [data_of(items[0])], [])
+            self._launch(entry, graph, items, [data_of(items[0])], [])
         elif self._is_refused:
             self._compute_eagerly(items)
         else:
             self._compute_any(items)
 
-    def _launch(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> None:
+    def _launch(self, entry: Entry, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> None:
         self._replay_frame(graph, items, (leaves, values))
         if self._replay.difference:
             self._refuse(
@@ -153,6 +163,18 @@ class CapturedSegment:
                     "results vary"
                 )
             )
+        elif self._replay.changed:
+            self._copy_back(entry, graph)
+
+    def _copy_back(self, entry: Entry, graph: Graph) -> None:
+        """Record again, since the operators change arrays in place that they left as they were until now."""
+        changed, self._replay.changed = self._replay.changed, set()
+        if any(graph.inputs[number].layout.has_gaps for number in changed):
+            self._refuse(Refusal(_CHANGES_GAPS))
+            return
+        entry.copied_back |= changed
+        self._close(entry)
+        self._will_record()
 
     def _compute_any(self, items: list[Any]) -> None:
         """Let a frame pass whose graph has to be looked for, or recorded."""
@@ -168,6 +190,10 @@ class CapturedSegment:
             return
         if self._cache.unmet == _CHANGING:
             self._say_what_changes()
+        if entry.has_graph and not self._state.is_known:  # the program begins anew, as before the first frame
+            frame.leaves.clear()
+            self._compute_eagerly(items)
+            return
         try:
             is_stale = entry.has_graph and self._replay.begin()
         except Refusal as refusal:
@@ -194,7 +220,7 @@ class CapturedSegment:
         is_full = entry.slots is None or entry.slots.made >= self.segment.options.slots
         if type(structure) is Layout and is_full:
             self._matches, self._last = structure.kind.matching(structure), entry
-        self._launch(graph, items, frame.leaves, frame.values)
+        self._launch(entry, graph, items, frame.leaves, frame.values)
 
     # As without capture.
 
@@ -226,14 +252,9 @@ class CapturedSegment:
         try:
             self._compute_eagerly(items)
             self._replay.order_own()
-            changed = changed_arrays(saved, own)
-            numbers = [number for number, leaf in enumerate(leaves) if any(leaf is each for each in changed)]
-            entry.copied_back = with_shared(numbers, leaves)
+            entry.copied_back = changed_numbers(saved, leaves, own)
             if any(layout_of(leaves[number]).has_gaps for number in entry.copied_back):
-                refusal = Refusal(
-                    "its operators change an array in place that they receive and that does not lie in memory "
-                    "without gaps; what is between its elements may be in use elsewhere, so copy it first"
-                )
+                refusal = Refusal(_CHANGES_GAPS)
         finally:
             saved.close()
             leaves.clear()
@@ -298,7 +319,8 @@ class CapturedSegment:
     def _record(self, entry: Entry, frame: Frame, items: list[Any]) -> None:
         options = self.segment.options
         try:
-            self._replay.begin()
+            if self._replay.begin():  # the graphs of other frames use another buffer of the state
+                self._cache.clear(but=entry)
             self._replay.order_after(items)
             entry, graph = self._record_until_known(entry, frame)
         except (Refusal, Unsupported) as error:

@@ -106,6 +106,11 @@ class DeviceState:
         """Whether all declared attributes refer to something: the first computes may make it."""
         return all(getattr(*key, None) is not None for key in self._declared)
 
+    @property
+    def is_set_anew(self) -> bool:
+        """Whether something else than a compute has set an attribute whose buffer graphs use."""
+        return any(getattr(*key) is not buffer.array for key, buffer in self._buffers.items())
+
     def _layout_of(self, operator: Operator, name: str, value: Any) -> Layout:
         kind = kind_of(value)
         try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.tensor.device_arrays import Layout, layout_of, span_of
+from headrace.tensor.device_arrays import Layout, layout_of, span_of, with_shared
 from headrace.tensor.device_memory import are_equal, read_bytes
-from headrace.tensor.structures import take_apart
+from headrace.tensor.structures import Leaves, take_apart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace.tensor.saved_arrays import Saved
 
-__all__ = ["changed_arrays", "compare_messages", "compare_saved"]
+__all__ = ["changed_numbers", "compare_messages", "compare_saved"]
 
 # How far results of floats of two, four and eight bytes may be apart.
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-8}
@@ -53,13 +53,15 @@ def compare_saved(replayed: Saved, stream: gpu.StreamHandle) -> str:
     return ""
 
 
-def changed_arrays(before: Saved, stream: gpu.StreamHandle) -> list[Any]:
-    """Return the arrays whose contents are not what they were."""
-    return [
+def changed_numbers(before: Saved, leaves: Leaves, stream: gpu.StreamHandle) -> set[int]:
+    """Return the numbers of the arrays that are not what they were, and of those that share memory with them."""
+    changed = [
         kept.array
         for kept, memory in zip(before.kept, before.memories, strict=True)
         if not are_equal(stream, span_of(kept.array)[0], memory.address, memory.size)
     ]
+    numbers = [number for number, leaf in enumerate(leaves) if any(leaf is each for each in changed)]
+    return with_shared(numbers, leaves)
 
 
 def _shape_of(structure: Any) -> Any:

@@ -144,6 +144,8 @@ class DirectCompute:
         What was received and emitted, in order.
     waiting
         What waits at each input and was not received.
+    refused
+        What was refused, in words; the operator may have caught the error.
     """
 
     def __init__(self, node: Node, streams: DirectStreams, received: dict[str, Any]) -> None:
@@ -152,6 +154,7 @@ class DirectCompute:
         self.steps: list[Step] = []
         self.waiting = dict(received)
         self.streams = streams
+        self.refused = ""
         self._received: set[str] = set()
 
     # The inputs.
@@ -271,7 +274,8 @@ class DirectCompute:
         )
 
     def _refuse(self, what: str) -> NoReturn:
-        raise NotDirect(f"operator {self.operator.name!r} {what}")
+        self.refused = self.refused or f"operator {self.operator.name!r} {what}"
+        raise NotDirect(self.refused)
 
 
 class RefusingMetadata(MetadataDictionary):
