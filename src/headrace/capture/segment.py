@@ -46,8 +46,8 @@ _SOON = 16  # frames within which a frame of the same kind comes again
 _CHANGING = 32  # frames in a row with new values, after which that is said
 
 _CHANGES_GAPS = (
-    "its operators change an array in place that they receive and that does not lie in memory without gaps; what is "
-    "between its elements may be in use elsewhere, so copy it first"
+    "its operators change an array in place that they receive and that does not lie in memory without gaps; what "
+    "is between its elements may be in use elsewhere, so copy it first"
 )
 
 
