@@ -6,8 +6,6 @@ whoever takes the name there first, so extras are installed from a checkout.
 
 from __future__ import annotations
 
-__all__ = ["installing"]
-
 
 def installing(*extras: str) -> str:
     """Return the command that installs extras, for the end of an error message."""

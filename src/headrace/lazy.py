@@ -11,8 +11,6 @@ from typing import Any
 
 from headrace.extras import installing
 
-__all__ = ["import_or_explain", "lazy_names", "lazy_package"]
-
 
 def lazy_names(
     namespace: dict[str, Any], modules: Mapping[str, str]

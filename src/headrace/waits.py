@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["acquire", "join", "runs_signal_handlers", "wait", "wait_for", "wait_for_futures"]
-
 _LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
 
 T = TypeVar("T")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from headrace._runtime.scheduling import engine
 
-__all__ = ["is_compiled"]
-
 
 def is_compiled() -> bool:
     """Return whether the modules that every step runs through are compiled."""

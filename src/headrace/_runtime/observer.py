@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace.core.outcome import Outcome
 
-__all__ = ["Launches", "Observer", "Replays"]
-
 
 class Launches(Protocol):
     """What launches a recorded graph."""

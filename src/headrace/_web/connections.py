@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-__all__ = ["Connections", "files_left"]
-
 DEADLINE = 30.0
 """Seconds that a connection has to become a client's."""
 RESERVE = 64

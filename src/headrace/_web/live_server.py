@@ -39,8 +39,6 @@ from headrace._web.connections import Connections
 from headrace._web.messages import Fields, MalformedMessage, read_message
 from headrace.lazy import import_or_explain
 
-__all__ = ["Client", "Item", "LiveServer"]
-
 Item: TypeAlias = str | bytes
 """A picture, or figures, which a client confirms."""
 

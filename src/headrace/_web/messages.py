@@ -9,8 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["Fields", "MalformedMessage", "choice", "number", "read_message", "string", "whole"]
-
 Fields: TypeAlias = dict[str, Any]
 """The fields of a message, which has a ``"type"``."""
 

@@ -12,8 +12,6 @@ from headrace.core.config import Config, take_options
 if TYPE_CHECKING:
     from headrace.core.config import Settings
 
-__all__ = ["Application"]
-
 
 class Application(Fragment):
     """A pipeline; subclass it, write `compose`, and call `run`.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.resources import CudaGreenContextPool
 
-__all__ = ["Fragment"]
-
 
 class Fragment(Composition):
     """A graph of operators; subclass it (or :class:`Application`) and write `compose`."""

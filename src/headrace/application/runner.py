@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.core.run_options import RunOptions
     from headrace.core.scheduler import Scheduler
 
-__all__ = ["Runner"]
-
 
 class Runner:
     """Runs fragments."""

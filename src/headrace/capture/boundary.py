@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime import Boundary
 
-__all__ = [
-    "Input",
-    "Output",
-    "OutputArray",
-    "copied_arrays",
-    "find_views",
-    "outputs_of",
-    "place_inputs",
-]
-
 _ALIGNED = 256
 
 

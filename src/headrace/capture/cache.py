@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.capture.graph import Graph
     from headrace.capture.slots import Slots
 
-__all__ = ["Entry", "Frame", "GraphCache", "Same", "data_of"]
-
 _SETTLED = 8  # frames with other values of a known structure before a graph is recorded for them
 _UNUSED = 64  # frames for which a graph was not launched before it makes room
 _MOST_WAITING = 16  # keys without a graph that are remembered

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.outcome import SegmentOutcome
 
-__all__ = [
-    "CONTRACT",
-    "MODES",
-    "CaptureError",
-    "CaptureRefused",
-    "Segment",
-    "SegmentOptions",
-    "capture",
-    "capture_mode",
-    "find_segments",
-    "plan_groups",
-]
-
 CONTRACT = (
     "a captured operator's result depends on its messages, its declared parameters (spec.param), its knobs, and "
     "arrays on the device that it declares as state (spec.state) or assigns in start; and its compute has no "

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
     from headrace.capture.slots import Slots
 
-__all__ = ["BoundaryCopy", "Executables", "Graph"]
-
 _MOST_EXECUTABLES = 16
 
 

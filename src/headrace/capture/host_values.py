@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-__all__ = ["HostValue", "HostValueUsed"]
-
 
 class HostValueUsed(Exception):
     """A value of the host was used while a frame was recorded."""

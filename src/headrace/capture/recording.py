@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
 
-__all__ = ["compute_one", "record"]
-
 
 def record(
     group: Group,

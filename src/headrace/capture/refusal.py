@@ -7,8 +7,6 @@ import sys
 
 from headrace._runtime import NotDirect
 
-__all__ = ["Refusal", "refusal_of"]
-
 
 class Refusal(Exception):
     """A reason not to capture."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
     from headrace.capture.graph import Graph
 
-__all__ = ["Replay"]
-
 _log = logging.getLogger("headrace.capture")
 
 # So many replays are timed at first, and then one in so many. It is odd, because every other takes a little more.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from headrace.capture.declaration import Segment
     from headrace.capture.graph import Graph
 
-__all__ = ["CapturedSegment"]
-
 _SOON = 16  # frames within which a frame of the same kind comes again
 _CHANGING = 32  # frames in a row with new values, after which that is said
 

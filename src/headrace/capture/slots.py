@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.capture.graph import Graph
     from headrace.gpu.allocation import StreamUser
 
-__all__ = ["Slot", "SlotAvailable", "Slots"]
-
 
 class _Block:
     """The memory of one array of a slot, as an allocation refers to it."""

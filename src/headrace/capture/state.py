@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from headrace._runtime import Node
     from headrace.core.operator import Operator
 
-__all__ = ["DeviceState"]
-
 _ALIGNED = 256
 
 

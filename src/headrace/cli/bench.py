@@ -23,8 +23,6 @@ from headrace.core import InputContext, Operator, OperatorSpec, OutputContext, S
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from headrace.version import __version__
 
-__all__ = ["add_arguments", "bench", "main"]
-
 LENGTH = 5
 WORKERS = 2
 _HANDLES = count(16)  # the lowest handles denote default streams

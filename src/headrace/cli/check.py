@@ -16,8 +16,6 @@ from headrace.core.lint import lint
 if TYPE_CHECKING:
     from headrace.application import Fragment
 
-__all__ = ["add_arguments", "main"]
-
 TAKES_ARGUMENTS = True
 DESCRIPTION = """\
 Look into the code of the operators that say capturable = True, and list what their compute

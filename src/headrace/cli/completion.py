@@ -11,8 +11,6 @@ from typing import Any
 
 from headrace.extras import installing
 
-__all__ = ["add_arguments", "main"]
-
 EPILOG = """\
 examples:
   source <(headrace completion bash)                                   # this shell

@@ -10,8 +10,6 @@ from types import TracebackType
 
 from headrace.core.notes import notes_of
 
-__all__ = ["describe", "place_of", "print_error", "without_our_frames"]
-
 _HEADRACE = Path(__file__).parents[1]
 
 

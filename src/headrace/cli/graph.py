@@ -16,8 +16,6 @@ from headrace.cli.runs import Runs
 if TYPE_CHECKING:
     from headrace.application import Fragment
 
-__all__ = ["add_arguments", "compose_program", "main"]
-
 TAKES_ARGUMENTS = True
 FORMATS = ("text", "mermaid", "dot", "svg")
 SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}

@@ -22,8 +22,6 @@ from typing import Any
 
 from headrace.application import Application, Fragment
 
-__all__ = ["Program", "ProgramError"]
-
 
 class ProgramError(Exception):
     """There is no such program, or no such application in it."""

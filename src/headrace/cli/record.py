@@ -6,8 +6,6 @@ import argparse
 
 from headrace.cli.run import add_program_arguments, run_program
 
-__all__ = ["TAKES_ARGUMENTS", "add_arguments", "main"]
-
 TAKES_ARGUMENTS = True  # those of the program, after --
 
 EPILOG = """\

@@ -11,8 +11,6 @@ from headrace.cli.run import add_program_arguments, run_program
 if TYPE_CHECKING:
     from headrace.observe import Recording
 
-__all__ = ["TAKES_ARGUMENTS", "add_arguments", "main"]
-
 TAKES_ARGUMENTS = True  # those of the program, after --
 
 EPILOG = """\

@@ -24,16 +24,6 @@ from headrace.core.log_output import LEVELS, configure_log, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
 
-__all__ = [
-    "add_arguments",
-    "add_program_arguments",
-    "changed_environment",
-    "main",
-    "prepare",
-    "run_program",
-    "variables_of",
-]
-
 TAKES_ARGUMENTS = True
 STARVED = 3
 INTERRUPTED = 130

@@ -12,8 +12,6 @@ from headrace.application.runner import Runner
 if TYPE_CHECKING:
     from headrace.core import Outcome
 
-__all__ = ["Runs"]
-
 
 class Runs(Runner):
     """The runs that a program begins for the duration of a ``with`` block.

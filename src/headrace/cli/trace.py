@@ -6,8 +6,6 @@ import argparse
 import json
 import sys
 
-__all__ = ["add_arguments", "main"]
-
 DESCRIPTION = """\
 Read a trace file. The summary compares, for each path, the messages around the p99 with
 those around the median, and names the part of their time that grows.

@@ -11,8 +11,6 @@ from headrace.core.condition_types import SchedulingStatusType
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["AsynchronousCondition", "AsynchronousEventState"]
-
 
 class AsynchronousEventState(enum.Enum):
     """The state of the outside event."""

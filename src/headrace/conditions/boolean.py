@@ -11,8 +11,6 @@ from headrace.core.condition_types import SchedulingStatusType
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["BooleanCondition"]
-
 
 class BooleanCondition(Condition):
     """Lets an operator run while the switch is on.

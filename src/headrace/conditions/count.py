@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node
 
-__all__ = ["CountCondition"]
-
 
 class CountCondition(Condition):
     """Lets an operator run `count` times in a run.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
 
-__all__ = ["CudaStreamCondition"]
-
 
 class CudaStreamCondition(Condition):
     """Lets an operator run when the device has finished the work behind all messages that `compute` would receive.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
 
-__all__ = ["DownstreamMessageAffordableCondition"]
-
 
 class DownstreamMessageAffordableCondition(SinglePortCondition):
     """Lets an operator run when every queue behind an output has room for `min_size` messages.

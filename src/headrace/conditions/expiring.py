@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
 
-__all__ = ["ExpiringMessageAvailableCondition"]
-
 
 class ExpiringMessageAvailableCondition(SinglePortCondition):
     """Lets an operator run when a batch is complete, or when its first message is old enough.

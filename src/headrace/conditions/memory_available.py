@@ -11,8 +11,6 @@ from headrace.core.resource import Resource
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["MemoryAvailableCondition"]
-
 
 class _Store(Protocol):
     def can_reserve(self, size: int) -> bool: ...

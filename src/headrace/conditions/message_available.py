@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
 
-__all__ = ["MessageAvailableCondition"]
-
 
 class MessageAvailableCondition(SinglePortCondition):
     """Lets an operator run when at least `min_size` messages wait at an input.

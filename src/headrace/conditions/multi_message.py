@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
 
-__all__ = ["MultiMessageAvailableCondition", "MultiMessageAvailableTimeoutCondition"]
-
 
 class _SamplingMode(enum.Enum):
     """How the messages of several inputs are counted."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node
 
-__all__ = ["OrConditionCombiner"]
-
 
 class OrConditionCombiner(Condition):
     """Lets an operator run when any of its `terms` allows it.

@@ -12,8 +12,6 @@ from headrace.core.durations import Duration, nanoseconds
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["PeriodicCondition", "PeriodicConditionPolicy"]
-
 
 class PeriodicConditionPolicy(enum.Enum):
     """What happens after a late tick."""

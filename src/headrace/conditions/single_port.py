@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node
 
-__all__ = ["SinglePortCondition"]
-
 
 class SinglePortCondition(Condition):
     """A condition about the port that it names, or about the only port.

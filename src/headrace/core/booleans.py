@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["boolean", "flag"]
-
 _YES = ("1", "true", "on", "yes")
 _NO = ("0", "false", "off", "no")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-__all__ = ["Size", "byte_size", "size_text"]
-
 Size: TypeAlias = int | str
 """A size of memory: a number of bytes, or text such as ``"16MB"``; units are powers of 1024."""
 

@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.graph import Graph
 
-__all__ = [
-    "check",
-    "check_compute",
-    "compose",
-    "has_nothing_to_wait_for",
-    "waits_for_ever",
-]
-
 
 def compose(fragment: Composition) -> Graph:
     """Compose a fragment, check what it declared, and return its graph."""

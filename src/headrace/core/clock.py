@@ -23,8 +23,6 @@ from headrace.core.resource import Resource
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["Clock", "Parker", "RealtimeClock"]
-
 _CHANGING = threading.Lock()
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from headrace.core.ports import IOSpec
     from headrace.core.scheduler import Scheduler
 
-__all__ = ["Composition"]
-
 
 class Composition:
     """The operators of a fragment, the flows between them, and their settings."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.resource import Resource
     from headrace.core.spec import ComponentSpec
 
-__all__ = ["Condition"]
-
 
 class Condition(Component):
     """The base of conditions; subclass it and write `check`.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["ConditionType", "SchedulingStatusType"]
-
 
 class SchedulingStatusType(enum.Enum):
     """The state of a condition, or of an operator as a whole."""

@@ -27,8 +27,6 @@ from headrace.core.errors import ConfigError, choices
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Config", "Settings", "take_options"]
-
 Settings: TypeAlias = "str | Path | Mapping[str, Any]"
 """The configuration of a program: the path of a YAML file, or a dict of sections."""
 

@@ -24,8 +24,6 @@ from typing import Any, TypeVar, cast
 from headrace.core.arguments import Arg, ArgList
 from headrace.core.errors import ParameterError, choices
 
-__all__ = ["check_name", "constructor", "known_keywords", "named_values", "needs_fragment", "refuse_keywords"]
-
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
 
-__all__ = ["ExecutionContext", "InputContext", "OutputContext"]
-
 
 class InputContext(Protocol):
     """The inputs of an operator: the first argument of `compute`."""

@@ -9,8 +9,6 @@ from typing import Any, Protocol, TypeAlias
 
 from headrace import waits
 
-__all__ = ["PAUSE", "RESUME", "STEP", "Request", "RunControl"]
-
 Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
 STEP = "step"

@@ -8,9 +8,6 @@ import re
 from datetime import timedelta
 from typing import TypeAlias
 
-__all__ = ["Duration", "finite_number", "milliseconds", "nanoseconds"]
-
-
 Duration: TypeAlias = int | float | str | timedelta
 """A length of time: an int is nanoseconds, a float is seconds, a str has a unit (``"33ms"``, ``"30Hz"``)."""
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 from headrace.core.errors import ParameterError
 
-__all__ = ["ErrorPolicy", "OnError"]
-
 OnError: TypeAlias = "Literal['stop', 'skip'] | Mapping[str, int] | ErrorPolicy"
 """The type of ``on_error``."""
 

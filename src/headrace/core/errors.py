@@ -8,20 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "AllocationError",
-    "ConfigError",
-    "GraphError",
-    "ParameterError",
-    "PortError",
-    "QueueFullError",
-    "StreamError",
-    "UnorderedStreamWarning",
-    "UnreceivedMessageWarning",
-    "choices",
-    "closest",
-]
-
 
 class GraphError(ValueError):
     """The operators and flows of a fragment do not form a graph that can run."""

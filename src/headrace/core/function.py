@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from headrace.core.error_policy import OnError
     from headrace.core.operator import Part
 
-__all__ = ["OperatorFunction", "op"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Part
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["FunctionOperator"]
-
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 

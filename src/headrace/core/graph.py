@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
-__all__ = ["Flow", "Graph", "PortPairs", "check_member"]
-
 PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[str]]
 """The connected ports: pairs, or a dict from an output to one input or several."""
 

@@ -11,8 +11,6 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
-__all__ = ["check_group", "in_order", "why_not_a_group", "why_not_in_group"]
-
 
 def check_group(where: str, operators: Sequence[Operator]) -> None:
     """Raise GraphError if operators are not connected, form a cycle, or messages leave them and come back."""

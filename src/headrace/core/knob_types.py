@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["KnobType", "check_number"]
-
 # The formats of `struct`, by NumPy's character: the same for most types.
 _FORMATS = {**{char: char for char in "?bhiqBHIQefd"}, "l": "q", "L": "Q", "F": "ff", "D": "dd"}
 

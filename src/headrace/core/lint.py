@@ -22,8 +22,6 @@ from headrace.core.reserved_names import reserved_names
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Finding", "lint"]
-
 _ADDING = (
     "append",
     "extend",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.parameter import Parameter
 
-__all__ = ["KnobValues", "LiveValues"]
-
 
 class LiveValues:
     """The live parameters of one operator, and the changes that wait for its next compute.

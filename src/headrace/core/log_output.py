@@ -17,8 +17,6 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 
-__all__ = ["LEVELS", "LEVEL_VARIABLES", "configure_log", "level_of"]
-
 LEVEL_VARIABLES = ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL")
 LEVELS = {
     "trace": 5,

@@ -14,8 +14,6 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["MetadataDictionary", "MetadataPolicy"]
-
 
 class MetadataPolicy(enum.Enum):
     """What happens when a name that is already set is set again."""

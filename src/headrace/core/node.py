@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext
     from headrace.core.operator import Operator
 
-__all__ = ["Engine", "Node", "Queue", "Receiver", "Resume", "Transmitter"]
-
 
 class Engine(Protocol):
     """The engine of a run."""

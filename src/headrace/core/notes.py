@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["add_note", "notes_of"]
-
 
 def add_note(error: BaseException, text: str) -> None:
     """Add a note to an exception, whatever it is; never raise."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headrace.core.parameter import Parameter, ParameterVersion
     from headrace.core.ports import IOSpec
 
-__all__ = ["Operator", "Part"]
-
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["EndedBy", "ErrorRecord", "OperatorOutcome", "Outcome", "SegmentOutcome", "Starved", "Waiting"]
-
 
 class EndedBy(StrEnum):
     """Why a run ended."""

@@ -16,8 +16,6 @@ from typing import Any
 
 from headrace.core.errors import ParameterError, closest
 
-__all__ = ["REQUIRED", "Parameter", "ParameterFlag", "ParameterVersion"]
-
 
 class ParameterFlag(enum.Enum):
     """Whether a parameter must have a value."""

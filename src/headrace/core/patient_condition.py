@@ -11,8 +11,6 @@ from typing import ClassVar
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 
-__all__ = ["PatientCondition"]
-
 _PATIENCE_NS = 1_000_000_000
 _READY = (SchedulingStatusType.READY, None)
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from headrace.core.condition_types import ConditionType
 from headrace.core.ports import IOSpec
 
-__all__ = ["Input", "Output", "PortDeclaration"]
-
 D = TypeVar("D", bound="PortDeclaration")
 
 

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, TypeAlias
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
 
-__all__ = ["IOSpec", "PortCondition", "port_names"]
-
 
 def port_names(names: object, what: str) -> tuple[str, ...]:
     """Return one name of a port, or several, as a tuple; raise for anything else. `what` begins the error."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.node import Queue
 
-__all__ = ["Progress", "count_by_port", "progress_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
 
-__all__ = ["QueueSpec", "queues_of"]
-
 _FAULT = IOSpec.QueuePolicy.FAULT
 
 

@@ -14,8 +14,6 @@ from types import FunctionType
 
 from headrace.core.errors import ParameterError, choices
 
-__all__ = ["check_parameter_name", "reserved_names"]
-
 
 def check_parameter_name(name: str, kind: type, base: type) -> None:
     """Raise ParameterError if a parameter of a class, which derives from `base`, would replace something else."""

@@ -9,8 +9,6 @@ from headrace.core.construction import check_name, constructor, refuse_keywords
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["Component", "Resource"]
-
 
 class Component:
     """The base of conditions and resources."""

@@ -37,16 +37,6 @@ from typing import TypeVar
 from headrace.core.booleans import flag
 from headrace.core.durations import nanoseconds
 
-__all__ = [
-    "MOST_WORKERS",
-    "RunOptions",
-    "parse_count",
-    "parse_duration",
-    "parse_scheduler",
-    "parse_workers",
-    "read_run_options",
-]
-
 T = TypeVar("T")
 
 MOST_WORKERS = 1024

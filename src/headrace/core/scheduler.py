@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node
 
-__all__ = ["SHORTEST_RECESSION_MS", "Run", "Scheduler", "Worker", "recession_period"]
-
 SHORTEST_RECESSION_MS = 1.0
 """The shortest period of polling. With a period of 0 an idle run would use a whole core."""
 

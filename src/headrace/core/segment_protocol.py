@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
-__all__ = ["Segment"]
-
 
 class Segment(Protocol):
     """Operators that are captured as one CUDA graph: `headrace.capture.Segment`."""

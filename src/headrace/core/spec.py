@@ -17,8 +17,6 @@ from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
-__all__ = ["ComponentSpec", "OperatorSpec"]
-
 
 class ComponentSpec:
     """The parameters of a component."""

@@ -15,8 +15,6 @@ from headrace.core.whole_numbers import whole_number, whole_numbers
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["Assignment", "ThreadPool"]
-
 
 @dataclass(slots=True)
 class Assignment:

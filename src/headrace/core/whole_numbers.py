@@ -5,8 +5,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable
 
-__all__ = ["whole_number", "whole_numbers"]
-
 
 def whole_number(value: object, what: str, least: int | None = None, most: int | None = None) -> int:
     """Return a whole number of any library as an int; raise for anything else, and for one out of bounds.

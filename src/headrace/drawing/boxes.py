@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.segment_protocol import Segment
 
-__all__ = ["draw_boxes"]
-
 # The directions in which a line leaves a cell, and the letter for each combination.
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _LETTERS = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"

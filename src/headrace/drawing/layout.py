@@ -13,8 +13,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Layout", "lay_out", "place"]
-
 _ROUNDS = 12
 
 

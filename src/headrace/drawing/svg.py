@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.segment_protocol import Segment
 
-__all__ = ["draw_svg", "queue_label", "slices_of"]
-
 _EM, _SMALL = 13.0, 11.0  # the sizes of the text
 _LINE = 17.0  # the height of a port
 _HEAD = 40.0  # the height of the name and the class

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.segment_protocol import Segment
 
-__all__ = ["draw"]
-
 
 def draw(graph: Graph, style: str = "text", segments: Sequence[Segment] = ()) -> str:
     """Return `graph` drawn in a style: ``"text"``, ``"boxes"``, ``"svg"``, ``"mermaid"`` or ``"dot"``.

@@ -27,8 +27,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import ref
 
-__all__ = ["Allocation", "StreamUser", "allocation_at", "in_use", "keeping_allocations", "kept_allocations"]
-
 
 class StreamUser(Protocol):
     """Somebody whose streams may work on a block."""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from headrace.gpu.stream_handle import StreamHandle
 
-__all__ = ["StreamLibrary", "make_stream", "with_streams"]
-
 
 class StreamLibrary(Protocol):
     """A library that has a current stream for every thread."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["InferenceError"]
-
 
 class InferenceError(RuntimeError):
     """A model that cannot be loaded or run, or data that does not fit it."""

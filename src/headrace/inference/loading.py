@@ -11,8 +11,6 @@ from pathlib import Path
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 
-__all__ = ["BACKENDS", "load_model"]
-
 BACKENDS = ("trt", "onnxrt", "torch")
 """The names of the runtimes: TensorRT through ONNX Runtime, ONNX Runtime, PyTorch."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
     from headrace.tensor import Tensor
 
-__all__ = ["Model", "ModelOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:

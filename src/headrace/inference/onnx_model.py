@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
     from headrace.tensor import Tensor
 
-__all__ = ["OnnxModel", "import_onnxruntime"]
-
 _DTYPES = {
     "float16": "float16",
     "float": "float32",

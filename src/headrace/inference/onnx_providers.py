@@ -16,17 +16,6 @@ from headrace.inference.errors import InferenceError
 from headrace.inference.model import ModelOptions
 from headrace.inference.tensor_spec import TensorSpec
 
-__all__ = [
-    "CPU",
-    "CUDA",
-    "TENSORRT",
-    "Providers",
-    "check_tensorrt_options",
-    "profile_options",
-    "providers",
-    "tell_once",
-]
-
 TENSORRT = "TensorrtExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"

@@ -16,8 +16,6 @@ from headrace.tensor.memory_exporter import exporter_of
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
-__all__ = ["host_array", "in_shape", "is_on_device", "to_device"]
-
 _DEVICE_TYPES = (DLDeviceType.CUDA, DLDeviceType.CUDA_MANAGED)
 _COPY_SECONDS = 20e-6  # of a simulated kernel that copies
 

@@ -21,8 +21,6 @@ from headrace.tensor.copies import simulated_memory
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
-__all__ = ["RunningModel"]
-
 _SIMULATED_SECONDS = 1e-3  # of a run on a simulated device
 
 Shape = tuple[int, ...]

@@ -15,8 +15,6 @@ from headrace.core.errors import ParameterError, choices
 from headrace.inference.loading import BACKENDS
 from headrace.inference.tensor_spec import TensorSpec
 
-__all__ = ["ModelSetting", "Profile", "read_names", "read_profile", "read_settings"]
-
 Profile = tuple[tuple[tuple[int, int, int], ...], ...]
 """For each input, a (least, usual, greatest) triple for each of its dynamic extents."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Extent", "TensorSpec"]
-
 Extent: TypeAlias = int | str | None
 """One entry of a shape: a number, the name of a dynamic extent, or None for one without a name."""
 

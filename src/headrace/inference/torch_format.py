@@ -25,8 +25,6 @@ from headrace.inference.errors import InferenceError
 from headrace.inference.tensor_spec import Extent, TensorSpec
 from headrace.tensor import tree
 
-__all__ = ["TorchFormat", "read_format"]
-
 _DTYPES = {
     "float": "float32",
     "double": "float64",

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
     from headrace.tensor import Tensor
 
-__all__ = ["TorchModel", "load_torch"]
-
 
 @dataclass(repr=False, eq=False)
 class TorchModel(Model):

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace.observe.figures.data_flow_tracker import DataFlowTracker
     from headrace.observe.figures.goals import Goal
 
-__all__ = ["expect", "observer_of", "tracker_of", "watch"]
-
 
 def watch(fragment: Composition, watcher: Watcher) -> None:
     """Show every later run of a fragment to a watcher."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.watchers import Watcher
     from headrace.observe.recordings.replaying import Replay
 
-__all__ = ["VARIABLES", "asked_for", "replay_from_environment", "watchers_from_environment"]
-
 VARIABLES = (
     "HEADRACE_TRACK",
     "HEADRACE_DASHBOARD",

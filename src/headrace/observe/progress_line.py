@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.progress import Progress
 
-__all__ = ["ProgressLine", "is_wanted", "shown_progress"]
-
 PERIOD = 0.5
 """The seconds between two updates of the line."""
 _ERASE = "\r\x1b[K"

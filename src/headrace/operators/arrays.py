@@ -45,16 +45,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import InputContext
     from headrace.gpu import StreamHandle
 
-__all__ = [
-    "Routine",
-    "Workplace",
-    "check_contiguous",
-    "cuda_source",
-    "has_gpu",
-    "launch",
-    "workplace",
-]
-
 _BLOCK = 256
 # How long a block runs on the simulated device: what a block of 256 pixels takes on an H200, roughly.
 _BLOCK_SECONDS = 2e-6

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
     from headrace.tensor import Tensor
 
-__all__ = ["BayerDemosaicOp"]
-
 
 class BayerDemosaicOp(FrameOperator):
     """Computes a colour image from a Bayer mosaic by bilinear interpolation.

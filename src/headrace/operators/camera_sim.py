@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
     from headrace.tensor import Tensor
 
-__all__ = ["CameraSimOp"]
-
 _BLOCK = 256
 
 _FRAME = gpu.kernel("camera_frame", source=cuda_source("camera_frame"), seconds=1e-6)

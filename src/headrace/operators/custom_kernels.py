@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.operators.arrays import Workplace
     from headrace.tensor import Tensor
 
-__all__ = ["CustomKernel", "read_kernels"]
-
 _ELEMENTS = {
     "kFloat32": np.float32,
     "kFloat16": np.float16,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
     from headrace.tensor import Tensor
 
-__all__ = ["FormatConverterOp"]
-
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
 _DEFAULT_MODE = 4

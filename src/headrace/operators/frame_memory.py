@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, OutputContext
     from headrace.core.operator import Operator
 
-__all__ = ["DEVICE", "STORAGE_TYPES", "FrameMemory", "storage_of"]
-
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
 STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
 _STORAGE_OF = {

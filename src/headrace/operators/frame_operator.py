@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["FrameOperator", "Plan"]
-
 
 class Plan(NamedTuple):
     """One step of an operator, for frames of one kind: a routine with its arguments, and what its result is.

@@ -35,8 +35,6 @@ from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
 from headrace.viewer.renderer import Renderer, color_table, layers_of
 
-__all__ = ["HolovizOp"]
-
 _log = logging.getLogger("headrace.viewer")
 
 # The ports that exist only if a parameter enables them.

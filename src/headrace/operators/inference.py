@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
     from headrace.gpu import StreamHandle
 
-__all__ = ["InferenceOp"]
-
 _Models: TypeAlias = list[RunningModel]
 _Tensors: TypeAlias = dict[str, Tensor]
 _RECEIVERS, _SPECS, _TRANSMITTER = "receivers", "model_activation_specs", "transmitter"

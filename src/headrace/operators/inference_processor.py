@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
     from headrace.tensor import Tensor
 
-__all__ = ["InferenceProcessorOp"]
-
 _CUSTOM = "custom_cuda_kernel"
 # Each operation with the number of texts that follow it, separated by commas.
 _OPERATIONS = {

@@ -11,8 +11,6 @@ from headrace.tensor import Tensor, TensorMap, as_tensor
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
-__all__ = ["find_tensor", "gather", "place_of", "tensors_of"]
-
 
 def place_of(operator: Operator, port: str) -> str:
     """Return an operator and its input, for the beginning of an error."""

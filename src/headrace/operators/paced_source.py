@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, OutputContext
 
-__all__ = ["PacedSource"]
-
 _logger = logging.getLogger("headrace.video")
 
 Frame = TypeVar("Frame")

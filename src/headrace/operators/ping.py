@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["PingRxOp", "PingTxOp"]
-
 
 class PingTxOp(Operator):
     """Emits the numbers 1, 2, 3 and so on at its output ``out``, starting anew in each run.

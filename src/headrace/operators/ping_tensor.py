@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["PingTensorRxOp", "PingTensorTxOp"]
-
 _log = logging.getLogger(__name__)
 
 _C_NAMES = {

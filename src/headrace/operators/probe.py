@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["ProbeOp"]
-
 
 class ProbeOp(Operator):
     """Prints a line for each tensor of a message and passes the message on unchanged, from ``in`` to ``out``.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
     from headrace.tensor import Tensor
 
-__all__ = ["SegmentationPostprocessorOp"]
-
 _log = logging.getLogger(__name__)
 
 _MOST_CHANNELS = 255  # the class is a byte

@@ -14,8 +14,6 @@ from headrace.resources import UnboundedAllocator
 if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["TensorOperator", "check_parameters", "declare_fields", "set_default_allocator"]
-
 
 class TensorOperator(Operator):
     """The base of the operators that work on tensors, on the host or on a device.

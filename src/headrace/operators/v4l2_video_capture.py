@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["V4L2VideoCaptureOp"]
-
 _logger = logging.getLogger("headrace.video")
 
 

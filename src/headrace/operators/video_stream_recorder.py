@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["VideoStreamRecorderOp"]
-
 # The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
 _MAX_PENDING = 4
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, OutputContext
     from headrace.core.spec import OperatorSpec
 
-__all__ = ["VideoStreamReplayerOp"]
-
 
 class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     """Plays a recording of `VideoStreamRecorderOp`, or any video file, and ends with it.

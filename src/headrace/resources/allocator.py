@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from headrace.tensor.libraries.torch_allocator import TorchMemory
     from headrace.tensor.types import DLDataType
 
-__all__ = ["Allocator"]
-
 _STEP = 512  # bytes; sizes are rounded up to it
 _REMEMBERED = 1024  # pointers that were freed
 _REMEMBERED_REQUESTS = 64

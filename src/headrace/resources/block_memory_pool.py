@@ -12,8 +12,6 @@ from headrace.resources.memory_storage_type import MemoryStorageType, StorageTyp
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["BlockMemoryPool"]
-
 # More than any pipeline has messages. Every block has an entry in a list of the host.
 _MOST_BLOCKS = 1 << 20
 

@@ -36,8 +36,6 @@ from headrace.gpu.backend import active
 from headrace.resources.memory_block import Block, Key, StreamUse
 from headrace.resources.memory_sources import MemorySource
 
-__all__ = ["EVERYTHING", "BlockStore", "Exhausted"]
-
 EVERYTHING = 1 << 62
 """A limit that no machine reaches."""
 

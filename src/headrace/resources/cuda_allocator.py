@@ -6,8 +6,6 @@ from headrace.core.byte_sizes import Size, byte_size, size_text
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 
-__all__ = ["CudaAllocator"]
-
 _KINDS = {MemoryStorageType.DEVICE: "device", MemoryStorageType.HOST: "host"}  # as arguments name them
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
     from headrace.core.composition import Composition
 
-__all__ = ["CudaGreenContext"]
-
 
 class CudaGreenContext(StreamSource):
     """A slice of a device: one partition of a pool, by position or by name.

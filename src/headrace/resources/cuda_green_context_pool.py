@@ -14,8 +14,6 @@ from headrace.gpu.backend import active
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["CudaGreenContextPool"]
-
 
 class CudaGreenContextPool(StreamSource):
     """The SMs of a device, divided into partitions.

@@ -17,8 +17,6 @@ from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["CudaStreamPool"]
-
 _NON_BLOCKING = 1
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.gpu.backend import DeviceClock
 
-__all__ = ["MachineClock", "machine_clock"]
-
 
 class MachineClock(Clock):
     """The clock of a simulated machine.

@@ -11,8 +11,6 @@ from headrace.core.whole_numbers import whole_number
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["ManualClock"]
-
 
 class ManualClock(Clock):
     """Virtual time: it stands still while there is work, and jumps to the next event when there is none.

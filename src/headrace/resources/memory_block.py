@@ -10,8 +10,6 @@ from headrace import gpu
 from headrace._runtime import ManagedStream, create_event, default_stream_of, is_default
 from headrace.gpu.allocation import StreamUser
 
-__all__ = ["SEVERAL", "Block", "Key", "StreamUse", "key_of"]
-
 Key = tuple[int, int]
 """What tells a stream from others: its device and its handle."""
 

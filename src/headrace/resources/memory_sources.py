@@ -20,8 +20,6 @@ from headrace.tensor import DLDevice, DLDeviceType
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DeviceMemory", "MemorySource", "PlainMemory", "memory_left", "memory_source"]
-
 _ALIGNMENT = 64  # bytes; what vector instructions of CPUs like
 
 

@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from headrace.core.errors import choices
 
-__all__ = ["MemoryStorageType"]
-
 
 class MemoryStorageType(enum.IntEnum):
     """A kind of memory.

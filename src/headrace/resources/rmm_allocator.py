@@ -23,8 +23,6 @@ from headrace.tensor import DLDevice, DLDeviceType
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["RMMAllocator"]
-
 _STEP = 256  # RMM's sizes are multiples of it
 
 

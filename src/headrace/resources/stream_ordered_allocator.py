@@ -12,8 +12,6 @@ from headrace.resources.memory_storage_type import MemoryStorageType
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["StreamOrderedAllocator"]
-
 
 class StreamOrderedAllocator(CudaAllocator):
     """Device memory of any size from a pool of its own, which the driver manages in the order of streams.

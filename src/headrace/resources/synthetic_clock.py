@@ -13,8 +13,6 @@ from headrace.core.whole_numbers import whole_number
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["SyntheticClock"]
-
 
 class SyntheticClock(Clock):
     """Time that moves only when an operator or any thread calls `advance_to` or `advance_by`."""

@@ -9,8 +9,6 @@ from headrace.resources.allocator import Allocator
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["UnboundedAllocator"]
-
 
 class UnboundedAllocator(Allocator):
     """Memory of every kind, as much as is asked for.

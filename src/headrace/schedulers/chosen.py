@@ -14,8 +14,6 @@ from headrace.schedulers.multi_thread import MultiThreadScheduler
 if TYPE_CHECKING:
     from headrace.core.run_options import RunOptions
 
-__all__ = ["chosen_scheduler"]
-
 
 def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
     """Return a scheduler for one run: `scheduler` with the changes that `options` ask for.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
-__all__ = ["DefaultScheduler"]
-
 _MOST = 32
 _FAULT = IOSpec.QueuePolicy.FAULT
 

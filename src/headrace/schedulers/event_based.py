@@ -9,8 +9,6 @@ from headrace.schedulers.multi_thread import MultiThreadScheduler
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["EventBasedScheduler"]
-
 
 class EventBasedScheduler(MultiThreadScheduler):
     """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from headrace.core.scheduler import Run, Scheduler
 
-__all__ = ["GreedyScheduler"]
-
 
 class GreedyScheduler(Scheduler):
     """Runs one operator at a time, on the thread that called `run`, without locks or other threads.

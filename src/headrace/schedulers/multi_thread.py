@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from headrace.core.composition import Composition
 
-__all__ = ["MultiThreadScheduler"]
-
 
 class MultiThreadScheduler(Scheduler):
     """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.

@@ -21,8 +21,6 @@ from headrace.tensor.types import (
 if TYPE_CHECKING:
     from headrace.gpu.allocation import Allocation
 
-__all__ = ["element_of", "tensor_of_allocation"]
-
 
 def element_of(dtype: Any) -> DLDataType:
     """Return the element type that a dtype of NumPy or ml_dtypes, or the name of one, stands for."""

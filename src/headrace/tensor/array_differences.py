@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace.tensor.saved_arrays import Saved
 
-__all__ = ["changed_numbers", "compare_messages", "compare_saved"]
-
 # How far results of floats of two, four and eight bytes may be apart.
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-8}
 

@@ -37,16 +37,6 @@ if TYPE_CHECKING:
 
     from headrace.gpu import StreamHandle
 
-__all__ = [
-    "HostMemory",
-    "copy",
-    "copy_from_pinned",
-    "read_on_host",
-    "simulate",
-    "simulated_memory",
-    "upload",
-]
-
 
 def copy(target: Tensor, source: Tensor | np.ndarray[Any, Any], stream: StreamHandle) -> None:
     """Copy a C-contiguous tensor or NumPy array to a C-contiguous tensor of the same size, on a stream."""

@@ -20,21 +20,6 @@ from headrace.tensor.libraries import Library, library_of
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
-__all__ = [
-    "ArrayAt",
-    "DeviceLibrary",
-    "Extent",
-    "Layout",
-    "NewArrays",
-    "Unsupported",
-    "groups_of",
-    "kind_of",
-    "layout_of",
-    "shared_memory",
-    "span_of",
-    "with_shared",
-]
-
 _MOST_SPARE, _SPARE_BYTES = 2, 1 << 20
 
 

@@ -9,8 +9,6 @@ from headrace import gpu
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DeviceMemory", "are_equal", "copy", "read_bytes"]
-
 
 class DeviceMemory:
     """Memory of a device, allocated in the order of a stream.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from headrace.tensor.tensor import Tensor
 
-__all__ = ["MemoryExporter", "create_capsule", "exporter_of", "make_read_only_capsule", "view_as_numpy"]
-
 # Types that NumPy can export, by the bytes of an element.
 _STAND_IN_TYPESTR = {1: "|u1", 2: "=u2", 4: "=u4", 8: "=u8", 16: "=c16"}
 

@@ -12,8 +12,6 @@ from contextlib import ExitStack
 from headrace.gpu.allocation import Allocation, keeping_allocations
 from headrace.tensor.libraries import private_memories
 
-__all__ = ["PrivateMemory"]
-
 
 class PrivateMemory:
     """The pools of one graph, one for each library in use; entered while its work is captured.

@@ -11,8 +11,6 @@ from headrace.tensor.device_memory import DeviceMemory, copy
 if TYPE_CHECKING:
     from headrace import gpu
 
-__all__ = ["KeptArray", "Saved"]
-
 
 class KeptArray(NamedTuple):
     """An array, and what a program calls it."""

@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 from headrace.tensor import tree
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of
 
-__all__ = ["Leaves", "Structure", "key_of_value", "layouts_of", "rebuild", "take_apart"]
-
 Structure: TypeAlias = Hashable
 Leaves: TypeAlias = "list[Any]"
 

@@ -22,20 +22,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.tensor.tensor_map import TensorMap
 
-__all__ = [
-    "DEEPEST",
-    "LEAF",
-    "Node",
-    "Structure",
-    "Visitor",
-    "build",
-    "flatten",
-    "inside",
-    "map",
-    "once",
-    "unflatten",
-]
-
 DEEPEST = 32
 """The number of levels of containers in a message."""
 

@@ -9,8 +9,6 @@ import numpy as np
 from headrace.observe import TensorCopy, TensorMapCopy
 from headrace.observe.recordings.payloads import encode
 
-__all__ = ["difference"]
-
 _NUMBERS = "iufc"  # kinds of dtypes whose elements have a difference
 _LONGEST = 500  # characters of a value that are shown
 

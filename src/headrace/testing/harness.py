@@ -14,8 +14,6 @@ from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
 from headrace.testing.result import Message
 
-__all__ = ["UNBOUNDED", "Collector", "Feeder", "StepCounter"]
-
 UNBOUNDED = 1 << 20
 """The length of a collector's queue: more than any test emits in one step. An empty queue takes no memory."""
 

@@ -21,8 +21,6 @@ from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.differences import difference
 
-__all__ = ["check_recording"]
-
 
 def check_recording(
     operator: Callable[..., Any],

@@ -9,8 +9,6 @@ from typing import Any
 from headrace.core.durations import Duration
 from headrace.core.errors import PortError, choices
 
-__all__ = ["Message", "OperatorResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -23,8 +23,6 @@ from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.harness import UNBOUNDED, Collector, Feeder, StepCounter
 from headrace.testing.result import OperatorResult
 
-__all__ = ["run_operator"]
-
 # A run with more steps than this, plus this many for each message, is considered endless.
 _MAX_STEPS = 10_000
 _MAX_STEPS_PER_MESSAGE = 1_000

@@ -14,8 +14,6 @@ import numpy as np
 
 from headrace.video.scene import Scene, SceneObject
 
-__all__ = ["BAYER_PATTERNS", "BayerSensor", "Truth"]
-
 BAYER_PATTERNS = {
     0: ("BGGR", ((2, 1), (1, 0))),
     1: ("RGGB", ((0, 1), (1, 2))),

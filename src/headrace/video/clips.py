@@ -14,8 +14,6 @@ from headrace.video.entities import UNKNOWN_INTERVAL, EntityReader, entity_files
 from headrace.video.errors import VideoFileError
 from headrace.video.files import VideoReader
 
-__all__ = ["Clip", "ClipFrame", "open_clip", "play"]
-
 _logger = logging.getLogger("headrace.video")
 
 # The video files that a name without an extension may stand for, beside a recording.

@@ -20,8 +20,6 @@ import numpy as np
 from headrace.video.entity_format import INDEX_ENTRY, Entity, encode_entity, parse_entity
 from headrace.video.errors import VideoFileError
 
-__all__ = ["EntityReader", "EntityWriter", "entity_files"]
-
 # The distance of frames where a recording says nothing about it: 30 a second.
 UNKNOWN_INTERVAL = 33_333_333
 

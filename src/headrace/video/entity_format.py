@@ -38,8 +38,6 @@ import numpy as np
 
 from headrace.video.errors import VideoFileError
 
-__all__ = ["INDEX_ENTRY", "Entity", "Read", "encode_entity", "parse_entity"]
-
 INDEX_ENTRY = struct.Struct("<QQQ")
 _ENTITY = struct.Struct("<QIQIQQ")
 _COMPONENT = struct.Struct("<QQQQ")

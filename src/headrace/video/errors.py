@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CameraError", "VideoFileError"]
-
 
 class VideoFileError(RuntimeError):
     """A video file is missing, truncated, or not of the expected kind."""

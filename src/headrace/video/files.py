@@ -20,8 +20,6 @@ from headrace.extras import installing
 from headrace.video.entities import UNKNOWN_INTERVAL
 from headrace.video.errors import VideoFileError
 
-__all__ = ["VideoFrame", "VideoReader", "VideoWriter", "write_video"]
-
 _logger = logging.getLogger("headrace.video")
 
 

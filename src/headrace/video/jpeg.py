@@ -8,8 +8,6 @@ import numpy as np
 
 from headrace.extras import installing
 
-__all__ = ["JpegDecoder"]
-
 
 class JpegDecoder:
     """Decodes JPEG pictures to RGBA, with PyAV or OpenCV, whichever is installed."""

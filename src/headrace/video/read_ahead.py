@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from headrace import waits
 
-__all__ = ["ReadAhead"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Scene", "SceneObject"]
-
 SUBPIXELS = 16
 MAX_OBJECTS = 64
 

@@ -17,8 +17,6 @@ from headrace.video import v4l2_ioctl as v4l2
 from headrace.video.errors import CameraError
 from headrace.video.v4l2_device import VideoDevice
 
-__all__ = ["CameraFormat", "CapturedFrame", "V4L2Camera"]
-
 # The formats that are chosen unless one is named; those that need no decoder come first.
 _PREFERRED = ("RGB3", "YUYV", "MJPG")
 _ALIASES = {"RGB24": "RGB3", "MJPEG": "MJPG", "YUY2": "YUYV"}

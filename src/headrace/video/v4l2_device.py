@@ -13,8 +13,6 @@ from typing import Any
 
 from headrace.video.errors import CameraError
 
-__all__ = ["VideoDevice", "video_devices"]
-
 
 class VideoDevice:
     """An open device file such as ``/dev/video0``.

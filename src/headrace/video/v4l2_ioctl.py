@@ -13,8 +13,6 @@ import ctypes
 from ctypes import c_char, c_int32, c_int64, c_uint8, c_uint32, c_ulong
 from typing import Any
 
-__all__ = ["REQUESTS"]
-
 # Capabilities, buffers, flags.
 CAP_VIDEO_CAPTURE = 0x00000001
 CAP_VIDEO_CAPTURE_MPLANE = 0x00001000

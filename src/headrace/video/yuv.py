@@ -6,8 +6,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["LUMA_WEIGHTS", "planes"]
-
 Array: TypeAlias = np.ndarray[Any, Any]
 
 LUMA_WEIGHTS = {"601": (0.299, 0.114), "709": (0.2126, 0.0722), "2020": (0.2627, 0.0593)}

@@ -22,8 +22,6 @@ from headrace.viewer.events import (
     ScrollEvent,
 )
 
-__all__ = ["CALLBACKS", "Callbacks"]
-
 CALLBACKS = (
     "key_callback",
     "unicode_char_callback",

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Camera", "Pose3D", "vector"]
-
 _FIELD_OF_VIEW = radians(60)
 _NEAR, _FAR = 0.1, 1000.0
 

@@ -13,8 +13,6 @@ from headrace.viewer.camera import Camera
 from headrace.viewer.events import ButtonEvent, CursorEvent, Event, ScrollEvent
 from headrace.viewer.keys import KeyAndButtonAction, MouseButton
 
-__all__ = ["CameraControl"]
-
 
 class CameraControl:
     """The camera of a viewer; used by the pipeline and by the page's thread.

@@ -11,8 +11,6 @@ from headrace.viewer.clipping import Box
 from headrace.viewer.deep_shapes import Depths
 from headrace.viewer.opencv import opencv
 
-__all__ = ["Canvas"]
-
 
 class Canvas:
     """A picture of `height` rows and `width` columns, black and opaque at first.

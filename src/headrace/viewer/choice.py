@@ -24,8 +24,6 @@ import os
 import sys
 from collections.abc import Mapping
 
-__all__ = ["chosen_outlets", "has_display"]
-
 _PAGE = ("page", "1", "on", "yes", "true")
 _NOTHING = ("none", "0", "off", "no", "false")
 _FILES = (".png", ".mp4", ".rrd")

@@ -12,18 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "MARGIN",
-    "THICKEST",
-    "Box",
-    "clip_lines",
-    "clip_triangles",
-    "cut",
-    "is_straight",
-    "squares",
-    "straight",
-]
-
 MARGIN = 4096
 """The pixels around a picture that triangles are cut at."""
 

@@ -22,8 +22,6 @@ from headrace.viewer.clipping import (
 )
 from headrace.viewer.opencv import opencv
 
-__all__ = ["Depths", "Quads", "line_quads", "point_quads", "rasterize"]
-
 _AT_ONCE = 1 << 17  # triangles given to OpenCV at a time, so that memory is bounded
 
 

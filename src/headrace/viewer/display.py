@@ -24,8 +24,6 @@ from headrace.viewer.canvas import Canvas
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.renderer import Renderer, layers_of
 
-__all__ = ["Display", "Outlet", "OutletError", "Picture", "Scene"]
-
 # A frame that nobody is looking at is taken this often, in seconds, so that there is one for the first who looks.
 _UNWATCHED_INTERVAL = 0.5
 # Without a new frame for as long, in seconds, what is shown is shown again as exactly as it can be.

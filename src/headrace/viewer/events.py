@@ -9,19 +9,6 @@ from headrace._web import MalformedMessage, choice, number, read_message, string
 from headrace._web.messages import Fields
 from headrace.viewer.keys import Key, KeyAndButtonAction, KeyModifiers, MouseButton, key_of
 
-__all__ = [
-    "ButtonEvent",
-    "CharacterEvent",
-    "CloseEvent",
-    "CursorEvent",
-    "Event",
-    "KeyEvent",
-    "ResizeEvent",
-    "ScrollEvent",
-    "event_of",
-    "read_event",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyEvent:

@@ -24,8 +24,6 @@ from headrace.viewer.clipping import (
 )
 from headrace.viewer.opencv import opencv
 
-__all__ = ["draw_lines", "draw_points", "draw_triangles"]
-
 _SHIFT = 8  # binary digits after the point of OpenCV's coordinates
 # OpenCV's smoothed lines are up to two pixels too wide. So all but the thinnest are drawn as polygons, whose
 # smoothed edges add this to their width (measured). OpenCV's thinnest line is as wide.

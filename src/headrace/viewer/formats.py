@@ -9,17 +9,6 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeVar
 
-__all__ = [
-    "ChromaLocation",
-    "ColorSpace",
-    "DepthMapRenderMode",
-    "ImageFormat",
-    "InputType",
-    "YuvModelConversion",
-    "YuvRange",
-    "member",
-]
-
 
 class _Named(enum.Enum):
     """An enumeration whose values are names."""

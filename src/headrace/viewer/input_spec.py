@@ -20,8 +20,6 @@ from headrace.viewer.formats import (
     member,
 )
 
-__all__ = ["InputSpec", "View", "input_specs"]
-
 
 @dataclass
 class View:

@@ -6,8 +6,6 @@ import enum
 import re
 from dataclasses import dataclass
 
-__all__ = ["Key", "KeyAndButtonAction", "KeyModifiers", "MouseButton", "key_of"]
-
 
 class Key(enum.IntEnum):
     """A key, by its place on the keyboard; the numbers are those of GLFW."""

@@ -16,8 +16,6 @@ from headrace.viewer.formats import ImageFormat, InputType
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.pixels import PIXEL_FORMATS, detect_format, image_size
 
-__all__ = ["GEOMETRY", "IMAGES", "THREE_D", "Layer", "LayerError", "Shape", "complete", "guess", "match"]
-
 
 class LayerError(ValueError):
     """A tensor cannot be drawn as its specification says."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from headrace.lazy import import_or_explain
 
-__all__ = ["opencv"]
-
 
 def opencv() -> Any:
     """Return OpenCV, or raise an error that says how it is installed."""

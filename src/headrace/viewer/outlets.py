@@ -8,8 +8,6 @@ from headrace.video import VideoWriter
 from headrace.viewer.display import Picture
 from headrace.viewer.pictures import write_png
 
-__all__ = ["PngOutlet", "VideoOutlet"]
-
 
 class PngOutlet:
     """Keeps the newest picture in a PNG file, written when none has come for a while and at the end."""

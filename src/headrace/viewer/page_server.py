@@ -12,8 +12,6 @@ from headrace.viewer.display import Picture
 from headrace.viewer.events import Event, event_of
 from headrace.viewer.pictures import encode_jpeg, encode_png
 
-__all__ = ["PageServer"]
-
 
 class PageServer(LiveServer):
     """Serves the viewer's page; an outlet of a display.

@@ -9,8 +9,6 @@ import numpy as np
 
 from headrace.viewer.opencv import opencv
 
-__all__ = ["encode_jpeg", "encode_png", "write_png"]
-
 
 def encode_jpeg(picture: np.ndarray, quality: int = 90) -> bytes:
     """Return a picture, (rows, columns, 4) of uint8, as a JPEG file."""

@@ -17,17 +17,6 @@ from headrace.video.yuv import LUMA_WEIGHTS, planes
 from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvRange
 from headrace.viewer.input_spec import InputSpec
 
-__all__ = [
-    "PIXEL_FORMATS",
-    "PixelFormat",
-    "decode_srgb",
-    "detect_format",
-    "encode_srgb",
-    "image_size",
-    "index_image",
-    "to_rgb",
-]
-
 
 class PixelFormat(NamedTuple):
     """How an image is laid out.

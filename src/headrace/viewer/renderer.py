@@ -25,8 +25,6 @@ from headrace.viewer.opencv import opencv
 from headrace.viewer.pixels import encode_srgb, index_image, to_rgb
 from headrace.viewer.text import text_mask
 
-__all__ = ["Renderer", "color_table"]
-
 _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05
 _LARGEST = 32766  # rows and columns of what OpenCV warps

@@ -12,8 +12,6 @@ from headrace.viewer.formats import InputType
 from headrace.viewer.layers import Layer
 from headrace.viewer.renderer import layers_of
 
-__all__ = ["RerunOutlet"]
-
 
 class RerunOutlet:
     """Logs to Rerun: the picture as ``picture``, and layers of shapes as entities ``layers/<name>``.

@@ -13,8 +13,6 @@ import numpy as np
 
 from headrace.lazy import import_or_explain
 
-__all__ = ["text_mask"]
-
 _SMALL_TEXT = 1 << 19  # pixels, about
 _MOST_TEXT = 1 << 25  # pixels of a text that are drawn, about
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
 
-__all__ = ["ExecutionContext"]
-
 
 class ExecutionContext:
     """The context of a run, as `compute` uses it; created once and reused."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headrace.core.errors import PortError
     from headrace.gpu import StreamHandle
 
-__all__ = ["InputContext", "QuickCompute"]
-
 
 class QuickCompute:
     """A compute that has its workers' attention to itself; `ReadyQueue` has one.

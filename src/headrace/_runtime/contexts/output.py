@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.gpu import StreamHandle
 
-__all__ = ["OutputContext", "whole_timestamp"]
-
 # The types that are sent as tensors.
 _TENSOR_TYPES = frozenset((dict, Tensor, TensorMap))
 

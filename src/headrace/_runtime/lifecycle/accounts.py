@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
 
-__all__ = ["MessageCounter", "count_messages", "operators_of"]
-
 
 def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     """Return what each operator did; called when the run is over, while the queues still hold their messages."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
 
-__all__ = ["assemble"]
-
 _NONE = ConditionType.NONE
 
 # Held while a condition is assigned to a node, because two applications may be assembled at once.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Interrupts"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -10,8 +10,6 @@ from concurrent.futures import Future
 from headrace import waits
 from headrace.core.outcome import Outcome
 
-__all__ = ["OutcomeFuture"]
-
 
 class OutcomeFuture(Future[Outcome]):
     """The outcome of a run that is in progress on another thread."""

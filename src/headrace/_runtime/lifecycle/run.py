@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from headrace.core.control import RunControl
     from headrace.core.operator import Operator
 
-__all__ = ["run", "run_async"]
-
 
 def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outcome:
     """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""

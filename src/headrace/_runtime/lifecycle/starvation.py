@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace.core.condition import Condition
 
-__all__ = ["find_starved"]
-
 
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
     """Return the starved operators; called when nothing can run any more."""

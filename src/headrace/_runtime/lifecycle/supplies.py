@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from headrace.core.run_options import RunOptions
     from headrace.core.scheduler import Scheduler
 
-__all__ = ["Supplies"]
-
 
 @dataclass(frozen=True, slots=True)
 class Supplies:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.resource import Resource
 
-__all__ = ["TearDownStep", "steps_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class TearDownStep:

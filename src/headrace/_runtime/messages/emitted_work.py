@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
 
-__all__ = ["CarriedWork", "EmittedWork", "carry_fences"]
-
 
 class EmittedWork:
     """The work on a stream up to the fence that `emit` inserts after it has converted the data.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.emitted_work import EmittedWork
     from headrace._runtime.messages.fences import Fences
 
-__all__ = ["Details", "Envelope", "Fence", "copy_envelope", "make_envelope", "stamping"]
-
 Fence: TypeAlias = "tuple[Fences, int, Any]"
 """A point on a stream: the timeline of fences, the number of the fence, and its event."""
 

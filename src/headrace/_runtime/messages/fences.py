@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
 
-__all__ = ["Fences", "is_complete"]
-
 # With this many incomplete fences, their state is checked before another event is created.
 _MANY = 16
 

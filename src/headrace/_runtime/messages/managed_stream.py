@@ -7,8 +7,6 @@ from typing import Any
 
 from headrace import gpu
 
-__all__ = ["LEGACY", "NULL", "ManagedStream", "create_event", "is_default", "is_named"]
-
 # CUDA's two handles of the default stream of the current device: the null handle and CU_STREAM_LEGACY.
 NULL, LEGACY = 0, 1
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
-__all__ = ["EMPTY", "NOTHING", "InputPort", "OutputPort", "messages_in", "no_such_port", "parts_of"]
-
 NOTHING = object()
 """The `item` of an input at which nothing was received."""
 EMPTY = Batch()

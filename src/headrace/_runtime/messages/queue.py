@@ -29,8 +29,6 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Batch", "Queue", "UnconnectedQueue"]
-
 _POP = IOSpec.QueuePolicy.POP
 _REJECT = IOSpec.QueuePolicy.REJECT
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
 
-__all__ = ["Receiver", "Transmitter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Receiver:

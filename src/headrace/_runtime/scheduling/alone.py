@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["Alone"]
-
 
 class Alone:
     """The node of a run that computes alone, or waits until it can; changed under the engine's lock.

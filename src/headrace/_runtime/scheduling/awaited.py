@@ -21,8 +21,6 @@ from headrace.core.condition_types import SchedulingStatusType
 if TYPE_CHECKING:
     from headrace.core.condition import Condition
 
-__all__ = ["ENDED", "EVENT", "NOTHING", "THROTTLED", "Awaited"]
-
 _READY = SchedulingStatusType.READY
 _WAIT_EVENT = SchedulingStatusType.WAIT_EVENT
 

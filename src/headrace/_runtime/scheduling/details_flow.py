@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Where: TypeAlias = tuple[Node, str]
 
-__all__ = ["DetailsFlow", "Step"]
-
 
 class Step(NamedTuple):
     """A message that an operator received or emitted at one of its ports."""

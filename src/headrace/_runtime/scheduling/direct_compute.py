@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.operator import Operator
 
-__all__ = ["DirectCompute", "DirectStreams", "NotDirect", "RefusingMetadata"]
-
 _TENSOR_TYPES = (dict, Tensor, TensorMap)
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from headrace.core.clock import Clock
     from headrace.core.scheduler import Scheduler
 
-__all__ = ["Engine"]
-
 
 class Engine:
     """The state of one run.

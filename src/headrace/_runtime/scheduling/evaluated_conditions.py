@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.resume import Resume
     from headrace.core.condition import Condition
 
-__all__ = ["EvaluatedConditions", "leaves_of"]
-
 _NEVER = SchedulingStatusType.NEVER
 _READY = SchedulingStatusType.READY
 _WAIT = SchedulingStatusType.WAIT

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from headrace._runtime.scheduling.node import Node
 
-__all__ = ["Faults", "faults_of"]
-
 
 def faults_of(node: Node) -> Faults | None:
     """Return what handles the errors of a node's operator; None if they stop the run."""

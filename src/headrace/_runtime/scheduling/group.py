@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition as Fragment
     from headrace.core.condition import Condition
 
-__all__ = ["Boundary", "Group", "GroupPlan", "Runner"]
-
 _FAULT = IOSpec.QueuePolicy.FAULT
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace.core.operator import Operator
 
-__all__ = ["MemberContext", "MemberNode"]
-
 
 class MemberNode(Node):
     """An operator of a group: it computes when the group does, and is not scheduled itself.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
 
-__all__ = ["UNKNOWN_NS", "Node"]
-
 UNKNOWN_NS = 1 << 60
 """The `expected_ns` of a node whose computes have not been timed."""
 

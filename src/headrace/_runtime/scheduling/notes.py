@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.resource import Resource
 
-__all__ = ["message_of", "name_of", "note", "note_condition", "traceback_of"]
-
 
 def note(error: BaseException, phase: str, component: Operator | Resource) -> None:
     """Add a note to an exception: which operator or resource raised it, and in which phase."""

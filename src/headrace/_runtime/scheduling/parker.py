@@ -20,8 +20,6 @@ from headrace import waits
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["Parker"]
-
 
 class Parker:
     """The place where one worker waits.

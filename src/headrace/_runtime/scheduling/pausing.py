@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace.core.control import Request
 
-__all__ = ["Pausing"]
-
 
 class Pausing:
     """The pauses of one run.

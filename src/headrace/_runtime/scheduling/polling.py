@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
 
-__all__ = ["Polling"]
-
 
 class Polling:
     """The nodes of a run to be polled; all fields are changed under the engine's lock, if there is one.

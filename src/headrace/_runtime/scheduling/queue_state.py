@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.room_sharing import RoomLine
 
-__all__ = ["ANY", "QueueState", "RoomRequest"]
-
 ANY = 1 << 62
 """More messages than ever wait."""
 

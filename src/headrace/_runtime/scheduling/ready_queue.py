@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.parker import Parker
 
-__all__ = ["ReadyQueue"]
-
 
 class ReadyQueue(QuickCompute):
     """Ready nodes, and the workers that serve them.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace.core.condition import Condition
 
-__all__ = ["Resume"]
-
 _READY = SchedulingStatusType.READY
 
 

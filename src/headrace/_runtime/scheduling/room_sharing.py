@@ -25,8 +25,6 @@ from headrace._runtime.scheduling.queue_state import ANY
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState, RoomRequest
 
-__all__ = ["RoomLine", "SharedRoom"]
-
 
 class RoomLine:
     """The producers that wait for room in one queue.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.core import node as core_node
     from headrace.core.clock import Clock
 
-__all__ = ["ScheduledRun", "Worker"]
-
 
 class ScheduledRun:
     """A run as its scheduler sees it; `headrace.core.scheduler.Run` describes it."""

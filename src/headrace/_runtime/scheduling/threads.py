@@ -11,8 +11,6 @@ from headrace import waits
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
 
-__all__ = ["WorkerThread"]
-
 
 class WorkerThread:
     """A thread with a way to wait for its end that can be interrupted by Ctrl-C and repeated.

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
 
-__all__ = ["Timers"]
-
 _FEW = 32
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["SWEEPS", "has_more", "look_for_unreceived"]
-
 SWEEPS = 1023
 """The number of sweeps between two checks, minus one: a power of two minus one."""
 

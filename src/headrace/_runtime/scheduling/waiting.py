@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.parker import Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-__all__ = ["WaitingWorkers"]
-
 _PATIENCE = 1e-3  # seconds
 _LONGEST = 1.0  # seconds that a node waits to compute alone
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace.core.thread_pool import ThreadPool
 
-__all__ = ["announce_room", "run_single_threaded", "run_workers"]
-
 _QUICK = 100_000  # nanoseconds
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.stream_source import StreamLease
     from headrace.core.operator import Operator
 
-__all__ = ["StreamAllocation"]
-
 
 class StreamAllocation:
     """The streams of one operator in a run.

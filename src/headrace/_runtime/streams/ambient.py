@@ -16,8 +16,6 @@ from headrace._runtime.streams.default_stream import default_handle
 if TYPE_CHECKING:
     from headrace._runtime.streams.node_streams import NodeStreams
 
-__all__ = ["AmbientStream"]
-
 
 class AmbientStream:
     """Makes an operator's stream current around each compute.

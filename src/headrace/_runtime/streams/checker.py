@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.ports import InputPort
 
-__all__ = ["StreamChecker"]
-
 
 class StreamChecker:
     """The streams that an operator has requested, and what the current compute has ordered."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.streams.node_streams import NodeStreams
 
-__all__ = ["Inputs", "Outputs"]
-
 
 class Inputs(InputContext, Protocol):
     """The inputs of an operator (`contexts.input.InputContext`)."""

@@ -16,8 +16,6 @@ from headrace._runtime.messages.managed_stream import LEGACY, NULL, ManagedStrea
 from headrace.gpu import array_libraries
 from headrace.gpu.backend import Backend, active
 
-__all__ = ["DEFAULT_STREAM", "DefaultStreamHandle", "default_handle", "default_stream_of"]
-
 
 class DefaultStreamHandle(gpu.StreamHandle):
     """The default stream of a device.

@@ -27,8 +27,6 @@ from headrace.gpu.allocation import in_use
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
 
-__all__ = ["HeldFrames"]
-
 _CHECKS = 32
 
 

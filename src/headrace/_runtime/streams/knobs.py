@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.node_streams import NodeStreams
 
-__all__ = ["Knob", "Knobs"]
-
 _WORD = 4
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
-__all__ = ["InFlight", "Lifetimes"]
-
 _STRIDE = 6  # computes between two checks
 
 

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.operator import Operator
 
-__all__ = ["NodeStreams"]
-
 _MANY = 100_000  # objects walked, once, when an operator requests its first stream late
 _FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
 

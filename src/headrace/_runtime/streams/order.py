@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.envelope import Envelope, Fence
     from headrace._runtime.messages.managed_stream import ManagedStream
 
-__all__ = ["Order", "Pending", "note_ordered", "wait_for"]
-
 
 class Pending:
     """The latest fence received from a timeline, and the streams that have been ordered after it."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.order import Order
     from headrace._runtime.streams.running_operator import RunningOperator
 
-__all__ = ["OutputStreams"]
-
 
 class OutputStreams:
     """The streams that the messages of one operator's outputs carry.

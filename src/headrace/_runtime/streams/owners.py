@@ -35,15 +35,6 @@ from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.libraries import Library, find_library, hidden_users, when_registered
 from headrace.tensor.tree import Visitor, once
 
-__all__ = [
-    "PLAIN",
-    "add_owners",
-    "has_allocations",
-    "is_shared_elsewhere",
-    "only_kept",
-    "sort_allocations",
-]
-
 _MOST = 1024
 _FORGET = 10_000  # the maximum number of cached types, because programs may create types as they run
 

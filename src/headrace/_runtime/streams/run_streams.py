@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
-__all__ = ["RunStreams", "foundations", "slice_of", "source_of", "sources_of"]
-
 
 class RunStreams:
     """The streams of one run, and the sources that they come from.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from headrace.core.clock import Clock
     from headrace.core.operator import Operator
 
-__all__ = ["RunningOperator"]
-
 
 class RunningOperator:
     """An operator in a run.

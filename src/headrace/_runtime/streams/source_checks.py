@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
-__all__ = ["check_sources"]
-
 
 def check_sources(fragment: Composition) -> None:
     """Raise for the first operator whose streams or slice of a device are not available."""

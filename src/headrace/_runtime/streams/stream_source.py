@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from headrace import gpu
     from headrace.core.composition import Composition
 
-__all__ = ["StreamLease", "StreamSource", "attempt_all"]
-
 
 class StreamSource(Resource):
     """The base of stream pools and of slices of a device, both of which provide streams.

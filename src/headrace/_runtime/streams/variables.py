@@ -11,8 +11,6 @@ import sys
 from types import FrameType
 from typing import Any
 
-__all__ = ["attributes_of_class", "modules_of_compute", "variables_of_compute"]
-
 _PACKAGE = "headrace."
 _OURS = "headrace._runtime."
 _ENDS = (

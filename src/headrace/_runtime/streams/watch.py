@@ -21,8 +21,6 @@ from weakref import ref
 
 from headrace._runtime.streams.owners import is_shared_elsewhere
 
-__all__ = ["Watch", "Watched", "no_longer_held"]
-
 _SPARE = 64
 
 

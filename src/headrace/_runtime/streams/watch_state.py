@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["WatchState"]
-
 
 class WatchState(Enum):
     """Whether an operator's streams are watched; `NodeStreams._enter` alone changes it."""

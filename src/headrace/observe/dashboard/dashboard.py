@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from headrace.core.parameter import Parameter
     from headrace.observe.events.records import Computes, Flows, RunInfo
 
-__all__ = ["Dashboard"]
-
 _WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
 _LARGEST = 1e300  # value of a parameter in a message
 _MOST_STEPS = 10_000  # that a page may ask for at once

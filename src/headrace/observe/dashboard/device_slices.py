@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.observe.events.records import OperatorInfo, RunInfo
 
-__all__ = ["DeviceSlices"]
-
 
 class DeviceSlices:
     """The slices of a run's devices.

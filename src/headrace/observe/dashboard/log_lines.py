@@ -12,8 +12,6 @@ import logging
 from collections import deque
 from typing import Any
 
-__all__ = ["LogLines"]
-
 _KEPT = 300
 _LONGEST = 2000  # characters
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.records import Computes, RunInfo, Times
 
-__all__ = ["FlowTables"]
-
 _MOST_PATHS = 1000  # to one operator; a graph with many branches and joins has more than anyone reads
 _log = logging.getLogger("headrace.observe")
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import StreamInfo
     from headrace.observe.events.replays import ReplayTimer
 
-__all__ = ["ComputeTimer", "DeviceTime", "SimulatedBesideHost", "SimulatedTime", "StreamTimer"]
-
 _log = logging.getLogger("headrace.observe")
 
 

@@ -16,8 +16,6 @@ from headrace.gpu.capture import captured_frontier
 if TYPE_CHECKING:
     from headrace._runtime import Node
 
-__all__ = ["GraphMarks"]
-
 _log = logging.getLogger("headrace.observe")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import OperatorInfo, QueueInfo, Times
 
-__all__ = ["NodeLog"]
-
 Rows: TypeAlias = "NDArray[np.int64]"
 
 _POP = IOSpec.QueuePolicy.POP

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.observe.events.watchers import Watcher
 
-__all__ = ["Observation"]
-
 _log = logging.getLogger("headrace.observe")
 
 

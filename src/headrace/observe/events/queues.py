@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import OutputInfo, QueueInfo
 
-__all__ = ["Feed", "ObservedQueue", "UnconnectedFeed"]
-
 Show: TypeAlias = Callable[[Any], None]
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import RunInfo
     from headrace.observe.events.watchers import Watcher
 
-__all__ = ["Reader"]
-
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
 _LONGEST = 2.0  # seconds, where no watcher says how long
 _AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms

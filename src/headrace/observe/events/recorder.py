@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
     from headrace.observe.events.records import OperatorInfo
 
-__all__ = ["FEEDS", "Emitter", "GeneratorRecorder", "NodeRecorder", "Receiver"]
-
 FEEDS: Final = 1 << 16
 """An id is the number of the message, from 1 on, times this, plus the position of the feed before the queue."""
 

@@ -14,25 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "NO_TIMESTAMP",
-    "Arrivals",
-    "Computes",
-    "Discards",
-    "Emissions",
-    "Flows",
-    "GpuWork",
-    "OperatorInfo",
-    "OutputInfo",
-    "Path",
-    "QueueInfo",
-    "RunInfo",
-    "SegmentInfo",
-    "StreamInfo",
-    "Times",
-    "WorkersInfo",
-]
-
 Times = NDArray[np.int64]
 
 NO_TIMESTAMP = -(1 << 62)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import SegmentInfo
     from headrace.observe.events.watchers import Watcher
 
-__all__ = ["ReplayTimer", "ReplayWatch"]
-
 _log = logging.getLogger("headrace.observe")
 _FEW = 2  # graphs that take times, if only some replays are timed
 _MOST = 16  # and if all are

@@ -8,8 +8,6 @@ operator computes is seen from the compute that follows a timed one. A burst is 
 
 from __future__ import annotations
 
-__all__ = ["Sampling"]
-
 _ALWAYS = -(1 << 62)  # before every time
 _MANY = 500_000  # nanoseconds from one compute to the next; if there are less, there are many
 _INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run

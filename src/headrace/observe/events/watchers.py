@@ -18,8 +18,6 @@ if TYPE_CHECKING:
         SegmentInfo,
     )
 
-__all__ = ["Watcher"]
-
 
 class Watcher:
     """The base of trackers, traces and loggers: override the methods of interest.

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from headrace.observe.events.records import Times
 
-__all__ = ["Coverage"]
-
 _MOST = 16_384  # intervals that wait to be joined
 _KEPT = 4_096  # joined intervals that later ones may still overlap
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, RunInfo, Times
 
-__all__ = ["Breakdown", "CriticalPath", "Division", "Part"]
-
 _UNKNOWN = -(1 << 62)
 
 

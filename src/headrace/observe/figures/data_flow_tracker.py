@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Flows, Path, RunInfo
 
-__all__ = ["DataFlowMetric", "DataFlowTracker", "Tracker"]
-
 _log = logging.getLogger("headrace.observe")
 
 

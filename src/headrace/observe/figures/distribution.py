@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.records import Times
 
-__all__ = ["Distribution", "Summary"]
-
 _KEPT = 4096  # values of which percentiles are exact
 _SPLIT = 7  # each doubling has 2**7 buckets
 

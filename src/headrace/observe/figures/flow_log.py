@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.observe.events.records import Flows, RunInfo
 
-__all__ = ["FlowLog"]
-
 
 class FlowLog:
     """Writes a log file; any thread may close it, and what comes afterwards is not written.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo
     from headrace.observe.figures.critical_path import Breakdown
 
-__all__ = ["Goal", "GoalsWatcher", "Miss"]
-
 # An operator, and the number of names that a message has passed when it is there.
 _State: TypeAlias = "tuple[OperatorInfo, int]"
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.observe.figures.statistics import Statistics
 
-__all__ = ["StatisticsCollector", "prometheus_collector", "prometheus_text"]
-
 _LABELS = {
     "operators": "operator",
     "queues": "queue",

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
         WorkersInfo,
     )
 
-__all__ = ["RecentFigures"]
-
 WINDOW = 5_000_000_000  # nanoseconds of rates and percentiles
 CELL = 2_500_000  # nanoseconds that are summed up in a busy time line
 _FEW = 100  # intervals of one batch that are sent as they are

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.records import Times
 
-__all__ = ["RecentRows"]
-
 _MOST = 1 << 14
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["FEW", "SATURATED", "percent", "saturated"]
-
 SATURATED = 0.9
 """The share of the time from which on something is called saturated."""
 FEW = 10

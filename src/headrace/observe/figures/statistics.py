@@ -23,17 +23,6 @@ if TYPE_CHECKING:
         RunInfo,
     )
 
-__all__ = [
-    "OperatorStatistics",
-    "PathStatistics",
-    "QueueStatistics",
-    "SegmentStatistics",
-    "SliceStatistics",
-    "Statistics",
-    "StatisticsWatcher",
-    "WorkersStatistics",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:

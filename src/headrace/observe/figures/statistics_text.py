@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.statistics import Statistics
 
-__all__ = ["milliseconds", "table", "table_text"]
-
 
 def milliseconds(nanoseconds: float) -> str:
     """Return a duration in milliseconds with as many digits as are of use."""

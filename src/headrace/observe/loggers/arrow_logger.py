@@ -19,8 +19,6 @@ from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["ArrowLogger"]
-
 _OUTPUT = IOSpec.IOType.OUTPUT
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.observe.loggers.data_loggers import _Entry
 
-__all__ = ["AsyncConsoleLogger", "BasicConsoleLogger", "GXFConsoleLogger", "PortPrinter"]
-
 _OUTPUT = IOSpec.IOType.OUTPUT
 _log = logging.getLogger("headrace.data")
 

@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo, RunInfo
     from headrace.observe.recordings.carriers import RecordedPort
 
-__all__ = [
-    "AsyncDataLoggerResource",
-    "AsyncQueuePolicy",
-    "DataLogger",
-    "DataLoggerQueueType",
-    "DataLoggerResource",
-    "DataLogging",
-    "QueueFullError",
-]
-
 _INPUT, _OUTPUT = IOSpec.IOType.INPUT, IOSpec.IOType.OUTPUT
 _log = logging.getLogger("headrace.data")
 

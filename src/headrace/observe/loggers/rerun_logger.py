@@ -14,8 +14,6 @@ from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataL
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
-__all__ = ["RerunLogger"]
-
 _OUTPUT = IOSpec.IOType.OUTPUT
 
 

@@ -10,8 +10,6 @@ from headrace.core.resource import Resource
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import DLDeviceType, Tensor, TensorError, TensorMap
 
-__all__ = ["SimpleTextSerializer"]
-
 _LONGEST = 1000  # characters of an object's own text
 _CODES = {0: "kDLInt", 1: "kDLUInt", 2: "kDLFloat", 4: "kDLBfloat", 5: "kDLComplex", 6: "kDLBool"}
 _DEVICES = {

@@ -14,16 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from headrace.observe.recordings.payloads import decode, encode
 
-__all__ = [
-    "Carrier",
-    "MessageList",
-    "MessageSource",
-    "RecordedMessage",
-    "RecordedPort",
-    "RecordedRun",
-    "RecordingError",
-]
-
 
 class RecordingError(ValueError):
     """A file that is no recording, or a damaged one; or a recording that cannot be written."""

@@ -11,8 +11,6 @@ from typing import Any
 from headrace import waits
 from headrace.observe.recordings.snapshots import Snapshot
 
-__all__ = ["Delivery"]
-
 
 class Delivery:
     """A queue of snapshots, with whatever belongs to them, and the thread that takes them out.

@@ -47,8 +47,6 @@ from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import DLDataType, DLDevice, TensorError
 from headrace.tensor.types import element_from_dtype, is_of_ml_dtypes
 
-__all__ = ["Payload", "PayloadError", "Pickled", "check_leaf", "decode", "encode", "pack"]
-
 DEEPEST = 33
 """The number of levels of containers, with the one that holds the parts of a message."""
 _LONGEST_DTYPE = 1 << 16

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.spec import OperatorSpec
     from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
 
-__all__ = ["Entry", "Playback", "Player"]
-
 _HOST, _DEVICE, _SYSTEM, _MANAGED = range(4)  # the numbers of MemoryStorageType
 _STORAGE = {
     DLDeviceType.CUDA: _DEVICE,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import RunInfo
 
-__all__ = ["PortRecorder", "recording_of_run"]
-
 _log = logging.getLogger("headrace.observe")
 
 

@@ -13,8 +13,6 @@ from headrace.observe.recordings.carriers import RecordedPort
 if TYPE_CHECKING:
     from headrace.observe.events.records import RunInfo
 
-__all__ = ["Port", "PortWatcher", "describe", "matches", "parse_patterns", "ports_of"]
-
 Port: TypeAlias = OutputInfo | QueueInfo
 
 

@@ -24,8 +24,6 @@ from headrace.observe.recordings import recording_format as mcap
 from headrace.observe.recordings.carriers import RecordedMessage, RecordedPort, RecordedRun, RecordingError
 from headrace.observe.recordings.payloads import PayloadError, decode
 
-__all__ = ["Recording"]
-
 _log = logging.getLogger("headrace.observe")
 _KEPT_CHUNKS = 4
 _SKIPPED = (mcap.Opcode.MESSAGE_INDEX, mcap.Opcode.DATA_END, mcap.Opcode.SCHEMA, mcap.Opcode.CHANNEL)

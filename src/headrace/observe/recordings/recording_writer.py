@@ -33,8 +33,6 @@ from headrace.observe.recordings.carriers import (
 )
 from headrace.observe.recordings.payloads import Payload, pack
 
-__all__ = ["RecordingWriter"]
-
 _CHUNK = 1 << 20  # bytes
 _MOST_PORTS = 0x7FFF  # each of them may need two of MCAP's 65,535 channels
 

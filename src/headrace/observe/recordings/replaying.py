@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
-__all__ = ["Replay", "replay"]
-
 _PACES = ("recorded", "fast")
 Source: TypeAlias = str | os.PathLike[str] | Sequence[RecordedMessage] | MessageSource
 

@@ -46,8 +46,6 @@ from headrace.tensor.description import compute_layout
 if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo
 
-__all__ = ["Snapshot", "Snapshots", "TensorCopy", "TensorMapCopy"]
-
 Check: TypeAlias = Callable[[Any], Any]
 _BYTE = DLDataType(1, 8)
 _NO_BYTES = np.empty(0, np.uint8)

@@ -26,8 +26,6 @@ from typing import Any
 
 from headrace.gpu.backend import active
 
-__all__ = ["Activity", "CuptiActivity"]
-
 _log = logging.getLogger("headrace.observe")
 
 

@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, Times
 
-__all__ = ["END", "Level", "QueueDepth"]
-
 END = 1 << 62
 """A time after everything."""
 _MOST = 20_000  # changes that wait at most: of a queue, if its consumer computes for very long

@@ -20,8 +20,6 @@ from headrace.observe.events.watchers import Watcher
 if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo, RunInfo, SegmentInfo
 
-__all__ = ["NvtxRanges"]
-
 _log = logging.getLogger("headrace.observe")
 
 

@@ -15,8 +15,6 @@ from headrace.observe.events.watchers import Watcher
 if TYPE_CHECKING:
     from headrace.observe.events.records import Flows, RunInfo
 
-__all__ = ["OtelSpans"]
-
 _SECOND = 1_000_000_000
 
 

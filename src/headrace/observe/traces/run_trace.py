@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from headrace.observe.traces.cupti_activity import Activity, CuptiActivity
     from headrace.observe.traces.trace_file import TraceFile
 
-__all__ = ["FORMAT", "RunTrace"]
-
 FORMAT = 1
 """The version of what is written into a trace."""
 

@@ -15,8 +15,6 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["TraceFile", "json_text", "micros"]
-
 _WAITING = 1 << 18  # characters that wait at most to be written
 _AT_ONCE = 1 << 12  # characters in a call of the system, or one event
 

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-__all__ = ["TraceError", "TraceReader"]
-
 _LONGEST = 1 << 20  # characters of a line
 _FORMAT = 1
 

@@ -12,8 +12,6 @@ from headrace.observe.figures.coverage import Coverage
 from headrace.observe.figures.saturation import FEW, percent, saturated
 from headrace.observe.traces.trace_tracks import HOST, QUEUES
 
-__all__ = ["Shares", "TraceShares"]
-
 _MOST = 1000  # operators, queues, threads or slices
 _BATCH = 4096  # intervals of a slice that are joined at once
 _SHOWN = 5  # shares of one kind in the text

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import RunInfo, StreamInfo
     from headrace.observe.traces.trace_file import TraceFile
 
-__all__ = ["HOST", "IN_FLIGHT", "PATHS", "QUEUES", "Tracks"]
-
 HOST = 1
 PATHS = 2
 QUEUES = 3

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, OutputInfo, RunInfo
 
-__all__ = ["TraceWriter", "numbered"]
-
 
 class TraceWriter(Watcher):
     """Writes every run that it watches to a trace file.

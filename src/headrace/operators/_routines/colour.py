@@ -17,8 +17,6 @@ from headrace.operators._routines.conversion import unpack_order
 from headrace.operators.arrays import Routine
 from headrace.video.yuv import LUMA_WEIGHTS, planes
 
-__all__ = ["MATRICES", "RGB_TO_YUV420", "TO_RGB", "Matrix"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
 
-__all__ = ["COPY", "FLOAT_TO_BYTE", "SCALED", "TO_FLOAT", "WIDE_TO_BYTE", "pack_order", "unpack_order"]
-
 Array = np.ndarray[Any, Any]
 _Convert = Callable[[Array, Array, np.float32, np.float32], object]
 

@@ -26,8 +26,6 @@ from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
 from headrace.video.bayer_sensor import BAYER_PATTERNS
 
-__all__ = ["DEMOSAIC", "RED_AT"]
-
 RED_AT = {number: divmod(name.index("R"), 2) for number, (name, _) in BAYER_PATTERNS.items()}
 """The row and the column of red in a cell, by `bayer_grid_pos`."""
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from headrace.core.errors import choices
 
-__all__ = ["BinaryResults", "Boxes", "equalized", "print_values", "read_boxes"]
-
 Array = np.ndarray[Any, Any]
 
 

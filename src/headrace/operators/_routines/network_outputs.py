@@ -8,8 +8,6 @@ import numpy as np
 
 from headrace.operators.arrays import Routine
 
-__all__ = ["CLASSIFY", "FIND_MAXIMA", "THREADS_PER_CHANNEL"]
-
 Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 15  # pixels at a time, so that they stay in the processor's cache

@@ -24,8 +24,6 @@ from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import COPY, SCALED, TO_FLOAT, unpack_order
 from headrace.operators.arrays import Routine
 
-__all__ = ["FILTERS", "RESAMPLE", "Filter", "Taps", "make_taps"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["demosaic", "opencv", "reorder", "resize", "rgb_to_yuv420", "yuv_to_rgb"]
-
 Array = np.ndarray[Any, Any]
 
 _BAND = 64  # rows converted at a time, so that they stay in the processor's cache

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from headrace.tensor.description import Description
     from headrace.tensor.tensor import Tensor
 
-__all__ = ["Library"]
-
 
 class Library:
     """How headrace works with the arrays of one library; subclass it and override what differs.

@@ -22,8 +22,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CompilerMissing", "TorchMemory"]
-
 _SOURCE = r"""
 #include <stdatomic.h>
 #include <stddef.h>
