@@ -31,6 +31,7 @@ MODULES = {
 ELSEWHERE = {
     "headrace.core": {"Application", "Fragment"},
     "headrace.resources": {"Clock", "OrConditionCombiner"},
+    "headrace.schedulers": {"Scheduler"},
 }
 
 
