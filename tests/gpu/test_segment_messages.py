@@ -348,7 +348,64 @@ def test_what_is_used_and_cannot_be_compared_is_refused(make: Any, use: Any, wha
     assert (ran.segment.state, ran.segment.recordings) == ("eager", 0)
 
 
+@dataclass
+class Label:
+    text: str
+    places: list[int]
+
+
+def test_a_list_that_a_receiver_changes_is_a_new_one_in_each_frame() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, 0)
+        op_output.emit([frame, [1, {"boxes": []}], Label("new", [1])], "out")
+
+    class Changing(Sink):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            _, boxes, label = op_input.receive("in")
+            self.seen.append(repr((boxes, label)))
+            boxes[1]["boxes"].append(len(self.seen))
+            boxes.append(2)
+            label.text = "old"
+            label.places.clear()
+
+    def compose(app: Any) -> None:
+        member = Work(app, body=body, name="member")
+        chain(app, Source(app, name="source"), member, Changing(app, name="sink"))
+        app.capture(member)
+
+    assert is_captured(both(compose))
+
+
+def test_values_that_are_passed_on_in_a_container_of_the_operator() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, number = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, 0)
+        op_output.emit([frame, ("frame", [number]), {"number": number}, Label("new", [number])], "out")
+
+    assert is_captured(both(passing(lambda frame, number: (frame, number), body)))
+
+
 # What cannot enter or leave.
+
+
+def test_a_list_with_fields_is_refused_with_its_name() -> None:
+    @dataclass(eq=False)
+    class Boxes(list[int]):
+        frame: Any
+
+    def make(frame: Any, number: int) -> Any:
+        boxes = Boxes(frame)
+        boxes.append(number)
+        return boxes
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        boxes = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, boxes.frame, boxes.frame, COUNT, 1, len(boxes))
+        op_output.emit(boxes.frame, "out")
+
+    with pytest.warns(CaptureRefused, match="receives at 'in' and uses is an object of type 'Boxes'"):
+        both(passing(make, body))
 
 
 def test_what_cannot_leave_is_refused_with_a_reason() -> None:

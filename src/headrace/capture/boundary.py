@@ -129,7 +129,8 @@ class Output:
         self.name = boundary.name
         leaves: Leaves = []
         self.values: Leaves = []
-        self.structure = take_apart(data, leaves, self.values)
+        # A receiver may change its list, and what stands for a value may be inside: each frame has containers anew.
+        self.structure = take_apart(data, leaves, self.values, keeps_whole=False)
         self.is_array = type(self.structure) is Layout
         self.arrays = [
             OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.structure), leaves, strict=True)

@@ -19,6 +19,8 @@ Leaves: TypeAlias = "list[Any]"
 
 _SINGLE = (bool, type(None))
 _PLAIN = (int, float, complex, str, bytes)
+# A dataclass that is one of these as well has contents beside its fields.
+_MORE_THAN_FIELDS = (type, *_PLAIN, tuple, list, dict, set, frozenset, bytearray, BaseException)
 
 
 class _Container(tuple[Any, ...]):
@@ -39,15 +41,18 @@ class _Host(tuple[Any, ...]):
     __slots__ = ()
 
 
-def take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
-    """Return the structure of a message, and add its arrays and its values of the host to two lists."""
+def take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool = True) -> Structure:
+    """Return the structure of a message, and add its arrays and its values of the host to two lists.
+
+    Without `keeps_whole`, containers without arrays are taken apart as well, and each `rebuild` makes new ones.
+    """
     try:
-        return _take_apart(data, arrays, values)
+        return _take_apart(data, arrays, values, keeps_whole)
     except RecursionError:
         raise Unsupported("a container that contains itself, or too many within each other") from None
 
 
-def _take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
+def _take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool) -> Structure:
     kind = kind_of(data)
     if kind is not None:
         try:
@@ -65,8 +70,8 @@ def _take_apart(data: Any, arrays: Leaves, values: Leaves) -> Structure:
         return _Host((type(data),))
     keys, parts = items
     first_array, first_value = len(arrays), len(values)
-    structures = [_take_apart(part, arrays, values) for part in parts]
-    if len(arrays) == first_array:  # a container without arrays is one value, however long it is
+    structures = [_take_apart(part, arrays, values, keeps_whole) for part in parts]
+    if keeps_whole and len(arrays) == first_array:  # a container without arrays is one value, however long it is
         del values[first_value:]
         values.append(data)
         return _Host((type(data),))
