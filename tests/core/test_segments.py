@@ -218,3 +218,28 @@ def test_the_report_of_a_segment() -> None:
     assert segment.report().endswith(
         "replayed in 10.0 µs of the host's time each instead of 50.0, which saved 0.036 s"
     )
+
+
+def test_a_class_with_the_compute_of_a_mixin_says_itself_that_it_may_be_captured() -> None:
+    class Other:
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            raise AssertionError
+
+    class Silent(Other, Step):
+        pass
+
+    class Says(Other, Step):
+        capturable = True
+
+    class Behind(Step, Other):
+        pass
+
+    assert not Silent.capturable
+    assert Says.capturable is True
+    assert Behind.capturable is True
+
+    def compose(app: Any) -> None:
+        app.capture(Silent(app, name="silent"))
+
+    with pytest.raises(GraphError, match="does not say that it may be captured"):
+        composed(compose)

@@ -103,7 +103,11 @@ class Operator:
         super().__init_subclass__(**kwargs)
         for method, form in _METHODS.items():
             check_method(cls, method, form)
-        if "compute" in vars(cls) and "capturable" not in vars(cls):
+        said, computes = (
+            next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
+            for name in ("capturable", "compute")
+        )
+        if said > computes:
             cls.capturable = False  # what its base class says is about another compute
         if cls.capturable is True:
             _raise_versions(cls)
