@@ -131,3 +131,27 @@ def test_a_slot_is_in_use_while_any_of_its_arrays_is(kept: int) -> None:
         app.capture(stage, outputs="ring", slots=3)
 
     assert is_captured(both(compose), 40, 9)
+
+
+def test_frames_of_one_kind_are_held_until_one_of_another_comes() -> None:
+    """All slots of the first kind are in use then, and the next frame needs none of them."""
+
+    class Holding(Sink):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            self._held.append((frame, op_input.receive_cuda_stream("in"), {}, None))
+            if frame.shape[0] == 8:
+                self.stop()
+
+    counts = [16, 8] * 6 + [16, 16, 16, 16, 16, 8] * 3
+
+    def compose(app: Any) -> None:
+        stage = Stage(app, name="stage")
+        source = Source(app, frames=len(counts), counts=counts, name="source")
+        chain(app, source, stage, Holding(app, name="sink"))
+        app.capture(stage, outputs="ring", slots=4)
+
+    ran = both(compose)
+    assert ran.segment.state == "captured"
+    assert ran.segment.frames == len(counts)
+    assert ran.segment.replayed > len(counts) // 2

@@ -140,9 +140,9 @@ class CapturedSegment:
             and self._version.number == self._seen_version
             and not self._state.is_set_anew
             and matches(data_of(items[0]))
+            and (entry := self._last) is not None
+            and (entry.slots is None or entry.slots.free)
         ):
-            entry = self._last
-            assert entry is not None
             graph = entry.graph if entry.slots is None else entry.slots.free.popleft().graph
             assert graph is not None
             self._launch(entry, graph, items, [data_of(items[0])], [])

@@ -114,7 +114,11 @@ class Slots:
 
 
 class SlotAvailable(PatientCondition):
-    """Lets a segment run when a graph of each kind of frame is free; before they are made, it always may."""
+    """Lets a segment run when a graph is free, or may be made; before the first is made, it always may.
+
+    Which kind of frame comes next is not known. If all graphs of its kind are in use, it runs as without capture: to
+    wait for one could be to wait for ever, since whoever holds its frames may wait for one of another kind.
+    """
 
     warning = (
         "headrace.capture",
@@ -131,8 +135,8 @@ class SlotAvailable(PatientCondition):
         self._most = most
 
     def is_there(self) -> bool:
-        """Return whether every kind of frame has a graph that nobody uses, or may have another."""
-        return all(slots.free or slots.made < self._most for slots in self.slots)
+        """Return whether some kind of frame has a graph that nobody uses, or may have another."""
+        return not self.slots or any(slots.free or slots.made < self._most for slots in self.slots)
 
     @property
     def starving(self) -> str:
