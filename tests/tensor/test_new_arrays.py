@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.tensor.device_arrays import ArrayKind, Extent, Layout, NewArrays
+from headrace.tensor.device_arrays import DeviceLibrary, Extent, Layout, NewArrays
 
 MIB = 1 << 20
 
 
-class Kind(ArrayKind):
+class Kind(DeviceLibrary):
     """Stands for a library: its arrays are numbers."""
 
     def __init__(self) -> None:

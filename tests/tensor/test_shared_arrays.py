@@ -48,7 +48,9 @@ def stream() -> Any:
 def parts(stream: Any, *places: tuple[int, int]) -> tuple[Any, list[Any]]:
     """Return a buffer, and views of some of its bytes."""
     whole = stream.device.allocate(1024, stream=stream.stream)
-    return whole, [whole._view(size, whole, start) for start, size in places]
+    return whole, [
+        gpu.Buffer.from_handle(int(whole.handle) + start, size, owner=whole) for start, size in places
+    ]
 
 
 def test_where_an_array_begins_belongs_to_what_is_shared(stream: Any) -> None:

@@ -176,15 +176,17 @@ class Executables:
         The recorded graph.
     copies
         The copies at its boundary, in the order of the addresses that `launch` takes.
+    changing
+        The only executable, which is changed for every frame; without it, they are made as they are needed.
     """
 
-    def __init__(self, definition: Any, copies: Sequence[BoundaryCopy]) -> None:
+    def __init__(self, definition: Any, copies: Sequence[BoundaryCopy], changing: Any = None) -> None:
         self._definition = definition
         self._copies = list(copies)
         self._known: dict[tuple[int, ...], Any] = {}
         # The executable that was made and not used yet, and the one that is changed for unknown addresses.
-        self._spare: Any = definition.instantiate(gpu.GraphCompleteOptions())
-        self._changing: Any = None
+        self._spare: Any = None if changing else definition.instantiate(gpu.GraphCompleteOptions())
+        self._changing: Any = changing
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
@@ -213,10 +215,8 @@ class Executables:
 
     def with_records(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> Executables:
         """Return another executable, which also records events, each after some of the nodes."""
-        made = Executables.__new__(Executables)
-        made._copies, made._known, made._spare = self._copies, {}, None
-        made._changing = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
-        return made
+        changing = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
+        return Executables(self._definition, self._copies, changing)
 
     def close(self) -> None:
         """Close the executables; the device has finished."""

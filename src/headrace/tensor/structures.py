@@ -71,7 +71,9 @@ def _take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool) ->
     keys, parts = items
     first_array, first_value = len(arrays), len(values)
     structures = [_take_apart(part, arrays, values, keeps_whole) for part in parts]
-    if keeps_whole and len(arrays) == first_array:  # a container without arrays is one value, however long it is
+    if (
+        keeps_whole and len(arrays) == first_array
+    ):  # a container without arrays is one value, however long it is
         del values[first_value:]
         values.append(data)
         return _Host((type(data),))
