@@ -116,8 +116,8 @@ class Slots:
 class SlotAvailable(PatientCondition):
     """Lets a segment run when a graph is free, or may be made; before the first is made, it always may.
 
-    Which kind of frame comes next is not known. If all graphs of its kind are in use, it runs as without capture: to
-    wait for one could be to wait for ever, since whoever holds its frames may wait for one of another kind.
+    Which kind of frame comes next is not known. If all graphs of its kind are in use, it runs as without capture:
+    to wait for one could be to wait for ever, since whoever holds its frames may wait for one of another kind.
     """
 
     warning = (
