@@ -7,30 +7,6 @@ its graph, `replay` orders streams and emits, `graph` launches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from headrace.lazy import lazy_package
 
-from headrace.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from headrace.capture.declaration import (
-        CONTRACT,
-        MODES,
-        CaptureError,
-        CaptureRefused,
-        Segment,
-        SegmentOptions,
-    )
-
-__all__ = [
-    "CONTRACT",
-    "MODES",
-    "CaptureError",
-    "CaptureRefused",
-    "Segment",
-    "SegmentOptions",
-]
-
-_MODULES = dict.fromkeys(__all__, "declaration")
-
-if not TYPE_CHECKING:  # or a type checker would accept every name
-    __getattr__, __dir__ = lazy_names(globals(), _MODULES)
+__getattr__, __dir__, __all__ = lazy_package(__name__, __file__)

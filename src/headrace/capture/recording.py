@@ -18,7 +18,7 @@ from headrace.capture.graph import BoundaryCopy, Executables, Graph
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.gpu.capture import captured_nodes
-from headrace.tensor.device_arrays import span_of
+from headrace.tensor.device_arrays import kind_of, span_of
 from headrace.tensor.private_memory import PrivateMemory
 from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, take_apart
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace._runtime import Group, ManagedStream, Node, Replays
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
+    from headrace.core.operator import Operator
 
 
 def record(
@@ -66,6 +67,7 @@ def record(
             streams = DirectStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
             stack.callback(streams.close)
             stack.callback(state.restore)
+            stack.callback(_put_back, [(node.operator, dict(vars(node.operator))) for node in group.members])
             graph = _capture(group, own, state, structures, streams, received, inputs, slots, marks)
         except BaseException as error:
             for input_ in inputs:
@@ -76,6 +78,18 @@ def record(
     if replays is not None:
         graph.watch(replays, marks)
     return graph
+
+
+def _put_back(before: list[tuple[Operator, dict[str, Any]]]) -> None:
+    """Let attributes refer again to the arrays of before a recording: nothing is in the graph's before a launch."""
+    for operator, attributes in before:
+        now = vars(operator)  # without `__setattr__`: nobody has set a parameter
+        for name, value in list(now.items()):
+            if value is not attributes.get(name) and kind_of(value) is not None:
+                if name in attributes:
+                    now[name] = attributes[name]
+                else:
+                    del now[name]
 
 
 def _capture(

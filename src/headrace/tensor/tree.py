@@ -22,6 +22,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.tensor.tensor_map import TensorMap
 
+_MORE_THAN_FIELDS = (
+    type,
+    tuple,
+    list,
+    dict,
+    set,
+    frozenset,
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    BaseException,
+)
 DEEPEST = 32
 """The number of levels of containers in a message."""
 
@@ -156,7 +170,7 @@ def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], I
     # By its type alone: a leaf may object to being looked at.
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return None if getattr(data, "__dict__", None) else ((), data)
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind) and not issubclass(kind, _MORE_THAN_FIELDS):
         names = tuple([field.name for field in dataclasses.fields(kind)])
         attributes = getattr(data, "__dict__", ())
         if all(name in names for name in attributes) and all(hasattr(data, name) for name in names):
