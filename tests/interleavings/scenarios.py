@@ -52,7 +52,7 @@ _add((0, 1, 2, 3), Scenario("chain", _chain, check=_check_chain))
 
 
 def _slow_chain(world: World) -> None:
-    """Slow enough that each has a worker to itself: the wake-ups are those of computes that are not quick."""
+    """Slow enough that each has a worker to itself."""
     source, middle = world.source("source", 2, takes=5 * MS), world.through("middle", takes=5 * MS)
     sink = world.sink("sink", takes=5 * MS)
     world.app.add_flow(source, middle)
@@ -63,7 +63,7 @@ _add((2, 3), Scenario("slow-chain", _slow_chain, check=_check_chain))
 
 
 def _uneven(world: World) -> None:
-    """A compute that is not as quick as the one before let expect."""
+    """A compute that is not as short as the one before let expect."""
 
     def body(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("sink", []).append(op_input.receive("in"))
@@ -85,29 +85,49 @@ def _check_uneven(world: World) -> None:
 _add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
 
 
-def _quick_pair(world: World) -> None:
-    """Two operators whose computes are quick, for longer than a worker stands by; a slow one ends in between."""
+def _short_pair(world: World) -> None:
+    """Two operators whose computes are short, for longer than a worker stands by; a slow one ends in between."""
     world.notes["together"] = []
 
-    def quick(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.sleep(95_000)
+    def short(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(95_000)
         if op.ticks > 2 and {"one", "two"} <= world.inside:
             world.notes["together"].append(op.ticks)
 
     world.op("slow", CountCondition(world.app, 1), body=lambda *args: world.control.sleep(MS // 2))
-    world.op("one", CountCondition(world.app, 14), body=quick)
-    world.op("two", CountCondition(world.app, 14), body=quick)
+    world.op("one", CountCondition(world.app, 14), body=short)
+    world.op("two", CountCondition(world.app, 14), body=short)
 
 
-def _check_quick_pair(world: World) -> None:
+def _check_short_pair(world: World) -> None:
     counts = [world.count(name) for name in ("slow", "one", "two")]
     assert counts == [1, 14, 14], f"computes: {counts}"
     if world.is_on_time:
         together = world.notes["together"]
-        assert not together, f"quick computes ran at the same time, from compute {together[0]} on"
+        assert not together, f"short computes ran at the same time, from compute {together[0]} on"
 
 
-_add((2, 3), Scenario("quick-pair", _quick_pair, check=_check_quick_pair))
+_add((2, 3), Scenario("short-pair", _short_pair, check=_check_short_pair))
+
+
+def _lent_late(world: World) -> None:
+    """A worker needs the lock while the runner is between two computes, the second of which waits for that worker."""
+
+    def short(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(40_000)
+        if op.ticks == 4:
+            world.control.wait_until(lambda: world.count("after") == 2 or world.is_over)
+
+    world.app.add_flow(world.source("slow", 2, takes=MS // 10), world.sink("after"))
+    world.op("short", CountCondition(world.app, 5), body=short)
+
+
+def _check_lent_late(world: World) -> None:
+    assert world.received["after"] == _numbers("slow", 2)
+    assert world.count("short") == 5, f"computes: {world.computes}"
+
+
+_add((2, 3), Scenario("lent-late", _lent_late, check=_check_lent_late))
 
 
 def _fan(world: World) -> None:

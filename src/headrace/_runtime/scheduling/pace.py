@@ -1,0 +1,67 @@
+"""Pace: which operators compute so shortly that one worker runs them one after the other.
+
+Python threads take turns: one of them holds the interpreter lock. Computes of a few microseconds on several workers
+only hand this lock back and forth, and each hand-over costs more than the compute. So other workers help only with
+nodes that are *slow*: they take long, or block (a sleep, a socket, a device), so that others can run meanwhile.
+
+Three clocks tell. The CPU time of the thread is the length of a compute; it does not grow if other threads or other
+programs are in the way. What is left of the wall time is the time in which the thread did not run. If the CPU time
+of the whole process does not fill it, the thread was blocked. If it does, other threads were running, and this one
+may just have waited for the interpreter lock: that says nothing about the operator. Otherwise threads that compete
+for the lock would make each other look slow, and compete for ever.
+
+Reading the clocks costs about 2 µs. So a short node is measured only when a worker on standby requests it, once in a
+while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row, since
+many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
+parallel from the first compute on.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns, process_time_ns, thread_time_ns
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
+
+UNKNOWN = 1
+"""`Node.slow` before the first compute."""
+
+_SLOW = 16
+
+# Nanoseconds. Waking a worker takes tens of microseconds.
+_LONG = 100_000
+_BLOCKED = 50_000
+
+
+def compute_measured(engine: Engine, node: Node) -> None:
+    """Run a node whose worker has lent the lock, and measure it; if it is slow, let other workers run meanwhile."""
+    if node.slow:
+        node.input.announce_room(engine.announce_room)
+        engine.hand_over(node)
+    wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
+    try:
+        engine.compute_with_extra_work(node)
+    finally:
+        whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
+        node.slow = _judge(node.slow, wall, own, whole)
+        if not node.slow:
+            node.is_measured = False
+            if not node.serves_others:
+                node.input.announce_room(None)
+
+
+def slow_down(node: Node) -> None:
+    """Count a node as slow, because its compute has not ended in time."""
+    node.slow = _SLOW
+    node.is_measured = True
+
+
+def _judge(slow: int, wall: int, own: int, whole: int) -> int:
+    """Return for how many short computes a node still counts as slow, from the times of its last compute."""
+    if own > _LONG or wall - whole > _BLOCKED:
+        return _SLOW
+    if wall - own > _BLOCKED:
+        return slow  # others computed meanwhile, perhaps with the interpreter lock
+    return max(slow - 1, 0)
