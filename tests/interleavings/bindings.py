@@ -198,7 +198,7 @@ def queue_of(parker: Parker) -> ReadyQueue:
 
 
 class Guard:
-    """The lock that guards the state of an engine with several workers, and who holds it: nobody while it is lent."""
+    """The lock that guards the state of an engine with several workers; nobody holds it while it is lent."""
 
     def __init__(self, engine: Engine, control: Controller) -> None:
         self._lock: Any = engine.lock._lock

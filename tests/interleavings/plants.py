@@ -99,7 +99,7 @@ PLANTS = [
     Plant(
         "ready work wakes nobody",
         _WAITING,
-        "            if not ready_queue.parked:\n",
+        "            if not (ready_queue.now or ready_queue.later or is_awaited):\n",
         "            if True:\n",
         "slow-chain-2",
         (_LOST,),
@@ -123,8 +123,8 @@ PLANTS = [
     Plant(
         "the worker on standby replaces the runner and leaves the queue to it",
         _ENGINE,
-        "        ready_queue.runner = ready_queue.current = None\n        slow_down(node)\n",
-        "        slow_down(node)\n",
+        "        ready_queue.runner = ready_queue.current = None\n        node.slow",
+        "        node.slow",
         "uneven-2",
         (_LOST, _SPIN, Kind.LIVELOCK),
     ),
@@ -139,8 +139,8 @@ PLANTS = [
     Plant(
         "nobody stands by for producers that wait for room",
         _WAITING,
-        "                if node is None or ready_queue is not own or not node.has_waiting_producers:\n",
-        "                if True:\n",
+        "            if not (ready_queue.now or ready_queue.later or is_awaited):\n",
+        "            if not (ready_queue.now or ready_queue.later):\n",
         "uneven-2",
         (_WRONG,),
     ),
@@ -171,8 +171,8 @@ PLANTS = [
     Plant(
         "a worker keeps its queue to itself during a slow compute",
         _ENGINE,
-        "            if ready_queue.current is node:\n                ready_queue.runner = ready_queue.current = None\n",
-        "",
+        "            if ready_queue.current is node:\n",
+        "            if False:\n",
         "fan-2",
         (_LOST, _WRONG, _SPIN),
     ),
@@ -181,8 +181,8 @@ PLANTS = [
         _ENGINE,
         "            self.waiting.wake_others(ready_queue, computes=True)\n",
         "            pass\n",
-        "fan-3",
-        (_LOST,),
+        "mixed-2",
+        (_LOST, _WRONG),
     ),
     # The lock.
     Plant(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
@@ -110,8 +111,25 @@ def _check_short_pair(world: World) -> None:
 _add((2, 3), Scenario("short-pair", _short_pair, check=_check_short_pair))
 
 
+def _mixed(world: World) -> None:
+    """A slow operator beside a short one, which goes on at once on another worker."""
+    world.op("short", CountCondition(world.app, 40), body=lambda *args: world.control.work(90_000))
+    world.op("slow", CountCondition(world.app, 3), body=lambda *args: world.control.sleep(MS))
+
+
+def _check_mixed(world: World) -> None:
+    assert (world.count("short"), world.count("slow")) == (40, 3), f"computes: {world.computes}"
+    if world.is_on_time:
+        times = world.times("short")
+        late = [later - earlier for earlier, later in pairwise(times) if later - earlier > 0.1]
+        assert not late, f"the short computes began at {times} ms"
+
+
+_add((2, 3), Scenario("mixed", _mixed, check=_check_mixed))
+
+
 def _lent_late(world: World) -> None:
-    """A worker needs the lock while the runner is between two computes, the second of which waits for that worker."""
+    """A worker needs the lock while the runner is between two computes; the second one waits for that worker."""
 
     def short(op: Any, op_input: Any, op_output: Any) -> None:
         world.control.work(40_000)
@@ -146,6 +164,9 @@ def _fan(world: World) -> None:
 def _check_fan(world: World) -> None:
     expected = [(pair, pair) for pair in _numbers("source", 2)]
     assert world.received.get("join") == expected, f"the join received {world.received.get('join')}"
+    if world.is_on_time and world.scenario.workers > 1:
+        left, right = world.times("left"), world.times("right")
+        assert left == right, f"left began at {left} ms, right at {right}"
 
 
 _add((1, 2, 3), Scenario("fan", _fan, check=_check_fan))

@@ -25,7 +25,7 @@ from headrace._runtime.scheduling.alone import Alone
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.faults import faults_of
 from headrace._runtime.scheduling.lendable_lock import LendableLock
-from headrace._runtime.scheduling.pace import slow_down
+from headrace._runtime.scheduling.pace import SLOW
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -219,9 +219,7 @@ class Engine:
             if self.timed:
                 self.fire()
             if self.held:
-                if self.lock.is_wanted:
-                    self.lock.make_way()
-                if self.stopping:
+                if self.stopping or self.lock.is_wanted:
                     return None
                 if self.pausing.handle():
                     node = self.take_step(ready_queue)
@@ -402,7 +400,8 @@ class Engine:
     def overtake(self, ready_queue: ReadyQueue, node: Node) -> None:
         """Replace the runner of a ready queue, because its compute has not ended in time."""
         ready_queue.runner = ready_queue.current = None
-        slow_down(node)
+        node.slow = SLOW
+        node.is_measured = True
         for queue in node.inputs:
             self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
 

@@ -10,58 +10,37 @@ of the whole process does not fill it, the thread was blocked. If it does, other
 may just have waited for the interpreter lock: that says nothing about the operator. Otherwise threads that compete
 for the lock would make each other look slow, and compete for ever.
 
-Reading the clocks costs about 2 µs. So a short node is measured only when a worker on standby requests it, once in a
-while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row, since
+Reading the clocks costs about 2 µs. So a short node is measured only when a worker on standby requests it, once in
+a while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row:
 many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
 parallel from the first compute on.
 """
 
 from __future__ import annotations
 
-from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headrace._runtime.scheduling.engine import Engine
-    from headrace._runtime.scheduling.node import Node
-
 UNKNOWN = 1
 """`Node.slow` before the first compute."""
 
-_SLOW = 16
+SLOW = 16
+"""`Node.slow` after a slow compute."""
 
 # Nanoseconds. Waking a worker takes tens of microseconds.
 _LONG = 100_000
 _BLOCKED = 50_000
 
 
-def compute_measured(engine: Engine, node: Node) -> None:
-    """Run a node whose worker has lent the lock, and measure it; if it is slow, let other workers run meanwhile."""
-    if node.slow:
-        node.input.announce_room(engine.announce_room)
-        engine.hand_over(node)
-    wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
-    try:
-        engine.compute_with_extra_work(node)
-    finally:
-        whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        node.slow = _judge(node.slow, wall, own, whole)
-        if not node.slow:
-            node.is_measured = False
-            if not node.serves_others:
-                node.input.announce_room(None)
+def judge(slow: int, wall: int, own: int, whole: int) -> int:
+    """Return for how many more short computes a node counts as slow.
 
-
-def slow_down(node: Node) -> None:
-    """Count a node as slow, because its compute has not ended in time."""
-    node.slow = _SLOW
-    node.is_measured = True
-
-
-def _judge(slow: int, wall: int, own: int, whole: int) -> int:
-    """Return for how many short computes a node still counts as slow, from the times of its last compute."""
+    Parameters
+    ----------
+    slow
+        The number before its last compute.
+    wall, own, whole
+        The wall time of that compute, and the CPU time of its thread and of the process meanwhile, in nanoseconds.
+    """
     if own > _LONG or wall - whole > _BLOCKED:
-        return _SLOW
+        return SLOW
     if wall - own > _BLOCKED:
         return slow  # others computed meanwhile, perhaps with the interpreter lock
     return max(slow - 1, 0)

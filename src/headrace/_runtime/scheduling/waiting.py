@@ -10,20 +10,20 @@ running    It computes, or holds the engine's lock to take or finish a node. It 
            inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
            itself at that time; the parked worker with the earliest deadline is the timer worker.
-standby    Parked, and it checks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
-           is over. If not, it opens the queue to the other workers again.
+standby    Parked, and it checks every millisecond whether the runner of its ready queue (`workers`) is still in the
+           same compute. If so, it takes its place.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
            does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
 
 **The invariants while no thread holds the lock**, and the lines that maintain them:
 
-1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or its
-   `quick` is set and a worker is on standby. A worker that adds to a queue calls `wake_others` before it computes
-   or parks. One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
+1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or it has
+   a runner and a worker on standby. A worker that adds to a queue calls `wake_others` before it computes or parks.
+   One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
 2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
-   later, or is waking, or a worker is on standby for a `quick` node. A worker that parks takes the deadline itself
-   unless another worker has it; a worker that is about to compute wakes a worker if no worker has it.
+   later, or is waking, or is on standby. A worker that parks takes the deadline itself unless another worker has
+   it; a worker that is about to compute wakes a worker if no worker has it.
 3. *Announcements.* They come from any thread, without the lock: from a CUDA callback, a signal handler, a user's
    thread. An announcing thread first adds to the inbox and then looks for a parked worker; a parking worker first
    lists itself and then checks the inbox. So one of the two sees the other. For the same reason, a waking worker
@@ -144,11 +144,11 @@ class WaitingWorkers:
         for ready_queue in engine.ready_queues:
             if not ready_queue.parked:
                 continue
-            if not (ready_queue.now or ready_queue.later):
-                # A receive of a short node announces no room. If it is not short after all, its producers depend on
-                # the worker on standby.
-                if node is None or ready_queue is not own or not node.has_waiting_producers:
-                    continue
+            # A receive of a short node announces no room. If the node is not short after all, its producers depend
+            # on a worker on standby.
+            is_awaited = ready_queue is own and node is not None and node.has_waiting_producers
+            if not (ready_queue.now or ready_queue.later or is_awaited):
+                continue
             if engine.held and not engine.pausing.allows(ready_queue):
                 continue  # nobody may take them
             if ready_queue is own and not computes:
@@ -297,7 +297,7 @@ class WaitingWorkers:
             self.waking.pop(parker, None)
 
     def _stand_by(self, parker: Parker, lock: LendableLock) -> bool:
-        """Release the lock and acquire it again, when woken (True) or if the runner computes after a while (False)."""
+        """Release the lock until woken (True), or until the runner computes after a while (False)."""
         lock.release()
         while not self._engine.clock.park(parker, PATIENCE):
             # Otherwise the runner is between two computes, and not to be disturbed.
