@@ -92,7 +92,7 @@ PLANTS = [
         _WAITING,
         "                        continue  # it was woken just now\n",
         "                        pass\n",
-        "scale-2",
+        "scale-limit-2",
         (_DOUBLE, _LEAK, _LOST),
     ),
     # Work.
@@ -183,6 +183,14 @@ PLANTS = [
         "            pass\n",
         "mixed-2",
         (_LOST, _WRONG),
+    ),
+    Plant(
+        "short computes are never measured again",
+        _WAITING,
+        "            node.is_measured = True\n",
+        "            pass\n",
+        "turning-slow-2",
+        (_WRONG,),
     ),
     # The lock.
     Plant(

@@ -128,6 +128,32 @@ def _check_mixed(world: World) -> None:
 _add((2, 3), Scenario("mixed", _mixed, check=_check_mixed))
 
 
+def _turning_slow(world: World) -> None:
+    """An operator that was short blocks, for less time than a worker stands by."""
+    world.notes["beside"] = []
+
+    def turn(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(50_000) if op.ticks < 20 else world.control.sleep(700_000)
+
+    def short(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(50_000)
+        if "turning" in world.inside:
+            world.notes["beside"].append(op.ticks)
+
+    world.op("turning", CountCondition(world.app, 25), body=turn)
+    world.op("short", CountCondition(world.app, 60), body=short)
+
+
+def _check_turning_slow(world: World) -> None:
+    assert (world.count("turning"), world.count("short")) == (25, 60), f"computes: {world.computes}"
+    if world.is_on_time:
+        beside = world.notes["beside"]
+        assert beside[-1:] > [20], f"the computes {beside} ran beside the one that blocks"
+
+
+_add((2,), Scenario("turning-slow", _turning_slow, check=_check_turning_slow))
+
+
 def _lent_late(world: World) -> None:
     """A worker needs the lock while the runner is between two computes; the second one waits for that worker."""
 
