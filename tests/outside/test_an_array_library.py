@@ -72,12 +72,14 @@ class Toy(Library):
     def current_stream(self, device_id: int) -> int:
         return 1 if current.stream is None else int(current.stream.handle)  # 1 is the default stream
 
-    def use_stream(self, handle: gpu.StreamHandle) -> Any:
-        previous, current.stream = current.stream, handle.stream
-        return previous
+    def read_stream(self) -> Any:
+        return current.stream
 
-    def restore_stream(self, previous: Any) -> None:
-        current.stream = previous
+    def set_stream(self, state: Any) -> None:
+        current.stream = state
+
+    def stream_state(self, handle: gpu.StreamHandle) -> Any:
+        return handle.stream
 
     def owner(self, array: Array) -> Memory:
         return array.memory

@@ -4,19 +4,42 @@ CuPy and PyTorch each have a current stream for every thread. :class:`use_stream
 other library that has one, so that code that never mentions streams runs on the given stream, and on the SMs it
 belongs to. On exit all are restored. A library that has not been imported is left alone: nothing is imported to
 check.
+
+A run uses :class:`LastingStream`. One compute makes its stream current, and the stream stays current until the
+thread computes on another one, or leaves the run: then what was current before the run is restored. So a compute
+reads nothing and restores nothing, and one that finds its stream current sets nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.gpu import array_libraries
 from headrace.gpu.array_libraries import StreamLibrary
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
-_thread = threading.local()
+
+class _Thread(threading.local):
+    """What is current on a thread.
+
+    Attributes
+    ----------
+    innermost
+        What set the current stream last; None if nothing of headrace did.
+    before
+        What was current before the first lasting stream, in each library and in headrace; None outside of a run.
+    remembered
+        The libraries that `before` is complete for.
+    """
+
+    innermost: use_stream | LastingStream | None = None
+    before: tuple[dict[StreamLibrary, Any], use_stream | LastingStream | None] | None = None
+    remembered: Sequence[StreamLibrary] | None = None
+
+
+thread = _Thread()
 
 
 class use_stream:
@@ -40,24 +63,92 @@ class use_stream:
         self._entered: list[tuple[StreamLibrary, Any]] = []
 
     def __enter__(self) -> StreamHandle:
-        handle = self.handle
-        self._previous.append((getattr(_thread, "innermost", None), self._entered))
-        _thread.innermost = self
+        self._previous.append((thread.innermost, self._entered))
+        thread.innermost = self
         self._entered = entered = []
         try:
-            for library in array_libraries.with_streams(self._runs_cuda):
-                entered.append((library, library.use_stream(handle)))  # noqa: PERF401 (one may fail)
+            for library, state in _states_of(self.handle, array_libraries.with_streams(self._runs_cuda)):
+                entered.append((library, library.read_stream()))
+                library.set_stream(state)
         except BaseException:
             self.__exit__()  # an error of one library must not leave the others on this stream
             raise
-        return handle
+        return self.handle
 
     def __exit__(self, *_: object) -> None:
         for library, previous in self._entered:
-            library.restore_stream(previous)
+            library.set_stream(previous)
         # In this order, so that after an interrupt `remember_stream` can call this once more.
-        _thread.innermost, self._entered = self._previous[-1]
+        thread.innermost, self._entered = self._previous[-1]
         self._previous.pop()
+
+
+class LastingStream:
+    """Make a stream current for one compute after the other; it stays current until another one is, or `leave`.
+
+    One instance serves all threads.
+    """
+
+    __slots__ = ("_libraries", "_runs_cuda", "_setters", "_states", "handle")
+
+    def __init__(self, stream: SupportsStream) -> None:
+        self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
+        self._runs_cuda = self.handle.backend.runs_cuda
+        self._libraries: Sequence[StreamLibrary] = ()
+        # What each library returns while the stream is current, and what makes it current.
+        self._states: list[tuple[StreamLibrary, Any]] = []
+        self._setters: list[Callable[[], object]] = []
+
+    def is_replaced(self) -> bool:
+        """Return whether the program has made another stream current in a library; asked where this one was."""
+        if self._libraries is not array_libraries.with_streams(self._runs_cuda):
+            return True
+        for library, state in self._states:
+            found = library.read_stream()
+            if found is not state and found != state:
+                return True
+        return False
+
+    def enter(self) -> None:
+        """Make the stream current on this thread."""
+        libraries = array_libraries.with_streams(self._runs_cuda)
+        if libraries is not self._libraries:
+            self._find_states(libraries)
+        if thread.remembered is not libraries:
+            _remember(libraries)
+        thread.innermost = self
+        for make_current in self._setters:
+            make_current()
+
+    def _find_states(self, libraries: Sequence[StreamLibrary]) -> None:
+        self._states = _states_of(self.handle, libraries)
+        self._setters = [library.stream_setter(state) for library, state in self._states]
+        self._libraries = libraries
+
+
+def _remember(libraries: Sequence[StreamLibrary]) -> None:
+    """Remember what is current on this thread before the first lasting stream."""
+    known, innermost = thread.before or ({}, thread.innermost)
+    for library in libraries:
+        if library not in known:
+            known[library] = library.read_stream()
+    thread.before = (known, innermost)
+    thread.remembered = libraries
+
+
+def leave() -> None:
+    """Restore what was current on this thread before the first lasting stream."""
+    before = thread.before
+    if before is not None:
+        known, thread.innermost = before
+        thread.before = thread.remembered = None
+        for library, state in known.items():
+            library.set_stream(state)
+
+
+def _states_of(handle: StreamHandle, libraries: Sequence[StreamLibrary]) -> list[tuple[StreamLibrary, Any]]:
+    """Return what makes a stream current in each library."""
+    return [(library, library.stream_state(handle)) for library in libraries]
 
 
 def library_is_in_use() -> bool:
@@ -66,20 +157,28 @@ def library_is_in_use() -> bool:
 
 
 def current_stream() -> StreamHandle | None:
-    """Return the stream that :class:`use_stream` made current on this thread, or None."""
-    innermost: use_stream | None = getattr(_thread, "innermost", None)
+    """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None."""
+    innermost = thread.innermost
     return None if innermost is None else innermost.handle
 
 
 def remember_stream() -> Callable[[], None]:
-    """Return a function that restores this thread's current stream, if an interrupt has left it changed.
+    """Return a function that restores this thread's current stream, if a run or an interrupt has left it changed.
 
     Python calls ``__exit__`` after the last line of a ``with`` block. An interrupt between the two skips the call.
     """
-    before: use_stream | None = getattr(_thread, "innermost", None)
+    before = thread.innermost
+    # A run in a compute of another run: what that compute had as current.
+    known = None if thread.before is None else {library: library.read_stream() for library in thread.before[0]}
 
     def restore() -> None:
-        while (innermost := getattr(_thread, "innermost", None)) is not before and innermost is not None:
+        while (innermost := thread.innermost) is not before and isinstance(innermost, use_stream):
             innermost.__exit__()
+        if known is None:
+            leave()
+        elif thread.innermost is not before:
+            thread.innermost = before
+            for library, state in known.items():
+                library.set_stream(state)
 
     return restore

@@ -19,6 +19,7 @@ from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
+    from headrace._runtime.streams.placement import Placement
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
@@ -53,6 +54,8 @@ class RunStreams:
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
         self._put_stream_back = remember_stream()
+        # Where plain code runs; empty if no operator's plain code runs on a stream.
+        self.placements: dict[Operator, Placement] = {}
 
     @property
     def has_device(self) -> bool:
@@ -67,6 +70,15 @@ class RunStreams:
             source = source_of(operator)
             if source is not None:
                 self.use(source)
+
+    def place(self) -> None:
+        """Choose where the plain code of each operator runs; libraries may be imported by its start."""
+        from headrace._runtime.streams.placement import Placement, place
+
+        if self.has_device:
+            placed = place(self.fragment.graph)
+            if set(placed.values()) != {Placement.LEFT_ALONE}:
+                self.placements = placed
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""
