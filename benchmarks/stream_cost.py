@@ -28,7 +28,16 @@ LIBRARIES = {
     "PyTorch": ("torch", ()),
     "PyTorch, CuPy imported": ("torch", ("cupy",)),
 }
-COLUMNS = ("by hand", "default stream", "greedy", "per branch", "1 worker", "2 workers", "4 workers", "8 workers")
+COLUMNS = (
+    "by hand",
+    "default stream",
+    "greedy",
+    "per branch",
+    "1 worker",
+    "2 workers",
+    "4 workers",
+    "8 workers",
+)
 LIMITS = {"CuPy": 3.0, "CuPy, PyTorch imported": 5.0, "PyTorch": 4.0}
 
 
@@ -127,7 +136,13 @@ def main() -> int:
         best = {column: min(costs) for column, costs in found.items()}
         more = best["greedy"] - best["default stream"]
         failed |= more > LIMITS.get(line, 5.0)
-        rows.append([line, *(f"{best[column]:.1f}" for column in COLUMNS), f"{more:.1f} ({LIMITS.get(line, 5.0):.0f})"])
+        rows.append(
+            [
+                line,
+                *(f"{best[column]:.1f}" for column in COLUMNS),
+                f"{more:.1f} ({LIMITS.get(line, 5.0):.0f})",
+            ]
+        )
     import cupy
 
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()

@@ -12,6 +12,7 @@ reads nothing and restores nothing, and one that finds its stream current sets n
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from headrace.gpu.array_libraries import StreamLibrary
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
 
-class _Thread(threading.local):
+class Current:
     """What is current on a thread.
 
     Attributes
@@ -34,12 +35,23 @@ class _Thread(threading.local):
         The libraries that `before` is complete for.
     """
 
-    innermost: use_stream | LastingStream | None = None
-    before: tuple[dict[StreamLibrary, Any], use_stream | LastingStream | None] | None = None
-    remembered: Sequence[StreamLibrary] | None = None
+    __slots__ = ("before", "innermost", "remembered")
+
+    def __init__(self) -> None:
+        self.innermost: use_stream | LastingStream | None = None
+        self.before: tuple[dict[StreamLibrary, Any], use_stream | LastingStream | None] | None = None
+        self.remembered: Sequence[StreamLibrary] | None = None
+
+
+class _Thread(threading.local):
+    """Holds what is current on each thread."""
+
+    def __init__(self) -> None:
+        self.current = Current()
 
 
 thread = _Thread()
+_modules = sys.modules
 
 
 class use_stream:
@@ -63,13 +75,15 @@ class use_stream:
         self._entered: list[tuple[StreamLibrary, Any]] = []
 
     def __enter__(self) -> StreamHandle:
-        self._previous.append((thread.innermost, self._entered))
-        thread.innermost = self
+        here = thread.current
+        self._previous.append((here.innermost, self._entered))
+        here.innermost = self
         self._entered = entered = []
         try:
             for library, state in _states_of(self.handle, array_libraries.with_streams(self._runs_cuda)):
-                entered.append((library, library.read_stream()))
+                previous = library.read_stream()
                 library.set_stream(state)
+                entered.append((library, previous))
         except BaseException:
             self.__exit__()  # an error of one library must not leave the others on this stream
             raise
@@ -78,8 +92,9 @@ class use_stream:
     def __exit__(self, *_: object) -> None:
         for library, previous in self._entered:
             library.set_stream(previous)
+        here = thread.current
         # In this order, so that after an interrupt `remember_stream` can call this once more.
-        thread.innermost, self._entered = self._previous[-1]
+        here.innermost, self._entered = self._previous[-1]
         self._previous.pop()
 
 
@@ -89,7 +104,7 @@ class LastingStream:
     One instance serves all threads.
     """
 
-    __slots__ = ("_libraries", "_runs_cuda", "_setters", "_states", "handle")
+    __slots__ = ("_libraries", "_modules", "_runs_cuda", "_setters", "_states", "handle")
 
     def __init__(self, stream: SupportsStream) -> None:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
@@ -98,10 +113,12 @@ class LastingStream:
         # What each library returns while the stream is current, and what makes it current.
         self._states: list[tuple[StreamLibrary, Any]] = []
         self._setters: list[Callable[[], object]] = []
+        # The number of imported modules when the libraries in use were last found.
+        self._modules = -1
 
     def is_replaced(self) -> bool:
         """Return whether the program has made another stream current in a library; asked where this one was."""
-        if self._libraries is not array_libraries.with_streams(self._runs_cuda):
+        if len(_modules) != self._modules:
             return True
         for library, state in self._states:
             found = library.read_stream()
@@ -109,39 +126,40 @@ class LastingStream:
                 return True
         return False
 
-    def enter(self) -> None:
+    def enter(self, here: Current) -> None:
         """Make the stream current on this thread."""
-        libraries = array_libraries.with_streams(self._runs_cuda)
-        if libraries is not self._libraries:
-            self._find_states(libraries)
-        if thread.remembered is not libraries:
-            _remember(libraries)
-        thread.innermost = self
+        if len(_modules) != self._modules:
+            self._find_libraries()
+        if here.remembered is not self._libraries:
+            _remember(here, self._libraries)
+        here.innermost = self
         for make_current in self._setters:
             make_current()
 
-    def _find_states(self, libraries: Sequence[StreamLibrary]) -> None:
+    def _find_libraries(self) -> None:
+        libraries = array_libraries.with_streams(self._runs_cuda)
         self._states = _states_of(self.handle, libraries)
         self._setters = [library.stream_setter(state) for library, state in self._states]
         self._libraries = libraries
+        self._modules = len(_modules)
 
 
-def _remember(libraries: Sequence[StreamLibrary]) -> None:
+def _remember(here: Current, libraries: Sequence[StreamLibrary]) -> None:
     """Remember what is current on this thread before the first lasting stream."""
-    known, innermost = thread.before or ({}, thread.innermost)
+    known, innermost = here.before or ({}, here.innermost)
     for library in libraries:
         if library not in known:
             known[library] = library.read_stream()
-    thread.before = (known, innermost)
-    thread.remembered = libraries
+    here.before = (known, innermost)
+    here.remembered = libraries
 
 
 def leave() -> None:
     """Restore what was current on this thread before the first lasting stream."""
-    before = thread.before
-    if before is not None:
-        known, thread.innermost = before
-        thread.before = thread.remembered = None
+    here = thread.current
+    if here.before is not None:
+        known, here.innermost = here.before
+        here.before = here.remembered = None
         for library, state in known.items():
             library.set_stream(state)
 
@@ -158,7 +176,7 @@ def library_is_in_use() -> bool:
 
 def current_stream() -> StreamHandle | None:
     """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None."""
-    innermost = thread.innermost
+    innermost = thread.current.innermost
     return None if innermost is None else innermost.handle
 
 
@@ -167,17 +185,18 @@ def remember_stream() -> Callable[[], None]:
 
     Python calls ``__exit__`` after the last line of a ``with`` block. An interrupt between the two skips the call.
     """
-    before = thread.innermost
+    here = thread.current
+    before = here.innermost
     # A run in a compute of another run: what that compute had as current.
-    known = None if thread.before is None else {library: library.read_stream() for library in thread.before[0]}
+    known = None if here.before is None else {library: library.read_stream() for library in here.before[0]}
 
     def restore() -> None:
-        while (innermost := thread.innermost) is not before and isinstance(innermost, use_stream):
+        while (innermost := here.innermost) is not before and isinstance(innermost, use_stream):
             innermost.__exit__()
         if known is None:
             leave()
-        elif thread.innermost is not before:
-            thread.innermost = before
+        elif here.innermost is not before:
+            here.innermost = before
             for library, state in known.items():
                 library.set_stream(state)
 

@@ -100,7 +100,12 @@ class NodeStreams:
             self._placement = placement
         elif run.placements:
             compute = _off_stream(compute)
-        if self._placement is None and source_of(operator) is not None and run.has_device and run.several_devices:
+        if (
+            self._placement is None
+            and source_of(operator) is not None
+            and run.has_device
+            and run.several_devices
+        ):
             compute = self._on_device(compute)
         self._compute = compute
         return self._compute if self._state is _OFF else self._watched_compute
@@ -122,11 +127,11 @@ class NodeStreams:
         try:
             current = self._current
             if current is not None:
-                allocation = self.allocation
-                if thread.innermost is not current or allocation.current_on < 0 or current.is_replaced():
+                allocation, here = self.allocation, thread.current
+                if here.innermost is not current or allocation.current_on < 0 or current.is_replaced():
                     if get_ident() != allocation.current_on:
                         allocation.make_own_current()
-                    current.enter()
+                    current.enter(here)
             self._compute(op_input, op_output, context)
             if self.checker is not None:
                 self.checker.end_compute(self._ports)

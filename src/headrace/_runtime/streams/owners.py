@@ -282,6 +282,7 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> None:
 
 # Whether the program still holds an owner.
 
+
 def only_kept(owners: list[Any]) -> bool:
     """Return whether only this list refers to the owners in it, and each appears once."""
     for owner in owners:

@@ -10,15 +10,16 @@ kinds of operators are exceptions:
 - Operators of a program that has imported no library with a current stream do not use the GPU in plain code. They
   are left alone, and cost nothing, unless they were given streams.
 
-Whether an operator handles streams itself is read from the names in its code. If its calls are hidden in functions
-elsewhere, its plain code runs on its own stream as well, which is also the stream that those calls return.
+Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
+to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
+stream that the call returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from enum import Enum
-from types import CodeType, FunctionType
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.run_streams import source_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.core.graph import Graph
 
 _GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
+_MOST = 1_000  # functions read for one operator
 
 
 class Placement(Enum):
@@ -65,27 +67,52 @@ def _place(operator: Operator, uses_gpu: bool) -> Placement:
 
 def handles_streams(operator: Operator) -> bool:
     """Return whether an operator's code names a method that gives it a stream."""
+    kinds = type(operator).__mro__[: -len(Operator.__mro__)]
+    members = [*(member for kind in kinds for member in vars(kind).values()), *vars(operator).values()]
     if operator.is_function:
-        functions: list[Any] = [operator.declared.function]  # type: ignore[attr-defined]
-    else:
-        kinds = type(operator).__mro__[: -len(Operator.__mro__)]
-        functions = [member for kind in kinds for member in vars(kind).values()]
-        functions.append(getattr(operator.compute, "__func__", operator.compute))
-    return any(not _GIVES_STREAM.isdisjoint(code.co_names) for code in _codes(functions))
+        members = [operator.declared.function]  # type: ignore[attr-defined]
+    waiting = [function for member in members for function in _functions_in(member)]
+    seen: set[FunctionType] = set()
+    while waiting and len(seen) < _MOST:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        names = _names(function.__code__)
+        if not _GIVES_STREAM.isdisjoint(names):
+            return True
+        reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        reached += [function.__globals__[name] for name in names if name in function.__globals__]
+        waiting += [found for value in reached for found in _functions_in(value)]
+    return False
 
 
-def _codes(functions: Iterable[Any]) -> Iterator[CodeType]:
-    """Yield the code of functions and of what is defined inside them, without what decorates them."""
-    for function in functions:
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        function = getattr(function, "fget", getattr(function, "__func__", function))
-        if isinstance(function, FunctionType):
-            yield from _nested(function.__code__)
+def _functions_in(value: Any) -> list[FunctionType]:
+    """Return the function that a value is or stands for, and the one that it decorates."""
+    found: list[FunctionType] = []
+    while True:
+        if isinstance(value, FunctionType):
+            found.append(value)
+            value = value.__dict__.get("__wrapped__")
+        elif isinstance(value, (MethodType, staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, partial):
+            value = value.func
+        else:
+            return found
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names of globals and attributes in the code of a function and of what is defined inside it."""
+    inside = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*inside)
