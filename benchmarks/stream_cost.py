@@ -2,9 +2,9 @@
 
     python -m benchmarks.stream_cost [--save]      needs a GPU, CuPy and PyTorch
 
-A chain of seven: a source, five stages ``x + 1`` on 1,024 floats, and a sink. Each line of the table is measured in a
-process of its own, because a library that is only imported must cost nothing. The rounds of one line run in turn, so
-that all columns see the same speed of the machine.
+A chain of seven: a source, five stages ``x + 1`` on 1,024 floats, and a sink. Each line of the table is measured in
+a process of its own, because a library that is only imported must cost nothing. The rounds of one line run in turn,
+so that all columns see the same speed of the machine.
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ from headrace import (
     CountCondition,
     GreedyScheduler,
     Operator,
-    RealtimeClock,
     SchedulingStatusType,
     gpu,
     op,
 )
 from headrace._runtime.streams.placement import handles_streams
 from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
+from headrace.resources import CudaStreamPool, RealtimeClock
 from headrace.tensor import Library, register_library
 from tests.harness import MS, MakeScheduler, Producer, Step, frame, greedy, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
@@ -160,7 +159,8 @@ def test_an_operator_on_the_default_stream_is_in_order_between_others(scheduler:
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
             stream = gpu.current_stream()
-            assert stream is not None and stream.is_default
+            assert stream is not None
+            assert stream.is_default
             result = frame(stream)
             launch(
                 stream,

@@ -50,13 +50,13 @@ class Fences:
 
     __slots__ = (
         "_behind",
-        "events",
         "_lent",
-        "reach",
         "_record",
         "completed",
+        "events",
         "is_over",
         "last",
+        "reach",
         "stream",
     )
 

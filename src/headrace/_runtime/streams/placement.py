@@ -106,10 +106,9 @@ def _functions_in(value: Any) -> list[FunctionType]:
 
 def _is_filled(cell: CellType) -> bool:
     try:
-        cell.cell_contents
+        return cell.cell_contents is not None
     except ValueError:
         return False
-    return True
 
 
 def _names(code: CodeType) -> set[str]:

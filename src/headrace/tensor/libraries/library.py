@@ -29,8 +29,8 @@ share that object, so its reference count shows whether the program still holds 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
