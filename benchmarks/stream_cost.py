@@ -101,7 +101,7 @@ def measure(library: str, others: tuple[str, ...]) -> dict[str, list[float]]:
                 if self.kind == "default stream":
                     operator.spec.default_stream()
             if self.kind == "per branch":
-                self.streams = "per-branch"
+                self.stream_per = "branch"
             for one, other in itertools.pairwise(operators):
                 self.add_flow(one, other)
 

@@ -20,6 +20,8 @@ from headrace import (
     op,
 )
 from headrace._runtime.streams.placement import handles_streams
+from headrace.conditions import CudaStreamCondition
+from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool, RealtimeClock
 from headrace.tensor import Library, register_library
@@ -283,15 +285,7 @@ def chain_of_one() -> Any:
 
 def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch, library: Plain) -> None:
     """Events of the stages of a chain, per compute; the first computes and the last ones are not typical."""
-    calls: Counter[str] = Counter()
-    for name in ("record", "wait"):
-        original = getattr(sim.Stream, name)
-
-        def counted(self: Any, *args: Any, name: str = name, original: Any = original) -> Any:
-            calls[name] += 1
-            return original(self, *args)
-
-        monkeypatch.setattr(sim.Stream, name, counted)
+    calls = count_calls(monkeypatch, "record", "wait")
     total = {}
     for frames in (50, 150):
         calls.clear()
@@ -400,3 +394,133 @@ def test_functions_that_ask_for_a_stream_handle_streams() -> None:
     application = Application()
     assert handles_streams(asking(application))
     assert not handles_streams(plain(application))
+
+
+# One stream for a branch.
+
+
+def compose_branches(app: Any, per: str = "branch") -> None:
+    """a >> b >> fork >> (c >> d, e >> f) >> join >> g, and a neighbour of b on a pool of its own."""
+    app.seen = []
+    app.stream_per = per
+    pool, other = CudaStreamPool(app), CudaStreamPool(app)
+
+    def make(name: str, inputs: int = 1, pool: Any = pool, *parts: Any) -> Look:
+        ports = ["in", "more"][:inputs]
+        body = None if inputs < 2 else lambda self, op_input, op_output: op_input.receive("more")
+        return Look(app, pool, *parts, inputs=ports, outputs=["out"], body=body, name=name)
+
+    a = make("a", 0, pool, CountCondition(app, 4))
+    b, fork, c, d, e, f, join, g = (
+        make(name, 2 if name == "join" else 1) for name in ["b", "fork", "c", "d", "e", "f", "join", "g"]
+    )
+    apart = make("apart", 1, other)
+    for one, two in ((a, b), (b, fork), (fork, c), (c, d), (fork, e), (e, f)):
+        app.add_flow(one, two)
+    app.add_flow(d, join, {("out", "in")})
+    app.add_flow(f, join, {("out", "more")})
+    app.add_flow(join, g)
+    app.add_flow(g, apart)
+
+
+def test_the_operators_of_a_branch_share_a_stream(scheduler: MakeScheduler) -> None:
+    app = run(compose_branches, scheduler)
+    streams = {name: int(stream) for name, stream in app.seen}
+    assert len({(name, int(stream)) for name, stream in app.seen}) == 10, "none changes its stream"
+    groups: dict[int, set[str]] = {}
+    for name, stream in streams.items():
+        groups.setdefault(stream, set()).add(name)
+    expected = [{"a", "b", "fork"}, {"c", "d"}, {"e", "f"}, {"join", "g"}, {"apart"}]
+    assert sorted(map(sorted, groups.values())) == sorted(map(sorted, expected))
+
+
+def test_a_stream_per_operator_is_the_default() -> None:
+    app = run(partial(compose_branches, per="operator"))
+    assert len({int(stream) for _, stream in app.seen}) == 10
+
+
+def test_an_unknown_way_to_share_streams_is_an_error() -> None:
+    with pytest.raises(GraphError, match=r"stream_per must be 'operator' .* or 'branch' .*, not 'chain'"):
+        run(partial(compose_branches, per="chain"))
+
+
+def test_an_operator_that_waits_for_the_gpu_does_not_share_a_stream() -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+        app.stream_per = "branch"
+        pool = CudaStreamPool(app)
+        first = Look(app, CountCondition(app, 3), pool, outputs=["out"], name="first")
+        second = Look(app, CudaStreamCondition(app), pool, inputs=["in"], outputs=["out"], name="second")
+        app.add_flow(first, second)
+        app.add_flow(second, Look(app, pool, inputs=["in"], name="third"))
+
+    streams = {name: int(stream) for name, stream in run(compose).seen}
+    assert streams["first"] != streams["second"] == streams["third"]
+
+
+def test_hand_overs_in_a_branch_need_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_calls(monkeypatch, "record", "wait")
+    total = {}
+    for frames in (50, 150):
+        calls.clear()
+        run(partial(compose_row, frames=frames))
+        total[frames] = Counter(calls)
+    # Four operators: a record at every other compute shows when received frames are no longer read.
+    assert (total[150]["wait"], total[50]["wait"]) == (0, 0)
+    assert (total[150]["record"] - total[50]["record"]) / 100 <= 2
+
+
+def compose_row(app: Any, frames: int) -> None:
+    app.seen = []
+    app.stream_per = "branch"
+    pool = CudaStreamPool(app)
+    before = Look(app, CountCondition(app, frames), pool, outputs=["out"], name="first")
+    for name in ("second", "third", "fourth"):
+        after = Look(app, pool, inputs=["in"], outputs=["out"] if name != "fourth" else [], name=name)
+        app.add_flow(before, after)
+        before = after
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> Counter[str]:
+    """Count the calls of methods of simulated streams."""
+    calls: Counter[str] = Counter()
+    for name in names:
+        original = getattr(sim.Stream, name)
+
+        def counted(self: Any, *args: Any, name: str = name, original: Any = original) -> Any:
+            calls[name] += 1
+            return original(self, *args)
+
+        monkeypatch.setattr(sim.Stream, name, counted)
+    return calls
+
+
+@pytest.mark.parametrize("per", ["operator", "branch"])
+def test_frames_are_right_and_alive_however_streams_are_shared(scheduler: MakeScheduler, per: str) -> None:
+    """Each stage reads late what it received, into a new frame; memory that is freed early would be reused."""
+
+    def double(self: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        stream = gpu.current_stream()
+        result = frame(stream)
+        launch(
+            stream, MS, lambda target, source: write(target, 2 * int(source.view("int64")[0])), result, data
+        )
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        app.stream_per = per
+        pool = CudaStreamPool(app, stream_flags=1)
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            read_frame(gpu.current_stream(), MS, op_input.receive("in"), app.seen)
+
+        before: Any = Producer(app, CountCondition(app, 20), pool, name="producer")
+        for name in ("one", "two", "three"):
+            after = Step(app, pool, inputs=["in"], outputs=["out"], body=double, name=name)
+            app.add_flow(before, after)
+            before = after
+        app.add_flow(before, Step(app, pool, inputs=["in"], body=take, name="reader"))
+
+    assert run(compose, scheduler).seen == [8 * number for number in range(20)]

@@ -166,6 +166,15 @@ class InputContext:
                     if held.is_on:
                         add_owners(data, held.received)
                     return data if type(data) is not TensorMap else data.copy()
+                owner_of = array_owners.get(type(item))
+                if (
+                    owner_of is not None and self._held.is_on and not in_use
+                ):  # of an operator on the same stream
+                    try:
+                        self._held.received.append(owner_of(item))
+                        return item
+                    except Exception:
+                        pass
                 if type(item) not in PLAIN:
                     streams.received(port, item)
         else:

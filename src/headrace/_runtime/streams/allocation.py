@@ -54,7 +54,9 @@ class StreamAllocation:
         """Return the operator's own stream, taken from its pool at the first call; None if there is none left."""
         if not self._is_open:
             self._is_open = True
-            self.own = self._source().take()
+            source = self._source()
+            is_shared = self._operator in self._run.branches
+            self.own = self._run.take_for_branch(self._operator, source) if is_shared else source.take()
         return self.own
 
     def open_or_default(self) -> ManagedStream:

@@ -72,7 +72,7 @@ class NodeStreams:
         self.allocation = StreamAllocation(run, node.operator)
         self.order = Order()
         self.lifetimes = Lifetimes(run, node)
-        self.outputs = OutputStreams(node, self.allocation, self.order, self.lifetimes)
+        self.outputs = OutputStreams(run, node, self.allocation, self.order, self.lifetimes)
         self.checker = StreamChecker(node.name) if run.checks else None
         self._placement: Placement | None = None
         # The stream of plain code, from the first compute on; None if the operator is left alone.

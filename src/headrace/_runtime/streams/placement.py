@@ -10,6 +10,8 @@ kinds of operators are exceptions:
 - Operators of a program that has imported no library with a current stream do not use the GPU in plain code. They
   are left alone, and cost nothing, unless they were given streams.
 
+With ``stream_per = "branch"``, the operators of a chain share one stream (`branches`).
+
 Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
 to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
 stream that the call returns.
@@ -27,6 +29,7 @@ from headrace.core.operator import Operator
 from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
+    from headrace.core.condition import Condition
     from headrace.core.graph import Graph
 
 _GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
@@ -63,6 +66,37 @@ def _place(operator: Operator, uses_gpu: bool) -> Placement:
     if not (uses_gpu or source_of(operator) is not None) or handles_streams(operator):
         return Placement.LEFT_ALONE
     return Placement.OWN
+
+
+def branches(placed: dict[Operator, Placement], graph: Graph) -> dict[Operator, Operator]:
+    """Return the first operator of the branch of each operator that shares a stream with the one before it.
+
+    An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
+    Operators of different slices or pools, and those that wait for the GPU themselves, do not share a stream.
+    """
+    before: dict[Operator, set[Operator]] = {}
+    after: dict[Operator, set[Operator]] = {}
+    for flow in graph.flows:
+        before.setdefault(flow.target, set()).add(flow.source)
+        after.setdefault(flow.source, set()).add(flow.target)
+    first = {operator: operator for operator in graph}
+    for operator in graph:
+        for source in before.get(operator, ()):
+            if (
+                len(before[operator]) == len(after[source]) == 1
+                and placed[operator] is placed[source] is Placement.OWN
+                and source_of(operator) is source_of(source)
+                and not any(map(_waits_for_streams, operator.conditions.values()))
+            ):
+                joined = first[operator]
+                for other, head in first.items():
+                    if head is joined:
+                        first[other] = first[source]
+    return {operator: head for operator, head in first.items() if list(first.values()).count(head) > 1}
+
+
+def _waits_for_streams(condition: Condition) -> bool:
+    return condition.waits_for_streams or any(map(_waits_for_streams, condition.terms))
 
 
 def handles_streams(operator: Operator) -> bool:
