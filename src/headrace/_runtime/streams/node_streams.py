@@ -40,6 +40,7 @@ from headrace._runtime.streams.output_streams import OutputStreams
 from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.placement import Placement
 from headrace._runtime.streams.run_streams import source_of
+from headrace._runtime.streams.steady_compute import steady_compute
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
@@ -143,6 +144,10 @@ class NodeStreams:
                 self.first_values = None
                 if self._state is not _ON:
                     self._decide()
+            if self._current is not None and self.checker is None and len(self.lifetimes.readers) == 1:
+                self.node.compute = steady_compute(
+                    self._compute, self._current, self.allocation, self.lifetimes, self._ports
+                )
 
     def _begin_unusual(self) -> None:
         """Begin the first compute, or the first that is watched again."""
@@ -178,8 +183,7 @@ class NodeStreams:
             compute(op_input, op_output, context)
 
         self._compute = compute_after
-        if self._state is _OFF:
-            self.node.compute = compute_after
+        self.node.compute = compute_after if self._state is _OFF else self._watched_compute
 
     def items_received(self) -> list[Any]:
         """Return the items that this compute received at each input, for `receive_again`."""
@@ -474,6 +478,8 @@ class NodeStreams:
         if not lifetimes.held.is_on:
             self._keep_late()
         lifetimes.add_reader(fences)
+        if self._current is not None:
+            self.node.compute = self._watched_compute  # no longer one stream
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)
