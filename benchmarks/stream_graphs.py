@@ -2,8 +2,8 @@
 
     python -m benchmarks.stream_graphs [--save]      needs a GPU and CuPy
 
-Nine stages in layers, each connected to one or two stages of the layer before. A stage adds its inputs and then
-spins on one SM for a time of its own, so that stages can overlap. A last graph has three branches that each spin for
+Nine stages in layers, each connected to one or two stages of the layer before. A stage adds its inputs and spins on
+one SM for a time of its own, so that stages can overlap. A last graph has three branches that each spin for
 100 µs: on the default stream a frame takes 300 µs of the GPU, and 100 if all branches overlap.
 """
 
@@ -140,8 +140,8 @@ def main() -> int:
         "",
         circumstances(device),
         "",
-        f"µs per frame, best of {ROUNDS} rounds in turn. `python -m benchmarks.stream_graphs`. The last columns are",
-        "shares of the time on the default stream.",
+        f"µs per frame, best of {ROUNDS} rounds in turn. `python -m benchmarks.stream_graphs`. The last columns",
+        "are shares of the time on the default stream.",
         "",
         table(["", *MODES, "per operator", "per branch"], rows),
     ]

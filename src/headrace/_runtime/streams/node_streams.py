@@ -144,7 +144,7 @@ class NodeStreams:
                 self.first_values = None
                 if self._state is not _ON:
                     self._decide()
-            if self._current is not None and self.checker is None and len(self.lifetimes.readers) == 1:
+            if self._state is _ON and self.checker is None and len(self.lifetimes.readers) == 1:
                 self.node.compute = steady_compute(
                     self._compute, self._current, self.allocation, self.lifetimes, self._ports
                 )
@@ -478,8 +478,7 @@ class NodeStreams:
         if not lifetimes.held.is_on:
             self._keep_late()
         lifetimes.add_reader(fences)
-        if self._current is not None:
-            self.node.compute = self._watched_compute  # no longer one stream
+        self.node.compute = self._watched_compute  # the operator may no longer use one stream
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)

@@ -1,7 +1,7 @@
 """The compute of an operator in its steady state: it works on one stream, and lets go what it receives.
 
-This is `NodeStreams._watched_compute` for the usual operator, whose plain code runs on its own stream. It receives
-at most one array, reads it, and keeps no reference. The array then lives until the stream has completed the next
+This is `NodeStreams._watched_compute` for the usual operator. It receives at most one array, reads it on its stream,
+and keeps no reference. The array then lives until the stream has completed the next
 fence. Everything else goes the general way (`Lifetimes.end_compute`).
 
 It saves 6 % of what a stream of its own costs a compute (`benchmarks.stream_cost`). This module is not compiled:
@@ -28,22 +28,26 @@ if TYPE_CHECKING:
 
 def steady_compute(
     compute: Callable[..., None],
-    current: LastingStream,
+    current: LastingStream | None,
     allocation: StreamAllocation,
     lifetimes: Lifetimes,
     ports: list[InputPort],
 ) -> Callable[..., None]:
-    """Return a compute on a stream that also keeps what it received alive; the operator uses no other stream."""
+    """Return a compute that keeps what it received alive, for an operator that uses one stream.
+
+    With `current`, that stream is current in the compute.
+    """
     held, readers = lifetimes.held, lifetimes.readers
     (reader,) = readers
     fences, numbers, frames = reader.fences, reader.numbers, reader.frames
 
     def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
-        here = thread.current
-        if here.innermost is not current or allocation.current_on < 0 or current.is_replaced():
-            if get_ident() != allocation.current_on:
-                allocation.make_own_current()
-            current.enter(here)
+        if current is not None:
+            here = thread.current
+            if here.innermost is not current or allocation.current_on < 0 or current.is_replaced():
+                if get_ident() != allocation.current_on:
+                    allocation.make_own_current()
+                current.enter(here)
         try:
             compute(op_input, op_output, context)
         finally:
