@@ -1,8 +1,8 @@
 """The compute of an operator in its steady state: it works on one stream, and lets go what it receives.
 
-This is `NodeStreams._watched_compute` for the usual operator. It receives at most one array, reads it on its stream,
-and keeps no reference. The array then lives until the stream has completed the next
-fence. Everything else goes the general way (`Lifetimes.end_compute`).
+This is `NodeStreams._watched_compute` for the usual operator. It receives at most one array, reads it on its
+stream, and keeps no reference. The array then lives until the stream has completed the next fence. Everything else
+goes the general way (`Lifetimes.end_compute`).
 
 It saves 6 % of what a stream of its own costs a compute (`benchmarks.stream_cost`). This module is not compiled:
 reference counts are read here, and they differ in compiled code.
