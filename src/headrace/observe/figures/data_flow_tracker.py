@@ -6,9 +6,7 @@ A message's time ends when the work of the last operator is complete on the devi
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
-from collections import deque
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, overload
 
@@ -22,6 +20,8 @@ from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 if TYPE_CHECKING:
     import os
     from types import TracebackType
+
+    from numpy.typing import NDArray
 
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
@@ -80,7 +80,6 @@ class DataFlowTracker(StatisticsWatcher):
         self._probes: set[str] = set()
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
-        self._counting = threading.RLock()  # reentrant, as that of the statistics
         self._fragment: weakref.ref[Composition] | None = None
 
     def attach(self, fragment: Composition) -> None:
@@ -100,44 +99,36 @@ class DataFlowTracker(StatisticsWatcher):
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
         super().begin(run)
-        with self._counting:
-            self._counts = {}
+        self._counts = {}
         for name in self._probes:
             try:
                 run.operator(name).is_probe = True
             except KeyError:
                 names = choices([operator.name for operator in run.operators], name)
                 _log.error("there is no operator %r to probe; there are %s", name, names)
-        if self._flow_log is not None:
-            self._flow_log.begin(run)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Count messages that reached the end of their paths."""
         super().flowed(flows)
-        with self._counting:
+        with self._lock:
             for each in flows:
                 name = self._name(each.path)
                 if name not in self._counts:
                     self._counts[name] = _PathCounts(self._skip, self._discard, self._threshold)
-                counts = self._counts[name]
                 latencies = (each.done - each.times[:, 0]) / 1e6
-                counts.add(np.where(each.is_timed, latencies, np.nan))
-        log = self._flow_log  # another thread may end the logging
-        if log is not None:
-            log.add(flows, self._is_limited)
+                self._counts[name].add(np.where(each.is_timed, latencies, np.nan))
+                if self._flow_log is not None and self._run is not None:
+                    self._flow_log.add(each, self._run.epoch)
 
-    def resolved(self) -> None:
+    def resolved(self, is_last: bool = False) -> None:
         """Write to the log file what is complete."""
-        log = self._flow_log  # another thread may end the logging
-        if log is not None:
-            log.write()
+        with self._lock:
+            if self._flow_log is not None:
+                self._flow_log.write(is_last)
 
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
-        super().end(outcome)
-        log = self._flow_log  # another thread may end the logging
-        if log is not None:
-            log.flush()
+        self.resolved(is_last=True)
 
     def _name(self, path: Path) -> str:
         operators = path.operators
@@ -159,7 +150,7 @@ class DataFlowTracker(StatisticsWatcher):
     def get_path_strings(self) -> list[str]:
         """Return the paths, each as the names of its operators joined by ``","``."""
         self.catch_up()
-        with self._counting:
+        with self._lock:
             return list(self._counts)
 
     @overload
@@ -188,7 +179,7 @@ class DataFlowTracker(StatisticsWatcher):
                 "get_metric: NUM_SRC_MESSAGES is counted for sources, not for paths; call it without a path"
             )
             return -1.0
-        with self._counting:
+        with self._lock:
             counts = self._counts.get(pathstring)
             if counts is None:
                 _log.error(
@@ -197,7 +188,7 @@ class DataFlowTracker(StatisticsWatcher):
                     choices(list(self._counts), pathstring),
                 )
                 return -1.0
-            return counts.metric(DataFlowMetric(metric))
+            return counts.figures[DataFlowMetric(metric)]
 
     def _source_messages(self) -> dict[str, int]:
         run = self._run
@@ -213,10 +204,15 @@ class DataFlowTracker(StatisticsWatcher):
     def print(self) -> None:
         """Print the figures of all paths."""
         self.catch_up()
-        with self._counting:
+        with self._lock:
             lines = ["Data Flow Tracking Results:", f"Total paths: {len(self._counts)}", ""]
             for number, (path, counts) in enumerate(self._counts.items(), 1):
-                lines += [f"Path {number}: {path}", *counts.lines(), ""]
+                lines.append(f"Path {number}: {path}")
+                shown = {title: counts.figures[metric] for title, metric in _TITLES.items()}
+                lines += [
+                    f"{title}: {f'{value:g}' if '(ms)' in title else value}" for title, value in shown.items()
+                ]
+                lines.append("")
         lines.append(
             "Number of source messages [format: source operator->transmitter name: number of messages]:"
         )
@@ -246,16 +242,16 @@ class DataFlowTracker(StatisticsWatcher):
     ) -> None:
         """Write the times of every message to a file, in the format of the Holoscan SDK."""
         self.end_logging()
-        self._flow_log = FlowLog(filename, _whole(num_buffered_messages, "num_buffered_messages"))
-        if self._run is not None:
-            self._flow_log.begin(self._run)
+        buffered = _whole(num_buffered_messages, "num_buffered_messages")
+        self._flow_log = FlowLog(filename, buffered, self._is_limited)
 
     def end_logging(self) -> None:
         """Write what is left, and close the file."""
-        if self._flow_log is not None:
-            self.catch_up()
-            self._flow_log.close()
-            self._flow_log = None
+        self.catch_up()
+        with self._lock:
+            if self._flow_log is not None:
+                self._flow_log.close()
+                self._flow_log = None
 
     def __enter__(self) -> DataFlowTracker:
         fragment = None if self._fragment is None else self._fragment()
@@ -270,76 +266,48 @@ class DataFlowTracker(StatisticsWatcher):
         self.end_logging()
 
 
-class _PathCounts:
-    """The latencies of one path that count, in milliseconds."""
+_TITLES = {
+    "Number of messages": DataFlowMetric.NUM_DST_MESSAGES,
+    "Min Latency Message No": DataFlowMetric.MIN_MESSAGE_ID,
+    "Min end-to-end Latency (ms)": DataFlowMetric.MIN_E2E_LATENCY,
+    "Avg end-to-end Latency (ms)": DataFlowMetric.AVG_E2E_LATENCY,
+    "Max Latency Message No": DataFlowMetric.MAX_MESSAGE_ID,
+    "Max end-to-end Latency (ms)": DataFlowMetric.MAX_E2E_LATENCY,
+}
 
-    __slots__ = (
-        "_discard",
-        "_last",
-        "_skip",
-        "_threshold",
-        "count",
-        "max",
-        "max_id",
-        "min",
-        "min_id",
-        "timed",
-        "total",
-    )
+
+class _PathCounts:
+    """The latencies of one path that count, in milliseconds; not a number if the end was not timed."""
 
     def __init__(self, skip: int, discard: int, threshold: float) -> None:
         self._skip, self._discard, self._threshold = skip, discard, threshold
         # The latencies that would be discarded if no more came.
-        self._last: deque[float] = deque()
-        self.count = 0
-        # The number of messages whose end was timed.
-        self.timed = 0
-        self.total = 0.0
-        self.min = self.max = 0.0
-        self.min_id = self.max_id = -1
+        self._last = np.zeros(0)
+        self._timed = 0
+        self._total = 0.0
+        self.figures: dict[DataFlowMetric, float] = dict.fromkeys(_TITLES.values(), 0)
+        self.figures[DataFlowMetric.MIN_MESSAGE_ID] = self.figures[DataFlowMetric.MAX_MESSAGE_ID] = -1
 
-    def add(self, latencies: Any) -> None:
+    def add(self, latencies: NDArray[np.float64]) -> None:
         skipped = min(self._skip, len(latencies))
         self._skip -= skipped
-        latencies = np.concatenate((np.array(self._last, float), latencies[skipped:]))
+        latencies = np.concatenate((self._last, latencies[skipped:]))
         kept = max(len(latencies) - self._discard, 0)
-        self._last = deque(latencies[kept:].tolist())
-        latencies = latencies[:kept]
+        latencies, self._last = latencies[:kept], latencies[kept:]
         latencies = latencies[~(latencies < self._threshold)]
-        is_timed = ~np.isnan(latencies)
-        if is_timed.any():
+        figures, count = self.figures, self.figures[DataFlowMetric.NUM_DST_MESSAGES]
+        if not np.isnan(latencies).all():
             least, most = int(np.nanargmin(latencies)), int(np.nanargmax(latencies))
-            if not self.timed or latencies[least] < self.min:
-                self.min, self.min_id = float(latencies[least]), self.count + least + 1
-            if not self.timed or latencies[most] > self.max:
-                self.max, self.max_id = float(latencies[most]), self.count + most + 1
-            self.timed += int(is_timed.sum())
-            self.total += float(np.nansum(latencies))
-        self.count += len(latencies)
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.timed if self.timed else 0.0
-
-    def metric(self, metric: DataFlowMetric) -> float:
-        return {
-            DataFlowMetric.MAX_MESSAGE_ID: self.max_id,
-            DataFlowMetric.MIN_MESSAGE_ID: self.min_id,
-            DataFlowMetric.MAX_E2E_LATENCY: self.max,
-            DataFlowMetric.AVG_E2E_LATENCY: self.mean,
-            DataFlowMetric.MIN_E2E_LATENCY: self.min,
-            DataFlowMetric.NUM_DST_MESSAGES: self.count,
-        }[metric]
-
-    def lines(self) -> list[str]:
-        return [
-            f"Number of messages: {self.count}",
-            f"Min Latency Message No: {self.min_id}",
-            f"Min end-to-end Latency (ms): {self.min:g}",
-            f"Avg end-to-end Latency (ms): {self.mean:g}",
-            f"Max Latency Message No: {self.max_id}",
-            f"Max end-to-end Latency (ms): {self.max:g}",
-        ]
+            if not self._timed or latencies[least] < figures[DataFlowMetric.MIN_E2E_LATENCY]:
+                figures[DataFlowMetric.MIN_E2E_LATENCY] = float(latencies[least])
+                figures[DataFlowMetric.MIN_MESSAGE_ID] = count + least + 1
+            if not self._timed or latencies[most] > figures[DataFlowMetric.MAX_E2E_LATENCY]:
+                figures[DataFlowMetric.MAX_E2E_LATENCY] = float(latencies[most])
+                figures[DataFlowMetric.MAX_MESSAGE_ID] = count + most + 1
+            self._timed += int((~np.isnan(latencies)).sum())
+            self._total += float(np.nansum(latencies))
+            figures[DataFlowMetric.AVG_E2E_LATENCY] = self._total / self._timed
+        figures[DataFlowMetric.NUM_DST_MESSAGES] += len(latencies)
 
 
 class Tracker(DataFlowTracker):
