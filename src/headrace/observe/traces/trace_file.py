@@ -39,15 +39,8 @@ class TraceFile:
         self._length = 0
         self._separator = "[\n"
 
-    def add(self, event: str) -> None:
-        """Add an event."""
-        self._waiting.append(event)
-        self._length += len(event)
-        if self._length > _WAITING:
-            self.write()
-
-    def extend(self, events: list[str]) -> None:
-        """Add several events."""
+    def add(self, *events: str) -> None:
+        """Add events."""
         self._waiting += events
         self._length += sum(map(len, events))
         if self._length > _WAITING:
@@ -57,17 +50,16 @@ class TraceFile:
         """Write the events that wait."""
         if not self._waiting:
             return
-        piece: list[str] = []
-        length = 0
+        piece = ""
         for event in self._waiting:
-            if piece and length + len(event) > _AT_ONCE and self._compressed is None:
-                self._put(self._joined(piece))
-                piece, length = [], 0
-            piece.append(event)
-            length += len(event) + 2
+            if piece and len(piece) + len(event) > _AT_ONCE and self._compressed is None:
+                self._put(piece)
+                piece = ""
+            piece += self._separator + event
+            self._separator = ",\n"
         self._waiting.clear()
         self._length = 0
-        self._put(self._joined(piece))
+        self._put(piece)
         if self._compressed is not None:
             self._compressed.flush(zlib.Z_SYNC_FLUSH)
 
@@ -81,19 +73,11 @@ class TraceFile:
         finally:
             self._raw.close()  # also if the disk is full
 
-    def _joined(self, events: list[str]) -> str:
-        text = self._separator + ",\n".join(events)
-        self._separator = ",\n"
-        return text
-
     def _put(self, text: str) -> None:
         # A lone surrogate, as in the name of a file that is not UTF-8, becomes an escape of JSON.
         data = memoryview(text.encode(errors="backslashreplace"))
-        if self._compressed is not None:
-            self._compressed.write(data)
-            return
         while data:
-            data = data[self._raw.write(data) :]
+            data = data[(self._compressed or self._raw).write(data) :]
 
 
 def json_text(value: Any) -> str:

@@ -11,9 +11,10 @@ The file is written as the run goes on, and opens even if the process is killed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
+from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ class TraceWriter(Watcher):
         self.wants_data = metadata
         self._kernels = kernels
         self._runs = 0
-        self._trace: RunTrace | None = None
+        self._trace: RunTrace
 
     def begin(self, run: RunInfo) -> None:
         """Open the file, and name what is known of the run."""
@@ -62,30 +63,25 @@ class TraceWriter(Watcher):
 
     def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
         """Note which kernels a compute launches, if kernels are shown."""
-        activity = self._trace.activity if self._trace is not None else None
+        activity = self._trace.activity
         return compute if activity is None else activity.around(operator.index, compute)
 
     def computed(self, computes: Computes) -> None:
         """Write computes, their work on the device, and the arrows between them."""
-        if self._trace is not None:
-            self._trace.add_computes(computes)
+        self._trace.add_computes(computes)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Write messages that reached the end of a path."""
-        if self._trace is not None:
-            for some in flows:
-                self._trace.add_flows(some)
+        for some in flows:
+            self._trace.add_flows(some)
 
     def resolved(self) -> None:
         """Write counters, and everything that waits."""
-        if self._trace is not None:
-            self._trace.write()
+        self._trace.write()
 
     def end(self, outcome: Outcome | None) -> None:
         """Write the rest and close the file."""
-        if self._trace is not None:
-            self._trace.close(outcome)
-            self._trace = None
+        self._trace.close(outcome)
 
     def watches(self, port: OutputInfo | QueueInfo) -> bool:
         """Return whether the metadata of a port is shown: that of received messages is."""
@@ -93,9 +89,10 @@ class TraceWriter(Watcher):
 
     def received(self, queue: QueueInfo, item: Any, time: int) -> None:
         """Keep the metadata of a message until the compute that received it is written."""
-        if self._trace is not None:
-            metadata = item.metadata if type(item) is Envelope else None
-            self._trace.metadata[queue].append(_described(metadata) if metadata else "")
+        metadata = item.metadata if type(item) is Envelope else None
+        # A limited number of entries, and of characters for each.
+        shown = {str(key)[:_LONGEST]: _short(value) for key, value in islice((metadata or {}).items(), _MOST)}
+        self._trace.metadata[queue].append(json_text(shown) if shown else "")
 
 
 def numbered(path: Path, number: int) -> Path:
@@ -104,32 +101,20 @@ def numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{stem}-{number}{dot}{rest}")
 
 
-def _described(metadata: dict[str, Any]) -> str:
-    """Return metadata as JSON, with a limited number of entries and of characters for each."""
-    shown = {}
-    for key, value in list(metadata.items())[:_MOST_ENTRIES]:
-        is_plain = value is None or isinstance(value, (bool, int, float, str))
-        try:
-            text = json.dumps(value, allow_nan=False) if is_plain else None
-        except ValueError:
-            text = None
-        shown[str(key)[:_MOST_CHARACTERS]] = (
-            value if text is not None and len(text) <= _MOST_CHARACTERS else _short(value)
-        )
-    return json_text(shown)
-
-
-def _short(value: Any) -> str:
-    # An array might describe all its elements, or wait for the device.
+def _short(value: Any) -> Any:
+    """Return a value of the metadata as JSON can have it."""
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, str):
-        return value[:_MOST_CHARACTERS]
+        return value[:_LONGEST]
     try:
         if isinstance(value, (int, float)):
-            return repr(value)[:_MOST_CHARACTERS]
+            text = repr(value)
+            return value if len(text) <= _LONGEST and isfinite(value) else text[:_LONGEST]
     except ValueError:  # Python limits the digits of an int
         pass
-    return f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}>"  # an array might describe all its elements, or wait for the device
 
 
-_MOST_ENTRIES = 32
-_MOST_CHARACTERS = 200
+_MOST = 32  # entries of the metadata
+_LONGEST = 200  # characters
