@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from headrace.observe.figures.statistics import (
 )
 from headrace.observe.traces.trace_tracks import HOST, QUEUES
 
-_MOST = 1000  # operators, queues, threads or slices
 _BATCH = 4096  # intervals that are joined at once
 _SHOWN = 5  # shares of one kind in the text
 _NOTABLE = 0.005  # a share that is shown as more than 0%
@@ -80,9 +79,11 @@ class TraceShares:
         self._first = float("inf")
         self._last = 0.0
         # By what it is and its name or number: operators, their work on the device, threads and slices.
-        self._work: dict[str, dict[Any, _Work]] = {kind: {} for kind in ("compute", "gpu", "thread", "slice")}
+        self._work: dict[str, defaultdict[Any, _Work]] = {
+            kind: defaultdict(_Work) for kind in ("compute", "gpu", "thread", "slice")
+        }
         self._names: dict[int, str] = {}
-        self._queues: dict[str, _Filling] = {}
+        self._queues: defaultdict[str, _Filling] = defaultdict(_Filling)
 
     def add(self, event: dict[str, Any]) -> None:
         """Add an event; others than computes, work and queues are passed over."""
@@ -93,15 +94,12 @@ class TraceShares:
             self._first, self._last = min(self._first, began), max(self._last, ended)
             shared = ("thread", track) if category == "compute" else ("slice", group)
             for what, key in ((category, name), shared):
-                work = _entry(self._work[what], key, _Work)
-                if work is not None:
-                    work.add(name, began, ended)
+                self._work[what][key].add(name, began, ended)
         elif kind == "C" and group == QUEUES:
             depth = event["args"].get("messages")
-            filling = _entry(self._queues, name, _Filling)
-            if type(depth) in (int, float) and filling is not None:
-                filling.add(event["ts"], depth)
-        elif kind == "M" and name == "thread_name" and group == HOST and len(self._names) < _MOST:
+            if type(depth) in (int, float):
+                self._queues[name].add(event["ts"], depth)
+        elif kind == "M" and name == "thread_name" and group == HOST:
             self._names[track] = str(event["args"].get("name", ""))
 
     def shares(self, limits: dict[str, int], groups: dict[int, str]) -> Shares:
@@ -148,16 +146,6 @@ class TraceShares:
         )
 
 
-_Entry = TypeVar("_Entry")
-
-
-def _entry(known: dict[Any, _Entry], key: Any, make: Callable[[], _Entry]) -> _Entry | None:
-    """Return what is known of a key, made at its first use; None if there are too many already."""
-    if key not in known and len(known) < _MOST:
-        known[key] = make()
-    return known.get(key)
-
-
 @dataclass(slots=True)
 class _Work:
     """Work of operators on one thread or slice, or of one operator; in nanoseconds."""
@@ -169,8 +157,7 @@ class _Work:
 
     def add(self, operator: str, began: float, ended: float) -> None:
         self.count += 1
-        if len(self.operators) < _MOST:
-            self.operators.add(operator)
+        self.operators.add(operator)
         self._waiting.append((began, ended))
         if len(self._waiting) >= _BATCH:
             self._join()

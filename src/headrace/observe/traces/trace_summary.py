@@ -31,8 +31,7 @@ from headrace.observe.traces.trace_tracks import HOST
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
 
 _SAMPLE = 10_000  # messages of a path
-_MOST_PATHS = 100
-_MOST = 1000  # parts of a path, operators, queues or groups
+_MOST = 1000  # parts of a path
 _INTERVALS = 200  # of late messages that are looked at closely
 _MUCH = 1.05
 _SHOWN = 0.005  # milliseconds that are shown as more than 0.00
@@ -181,15 +180,16 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
         shares.add(event)
         kind, name, arguments = event["ph"], event["name"], event["args"]
         if kind == "b" and event.get("cat") == "path":
-            if name in samples or len(samples) < _MOST_PATHS:
-                samples.setdefault(name, _Sample(name)).add(arguments)
+            if name not in samples:
+                samples[name] = _Sample(name)
+            samples[name].add(arguments)
         elif kind == "X":
             last = max(last, event["ts"] + event["dur"])
-            if event.get("cat") == "gpu" and len(used) < _MOST:
+            if event.get("cat") == "gpu":
                 used[name] = event["pid"]
-        elif kind == "i" and event.get("cat") == "drop" and len(dropped) < _MOST:
+        elif kind == "i" and event.get("cat") == "drop":
             dropped[name.removeprefix("dropped: ")] += 1
-        elif kind == "M" and name == "process_name" and len(groups) < _MOST:
+        elif kind == "M" and name == "process_name":
             groups[event["pid"]] = str(arguments.get("name", ""))
     header, is_complete = reader.header, reader.is_complete
     # The name of a group ends with the slice and its SMs.
@@ -241,7 +241,7 @@ def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:
         for sample in samples:
             overlap = np.minimum(sample.ended, ended) - np.maximum(sample.began, began)
             total = float(overlap[overlap > 0].sum())
-            if total and (len(sample.company) < _MOST or key in sample.company):
+            if total:
                 sample.company[key] += total / float((sample.ended - sample.began).sum())
 
 
