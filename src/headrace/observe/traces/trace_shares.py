@@ -17,7 +17,7 @@ from headrace.observe.figures.statistics import (
     WorkersStatistics,
     saturated,
 )
-from headrace.observe.traces.trace_tracks import HOST, QUEUES
+from headrace.observe.traces.trace_file import Group
 
 _BATCH = 4096  # intervals that are joined at once
 _SHOWN = 5  # shares of one kind in the text
@@ -95,11 +95,11 @@ class TraceShares:
             shared = ("thread", track) if category == "compute" else ("slice", group)
             for what, key in ((category, name), shared):
                 self._work[what][key].add(name, began, ended)
-        elif kind == "C" and group == QUEUES:
+        elif kind == "C" and group == Group.QUEUES:
             depth = event["args"].get("messages")
             if type(depth) in (int, float):
                 self._queues[name].add(event["ts"], depth)
-        elif kind == "M" and name == "thread_name" and group == HOST:
+        elif kind == "M" and name == "thread_name" and group == Group.HOST:
             self._names[track] = str(event["args"].get("name", ""))
 
     def shares(self, limits: dict[str, int], groups: dict[int, str]) -> Shares:

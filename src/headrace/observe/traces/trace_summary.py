@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from headrace.observe.figures.tables import table
+from headrace.observe.traces.trace_file import Group
 from headrace.observe.traces.trace_reader import HOPS, TraceError, TraceReader
 from headrace.observe.traces.trace_shares import Shares, TraceShares
-from headrace.observe.traces.trace_tracks import HOST
 
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
 
@@ -332,7 +332,9 @@ class _Sample:
             other, share = _largest(
                 (name, share)
                 for (group, name), share in self.company.items()
-                if group != HOST and name != grown.where and _share_sms(grown.slice, slices.get(name, ""))
+                if group != Group.HOST
+                and name != grown.where
+                and _share_sms(grown.slice, slices.get(name, ""))
             )
             if share > _NOTABLE:
                 return (
@@ -345,17 +347,17 @@ class _Sample:
         return f"{start}, on the host."
 
     def _reason_of_queue(self, consumer: str) -> str:
-        own = self.company.get((HOST, consumer), 0.0)
+        own = self.company.get((Group.HOST, consumer), 0.0)
         if own > _NOTABLE:
             return f", which waits for compute of {consumer}: earlier messages take {own:.0%} of that time"
-        on_host = [(name, share) for (group, name), share in self.company.items() if group == HOST]
+        on_host = [(name, share) for (group, name), share in self.company.items() if group == Group.HOST]
         other, share = _largest(each for each in on_host if each[0] != consumer)
         if share > _NOTABLE:
             return f", while {other} computes for {share:.0%} of that time"
         _, share = _largest(
             (name, share)
             for (group, name), share in self.company.items()
-            if group != HOST and name == consumer
+            if group != Group.HOST and name == consumer
         )
         if share > _NOTABLE:
             return (
