@@ -14,8 +14,8 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec, op
 from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
 from headrace.observe import Path as FlowPath
+from headrace.observe.figures.data_flow_tracker import FlowLog
 from headrace.observe.figures.distribution import Distribution
-from headrace.observe.figures.flow_log import FlowLog
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step

@@ -6,21 +6,19 @@ A message's time ends when the work of the last operator is complete on the devi
 from __future__ import annotations
 
 import logging
+import os
 import weakref
+from collections import defaultdict
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from headrace.core.errors import choices
-from headrace.observe.figures.flow_log import FlowLog
 from headrace.observe.figures.statistics import Statistics
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
-    import os
-    from types import TracebackType
-
     from numpy.typing import NDArray
 
     from headrace.core.composition import Composition
@@ -166,40 +164,31 @@ class DataFlowTracker(StatisticsWatcher):
 
         A path or a figure that does not exist is logged, and the result is -1, or an empty dict.
         """
-        self.catch_up()
         if isinstance(pathstring, DataFlowMetric):
             pathstring, metric = None, pathstring
-        if pathstring is None:
-            if metric != DataFlowMetric.NUM_SRC_MESSAGES:
-                _log.error("get_metric: %s needs a path", DataFlowMetric(metric).name)
-                return {}
+        is_of_sources = metric == DataFlowMetric.NUM_SRC_MESSAGES
+        if pathstring is None and is_of_sources:
             return self._source_messages()
-        if metric == DataFlowMetric.NUM_SRC_MESSAGES:
+        if pathstring is None:
+            _log.error("get_metric: %s needs a path", DataFlowMetric(metric).name)
+            return {}
+        if is_of_sources:
             _log.error(
                 "get_metric: NUM_SRC_MESSAGES is counted for sources, not for paths; call it without a path"
             )
             return -1.0
+        paths = self.get_path_strings()
+        if pathstring not in paths:
+            _log.error(
+                "get_metric: there is no path %r; there are %s", pathstring, choices(paths, pathstring)
+            )
+            return -1.0
         with self._lock:
-            counts = self._counts.get(pathstring)
-            if counts is None:
-                _log.error(
-                    "get_metric: there is no path %r; there are %s",
-                    pathstring,
-                    choices(list(self._counts), pathstring),
-                )
-                return -1.0
-            return counts.figures[DataFlowMetric(metric)]
+            return self._counts[pathstring].figures[DataFlowMetric(metric)]
 
     def _source_messages(self) -> dict[str, int]:
-        run = self._run
-        if run is None:
-            return {}
-        return {
-            f"{operator.name}->{output.port}": output.count
-            for operator in run.operators
-            if operator.is_source
-            for output in operator.outputs
-        }
+        outputs = [(name.rpartition("."), count) for name, count in self.snapshot().sources.items()]
+        return {f"{operator}->{port}": count for (operator, _, port), count in outputs}
 
     def print(self) -> None:
         """Print the figures of all paths."""
@@ -259,9 +248,7 @@ class DataFlowTracker(StatisticsWatcher):
             self.attach(fragment)  # a second block tracks again
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.detach()
         self.end_logging()
 
@@ -297,17 +284,77 @@ class _PathCounts:
         latencies = latencies[~(latencies < self._threshold)]
         figures, count = self.figures, self.figures[DataFlowMetric.NUM_DST_MESSAGES]
         if not np.isnan(latencies).all():
-            least, most = int(np.nanargmin(latencies)), int(np.nanargmax(latencies))
-            if not self._timed or latencies[least] < figures[DataFlowMetric.MIN_E2E_LATENCY]:
-                figures[DataFlowMetric.MIN_E2E_LATENCY] = float(latencies[least])
-                figures[DataFlowMetric.MIN_MESSAGE_ID] = count + least + 1
-            if not self._timed or latencies[most] > figures[DataFlowMetric.MAX_E2E_LATENCY]:
-                figures[DataFlowMetric.MAX_E2E_LATENCY] = float(latencies[most])
-                figures[DataFlowMetric.MAX_MESSAGE_ID] = count + most + 1
+            for choose, value, number in (
+                (np.nanargmin, DataFlowMetric.MIN_E2E_LATENCY, DataFlowMetric.MIN_MESSAGE_ID),
+                (np.nanargmax, DataFlowMetric.MAX_E2E_LATENCY, DataFlowMetric.MAX_MESSAGE_ID),
+            ):
+                at = int(choose(latencies))
+                if not self._timed or choose([figures[value], latencies[at]]):
+                    figures[value], figures[number] = float(latencies[at]), count + at + 1
             self._timed += int((~np.isnan(latencies)).sum())
             self._total += float(np.nansum(latencies))
             figures[DataFlowMetric.AVG_E2E_LATENCY] = self._total / self._timed
         figures[DataFlowMetric.NUM_DST_MESSAGES] += len(latencies)
+
+
+class FlowLog:
+    """Writes the times of every message to a file that the analysis tools of the Holoscan SDK read.
+
+    Each group begins with its number, one group for each compute of a sink. Each line of it is a way on which the
+    compute's messages came: for each operator its name, when it received and when it emitted, in microseconds since
+    the epoch. The last operator emits when its work is complete on the device. What comes after the end of the file
+    is not written. It is not locked, so its user serializes the calls.
+
+    Parameters
+    ----------
+    filename
+        The file; it is created anew.
+    buffered
+        The number of groups that are written at once.
+    is_limited
+        Whether a line has the first and the last operator only.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str], buffered: int, is_limited: bool = False) -> None:
+        self._file = open(filename, "w", encoding="utf-8")  # noqa: SIM115 (open until `close`)
+        self._buffered = max(buffered, 1)
+        self._is_limited = is_limited
+        self._count = 0
+        self._waiting: list[str] = []
+        # The lines of each compute of a sink, by the time of its end.
+        self._groups: defaultdict[tuple[int, int, int], list[str]] = defaultdict(list)
+
+    def add(self, flows: Flows, epoch: int) -> None:
+        """Add messages that reached the end of their path; `epoch` is the time since the epoch at time 0."""
+        operators = flows.path.operators
+        places = [0, len(operators) - 1] if self._is_limited and len(operators) > 2 else range(len(operators))
+        times = (flows.times + epoch) // 1000
+        for compute, done, row in zip(
+            flows.compute.tolist(), flows.done.tolist(), times.tolist(), strict=True
+        ):
+            entries = [f"({operators[at].name},{row[2 * at]},{row[2 * at + 1]})" for at in places]
+            self._groups[done, operators[-1].index, compute].append(" -> ".join(entries) + " \n")
+
+    def write(self, is_last: bool = False) -> None:
+        """Write the groups, if there are many or they are the last ones; they are complete after a round."""
+        for key in sorted(self._groups):
+            self._count += 1
+            self._waiting.append(f"{self._count}:\n{''.join(self._groups[key])}\n")
+        self._groups.clear()
+        if (is_last or len(self._waiting) >= self._buffered) and not self._file.closed:
+            self._file.writelines(self._waiting)
+            self._file.flush()
+            self._waiting.clear()
+
+    def close(self) -> None:
+        """Write everything, and close the file."""
+        self.write(is_last=True)
+        self._file.close()
+
+
+def tracker_of(fragment: Composition) -> DataFlowTracker | None:
+    """Return the tracker of a fragment, or None."""
+    return next((watcher for watcher in fragment._watchers if isinstance(watcher, DataFlowTracker)), None)
 
 
 class Tracker(DataFlowTracker):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.distribution import Distribution
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo
     from headrace.observe.figures.critical_path import Breakdown
@@ -338,3 +339,15 @@ class GoalsWatcher(Watcher):
         for goal in self.goals:
             goal.end(now, self._emitted)
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)
+
+
+def expect(fragment: Composition, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
+    """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
+    goal = Goal(path, bounds, on_miss)
+    watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)
+    if watcher is None:
+        watcher = GoalsWatcher()
+        fragment._watchers.insert(0, watcher)  # it judges the goals at the end, before others show them
+    watcher.goals = [other for other in watcher.goals if other.path != path]
+    watcher.goals.append(goal)
+    return goal
