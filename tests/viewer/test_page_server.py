@@ -257,11 +257,11 @@ def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> N
             await asyncio.sleep(0)
         for number in range(20):
             client.send(b"%d" % number, is_needed=number % 2 == 0)
-            client.say("status")
+            client.say(type="status")
         waiting = client._queue.qsize()
         client.finish(b"last")
         client.finish(b"again")
-        client.say("status")
+        client.say(type="status")
         client.send(b"late", True)
         socket.may_go.set()
         while len(socket.sent) < 3:

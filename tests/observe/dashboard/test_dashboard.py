@@ -96,7 +96,7 @@ def test_flows_that_close_a_cycle_are_marked() -> None:
     class Told(Dashboard):
         def begin(self, run: Any) -> None:
             super().begin(run)
-            told.append(json.loads(self.describe()))
+            told.append(self._page.graph())
 
     def compose(app: Any) -> None:
         first = Step(app, CountCondition(app, 1), outputs=["out"], name="first")
@@ -171,7 +171,7 @@ def test_a_page_that_does_not_confirm_gets_no_more_and_all_of_it_later(one: Watc
         await socket.receive()  # the graph
         first = [json.loads((await socket.receive()).data) for _ in range(2)]
         (client,) = one.server._clients
-        figures, seen = one.dashboard._figures, client.seen["piece"]
+        figures, seen = one.server._figures, client.seen["piece"]
         await until(lambda: figures.last_piece >= seen + 9)  # three pieces of each operator that computes
         waiting = client._queue.qsize()
         await socket.send_str('{"type": "shown"}')
@@ -236,7 +236,7 @@ def test_goals_are_judged_before_the_last_figures() -> None:
 
     class Told(Dashboard):
         def end(self, outcome: Any) -> None:
-            told.append(json.loads(self.figures()))
+            told.append(self._page.figures())
             super().end(outcome)
 
     def compose(app: Any) -> None:
@@ -264,7 +264,7 @@ def test_a_device_is_told_with_its_slices_and_who_works_there(machine: sim.Machi
 
     class Told(Dashboard):
         def end(self, outcome: Any) -> None:
-            told.append(json.loads(self.figures()))
+            told.append(self._page.figures())
             super().end(outcome)
 
     def compose(app: Any) -> None:
@@ -301,7 +301,7 @@ def test_operators_without_a_slice_share_all_sms(machine: sim.Machine) -> None:
 
     class Told(Dashboard):
         def end(self, outcome: Any) -> None:
-            told.append(json.loads(self.figures()))
+            told.append(self._page.figures())
             super().end(outcome)
 
     app = App(
