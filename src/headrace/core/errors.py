@@ -32,7 +32,7 @@ class ParameterError(TypeError):
 
 
 class QueueFullError(RuntimeError):
-    """A message arrived at a full queue whose policy is FAULT."""
+    """A message arrived at a full queue: of an input whose policy is FAULT, or of a data logger whose policy is RAISE."""
 
 
 class StreamError(RuntimeError):

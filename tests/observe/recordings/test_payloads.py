@@ -136,7 +136,7 @@ def test_elements_of_ml_dtypes_come_back() -> None:
 def test_tensors_keep_their_type_and_place() -> None:
     element, device = DLDataType(4, 16), DLDevice(2, 0)
     memory = np.arange(12, dtype=np.uint8)
-    tensor = TensorCopy(memory, 0, (2, 3), (6, 2), element, device, "torch")
+    tensor = TensorCopy(memory.view("V2").reshape(2, 3), element, device, "torch")
     back = decode(encode(TensorMapCopy(frame=tensor)))
     assert type(back) is TensorMapCopy
     assert (back["frame"].dl_dtype, back["frame"].device, back["frame"].library) == (element, device, "torch")

@@ -359,9 +359,7 @@ class _Reader:
         at, element, shape, device_type, library = described
         dtype = _element(element)
         array = self._fill(at, self._new(shape, np.dtype(f"V{dtype.itemsize}")))
-        return TensorCopy(
-            array, 0, array.shape, array.strides, dtype, DLDevice(int(device_type), 0), str(library)
-        )
+        return TensorCopy(array, dtype, DLDevice(int(device_type), 0), str(library))
 
     def _tensors(self, tree: Any, level: int) -> TensorMapCopy:
         tensors = TensorMapCopy(self.value(tree, level))
