@@ -181,8 +181,6 @@ def test_containers_have_a_deepest_level() -> None:
     endless.append(endless)
     with pytest.raises(PayloadError, match="nested more than 32"):
         encode(endless)
-    with pytest.raises(PayloadError, match="nested more than 32"):
-        decode(raw("[" * 100 + "]" * 100))
     with pytest.raises(PayloadError, match="damaged: RecursionError"):
         decode(raw("[" * 100_000 + "]" * 100_000))
 
