@@ -368,6 +368,20 @@ class AsyncDataLoggerResource(DataLoggerResource):
         self._log(entry, snapshot.data)
 
 
+class OneThreadLogger(AsyncDataLoggerResource):
+    """A logger whose messages come in their order, on one thread, as one file or one screen needs them."""
+
+    def __init__(self, fragment: Composition | None = None, **options: Any) -> None:
+        order = DataLoggerQueueType.ORDERED
+        super().__init__(fragment, enable_large_data_queue=False, queue_type=order, **options)
+
+
+def tensors_of(data: Any) -> dict[str, Any]:
+    """Return the tensors of a TensorMap by name, or the message itself with an empty name."""
+    is_map = isinstance(data, dict) and data and all(hasattr(one, "dl_dtype") for one in data.values())
+    return data if is_map else {"": data}
+
+
 class DataLogging(PortWatcher):
     """Shows the messages of a run to data loggers.
 

@@ -1,4 +1,4 @@
-"""Delivery: copies messages, and hands the copies to a function, on a thread of its own, each when it is complete."""
+"""Delivery: copies messages, and hands each copy to a function when it is complete, on a thread of its own."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
         return data
     if kind in _CONTAINERS:
         raise _too_deep()
-    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    name = type_name(data)
     if not allow_pickle:
         what = f"an array of the dtype {data.dtype}" if is_array else f"an object of the type {name}"
         raise PayloadError(
@@ -112,6 +112,12 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
         return Pickled(name, pickle.dumps(data, protocol=4))
     except Exception as error:
         raise PayloadError(f"an object of the type {name} cannot be pickled: {error}") from error
+
+
+def type_name(data: Any) -> str:
+    """Return the name of the type of an object, with its module unless that is ``builtins``."""
+    kind = type(data)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 # Writing.
