@@ -15,10 +15,12 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
 
 from headrace._runtime import Envelope
+from headrace.core.construction import constructor
 from headrace.core.errors import QueueFullError
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 _INPUT, _OUTPUT = IOSpec.IOType.INPUT, IOSpec.IOType.OUTPUT
 _log = logging.getLogger("headrace.data")
+T = TypeVar("T")
 
 
 class AsyncQueuePolicy(Enum):
@@ -54,6 +57,14 @@ class DataLoggerQueueType(Enum):
     """A message is logged when its copy is complete, and may overtake one that still comes from the device."""
     ORDERED = 1
     """In the order in which messages were emitted and received."""
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def options(cls: type[T]) -> type[T]:
+    """Make the fields of a resource the keywords of its constructor."""
+    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made.__init__ = constructor(made.__init__)  # type: ignore[method-assign]
+    return made
 
 
 class DataLogger:
@@ -155,6 +166,7 @@ class _Entry(NamedTuple):
     stream: Any
 
 
+@options
 class DataLoggerResource(DataLogger, Resource):
     """A data logger with filters and a clock, called on the thread that computes.
 
@@ -176,29 +188,21 @@ class DataLoggerResource(DataLogger, Resource):
         logged; if there are allowed ones, one of them must match.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        log_inputs: bool = True,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Clock | None = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self.log_inputs = log_inputs
-        self.log_outputs = log_outputs
-        self.log_metadata = log_metadata
-        self.log_tensor_data_content = log_tensor_data_content
-        self.use_scheduler_clock = use_scheduler_clock
-        self.clock = clock
-        self.allowlist_patterns = _patterns(allowlist_patterns, f"{self.name!r}: allowlist_patterns")
-        self.denylist_patterns = _patterns(denylist_patterns, f"{self.name!r}: denylist_patterns")
+    fragment: Composition | None = field(default=None, kw_only=False)
+    log_inputs: bool = True
+    log_outputs: bool = True
+    log_metadata: bool = True
+    log_tensor_data_content: bool = True
+    use_scheduler_clock: bool = True
+    clock: Clock | None = None
+    allowlist_patterns: Sequence[str] = ()
+    denylist_patterns: Sequence[str] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(self.fragment, name=self.name)
+        self._allowed = _patterns(self.allowlist_patterns, f"{self.name!r}: allowlist_patterns")
+        self._denied = _patterns(self.denylist_patterns, f"{self.name!r}: denylist_patterns")
         self._current = threading.local()
         self._scheduler_clock: Clock | None = None
 
@@ -224,10 +228,9 @@ class DataLoggerResource(DataLogger, Resource):
         return time.time_ns() if clock is None else int(clock.timestamp())
 
     def _is_allowed(self, unique_id: str) -> bool:
-        if any(pattern.search(unique_id) for pattern in self.denylist_patterns):
+        if any(pattern.search(unique_id) for pattern in self._denied):
             return False
-        allowed = self.allowlist_patterns
-        return not allowed or any(pattern.search(unique_id) for pattern in allowed)
+        return not self._allowed or any(pattern.search(unique_id) for pattern in self._allowed)
 
     def _log(self, entry: _Entry, data: Any) -> None:
         self._current.timestamp = entry.time
@@ -237,6 +240,7 @@ class DataLoggerResource(DataLogger, Resource):
             self._current.timestamp = None
 
 
+@options
 class AsyncDataLoggerResource(DataLoggerResource):
     """A data logger that is called on threads of its own, with copies of the messages.
 
@@ -270,31 +274,18 @@ class AsyncDataLoggerResource(DataLoggerResource):
         The number of messages of the last run that were not logged.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        max_queue_size: int = 50_000,
-        worker_sleep_time: int = 50_000,
-        queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
-        large_data_max_queue_size: int = 1_000,
-        large_data_worker_sleep_time: int = 50_000,
-        large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
-        enable_large_data_queue: bool = True,
-        shutdown_wait_period_ms: int = -1,
-        queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
-        **options: Any,
-    ) -> None:
-        super().__init__(fragment, **options)
-        self.max_queue_size = max_queue_size
-        self.worker_sleep_time = worker_sleep_time
-        self.queue_policy = queue_policy
-        self.large_data_max_queue_size = large_data_max_queue_size
-        self.large_data_worker_sleep_time = large_data_worker_sleep_time
-        self.large_data_queue_policy = large_data_queue_policy
-        self.enable_large_data_queue = enable_large_data_queue
-        self.shutdown_wait_period_ms = shutdown_wait_period_ms
-        self.queue_type = queue_type
+    max_queue_size: int = 50_000
+    worker_sleep_time: int = 50_000
+    queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
+    large_data_max_queue_size: int = 1_000
+    large_data_worker_sleep_time: int = 50_000
+    large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
+    enable_large_data_queue: bool = True
+    shutdown_wait_period_ms: int = -1
+    queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for what in ("max_queue_size", "large_data_max_queue_size"):
             if getattr(self, what) < 1:
                 raise ValueError(f"{self.name!r}: {what} must be at least 1, not {getattr(self, what)}")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.ports import IOSpec
-    from headrace.core.resource import Resource
     from headrace.core.spec import OperatorSpec
     from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
 
@@ -81,8 +80,8 @@ class Player(Operator):
         The outputs to declare, by name.
     playback, entries
         The source, and the messages of it to emit.
-    resources
-        The resources of the operator in whose place it plays, so that its tensors are on the same slice.
+    replaced
+        The operator in whose place it plays, whose resources it takes, so that its tensors are on the same slice.
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class Player(Operator):
         outputs: Mapping[str, IOSpec],
         playback: Playback,
         entries: Sequence[Entry],
-        resources: Sequence[Resource] = (),
         *,
         name: str,
+        replaced: Operator | None = None,
     ) -> None:
         self._declared = outputs
         self._playback = playback
@@ -101,8 +100,15 @@ class Player(Operator):
         self._next: RecordedMessage | None = None  # the next message, once it is loaded
         playback.left.append(self._left)
         self._allocators: dict[int, UnboundedAllocator] = {}
+        resources = () if replaced is None else replaced.resources.values()
         super().__init__(fragment, _Due(fragment, playback, self._left), *resources, name=name)
         self.metadata_policy = MetadataPolicy.UPDATE
+        if replaced is not None:
+            self.max_in_flight = replaced.max_in_flight
+            self.enable_metadata(replaced.is_metadata_enabled)
+            pool = getattr(replaced, "cuda_stream_pool", None)
+            if pool is not None:
+                self.cuda_stream_pool = pool
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the outputs."""
