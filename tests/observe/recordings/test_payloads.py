@@ -88,7 +88,7 @@ def same(one: Any, other: Any) -> bool:
 @example([np.ndarray((3,), "S0"), np.ndarray((2,), "V0"), np.ndarray((), "U0")])
 @example({"$tuple": [1], "other": {"$dict": 2}})
 @example({True: 1, "x": np.zeros((0, 3)), 2: np.array(5, ">i2")})
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_data_comes_back_bit_for_bit(value: Any) -> None:
     content = encode(value)
     back = decode(content)
@@ -264,7 +264,7 @@ def test_one_array_that_is_an_image_is_laid_out_as_one(array: Any, is_image: boo
 
 
 @given(VALUES, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_changed_bytes_give_a_value_or_a_clear_error(value: Any, data: st.DataObject) -> None:
     content = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
