@@ -285,7 +285,7 @@ def test_the_number_of_a_shape_survives_among_hundreds_of_thousands() -> None:
     count = 70_000  # needs more than 16 bits
     corners = np.zeros((count, 3, 3))
     corners[-1] = [[0, 0, 0.5], [8, 0, 0.5], [0, 8, 0.5]]
-    seen = deep_shapes.rasterize(corners, np.arange(count), deep_shapes.Box(0, 0, 8, 8), True)
+    seen = deep_shapes.rasterize(corners, np.arange(count), 1.0, deep_shapes.Box(0, 0, 8, 8), True)
     assert seen is not None
     assert seen.number is not None
     assert set(seen.number[seen.depth < 1].tolist()) == {count - 1}

@@ -14,12 +14,11 @@ from headrace.conditions import BooleanCondition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
-from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
-from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
+from headrace.operators.arrays import Workplace
 from headrace.operators.messages import place_of, tensors_of
-from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import camera as cameras
@@ -41,13 +40,12 @@ _log = logging.getLogger("headrace.viewer")
 _OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
 _OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
 _CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
-_DEVICE, _SYSTEM = 1, 2  # storage types
 _LARGEST = 16384  # pixels
 # The number of frames whose copy to the host has not finished; a further one is dropped.
 _MOST_COPIES = 2
 
 
-class HolovizOp(Operator):
+class HolovizOp(TensorOperator):
     """Shows images, shapes, text and depth maps: each tensor is a layer of the picture.
 
     The picture is drawn on the host, on a thread of the viewer's own. `compute` hands over the newest tensors and
@@ -178,7 +176,14 @@ class HolovizOp(Operator):
     font_path: str = ""
 
     @needs_fragment
-    def __init__(self, fragment: Any, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        fragment: Any,
+        *args: Any,
+        name: str = "",
+        window_close_condition: BooleanCondition | None = None,
+        **kwargs: Any,
+    ) -> None:
         # `setup` declares the ports, before the parameters are set: which of them exist is looked up here.
         given = {named.name: named.value for named in named_values(args)} | kwargs
         self._enabled = {
@@ -186,21 +191,12 @@ class HolovizOp(Operator):
             for port in (*_OPTIONAL_INPUTS, *_OPTIONAL_OUTPUTS)
             if isinstance(given.get(f"enable_{port}"), (bool, np.bool_, int)) and given[f"enable_{port}"]
         }
-        parts = list(args)
-        condition = kwargs.pop("window_close_condition", None)
-        if condition is None:
-            condition = BooleanCondition(fragment, name="window_close_condition")
-        elif not isinstance(condition, BooleanCondition):
+        condition = window_close_condition or BooleanCondition(fragment, name="window_close_condition")
+        if not isinstance(condition, BooleanCondition):
             raise TypeError(f"window_close_condition must be a BooleanCondition, not {condition!r}")
         self._close_condition = condition
-        parts.append(condition)
-        pool = kwargs.pop("cuda_stream_pool", None)
-        if isinstance(pool, Resource):
-            parts.append(pool)
-        elif pool is not None:
-            raise TypeError(f"cuda_stream_pool must be a CudaStreamPool, not {pool!r}")
-        super().__init__(fragment, *parts, name=name or fragment._unused_name("holoviz_op"), **kwargs)
-        set_default_allocator(self)
+        name = name or fragment._unused_name("holoviz_op")
+        super().__init__(fragment, *args, condition, name=name, **kwargs)
         self.url = ""
         """The address of the page, with its token, while the viewer runs; empty if there is none."""
         self._display: Display | None = None
@@ -253,7 +249,6 @@ class HolovizOp(Operator):
 
     def start(self) -> None:
         """Check the parameters, and open what shows the pictures."""
-        check_parameters(self)
         where = f"operator {self.name!r}"
         if self.fullscreen and self.headless:
             raise ParameterError(f"{where}: fullscreen and headless exclude each other; set one of them")
@@ -513,7 +508,7 @@ class HolovizOp(Operator):
                     stream = op_input.receive_cuda_stream(port)
                 buffers[kind] = tensor, f"{kind}_buffer_output" in self._enabled
             elif f"{kind}_buffer_output" in self._enabled:
-                buffers[kind] = self._allocate(shape, dtype, stream), True
+                buffers[kind] = Workplace(self.name, self.allocator, stream).empty(shape, dtype), True
         canvas = Canvas(self.width, self.height)
         scene = Scene(specs, self._on_host(tensors, stream), camera, canvas, self._time)
         results = {
@@ -561,16 +556,6 @@ class HolovizOp(Operator):
             )
         if tensor.is_readonly:
             raise ValueError(f"{where}: the buffer is read-only; send one that can be drawn to")
-        return tensor
-
-    def _allocate(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], stream: gpu.StreamHandle | None
-    ) -> Tensor:
-        """Allocate a buffer to emit, on the device if the drawing is in the order of a stream."""
-        storage = _SYSTEM if stream is None else _DEVICE
-        tensor: Tensor = self.allocator.allocate_tensor(
-            shape, dtype, storage, stream=stream, operator=self.name
-        )
         return tensor
 
     def _pose(self, camera: Camera) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,20 +59,37 @@ THREE_D = (
     InputType.TRIANGLES_3D,
     InputType.DEPTH_MAP,
 )
-# The components that a coordinate may have, and the number of coordinates of one primitive.
-GEOMETRY: dict[InputType, tuple[tuple[int, ...], int]] = {
-    InputType.POINTS: ((2,), 1),
-    InputType.LINES: ((2,), 2),
-    InputType.LINE_STRIP: ((2,), 1),
-    InputType.TRIANGLES: ((2,), 3),
-    InputType.CROSSES: ((2, 3), 1),
-    InputType.RECTANGLES: ((2,), 2),
-    InputType.OVALS: ((2, 3, 4), 1),
-    InputType.TEXT: ((2, 3), 1),
-    InputType.POINTS_3D: ((3,), 1),
-    InputType.LINES_3D: ((3,), 2),
-    InputType.LINE_STRIP_3D: ((3,), 1),
-    InputType.TRIANGLES_3D: ((3,), 3),
+class Geometry(NamedTuple):
+    """The coordinates of a layer of shapes.
+
+    Attributes
+    ----------
+    components
+        The components that a coordinate may have.
+    group
+        The number of coordinates of one of the shapes.
+    corners
+        The corners of what is drawn: 1 for points, 2 for lines, 3 for triangles.
+    """
+
+    components: tuple[int, ...]
+    group: int
+    corners: int
+
+
+GEOMETRY = {
+    InputType.POINTS: Geometry((2,), 1, 1),
+    InputType.LINES: Geometry((2,), 2, 2),
+    InputType.LINE_STRIP: Geometry((2,), 1, 2),
+    InputType.TRIANGLES: Geometry((2,), 3, 3),
+    InputType.CROSSES: Geometry((2, 3), 1, 2),
+    InputType.RECTANGLES: Geometry((2,), 2, 2),
+    InputType.OVALS: Geometry((2, 3, 4), 1, 2),
+    InputType.TEXT: Geometry((2, 3), 1, 0),
+    InputType.POINTS_3D: Geometry((3,), 1, 1),
+    InputType.LINES_3D: Geometry((3,), 2, 2),
+    InputType.LINE_STRIP_3D: Geometry((3,), 1, 2),
+    InputType.TRIANGLES_3D: Geometry((3,), 3, 3),
 }
 
 
@@ -151,7 +168,7 @@ def _guess_type(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputType:
 
 def _problem_of_geometry(spec: InputSpec, tensor: Shape) -> str:
     """Return what is wrong with coordinates, or an empty text."""
-    components, group = GEOMETRY[spec.type]
+    components, group, _ = GEOMETRY[spec.type]
     wanted = " or ".join(f"(N, {count})" for count in components)
     shape = tensor.shape
     if tensor.dtype not in (np.float32, np.float64):

@@ -8,6 +8,7 @@ NumPy does the work in calls on whole arrays, which let other threads run meanwh
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,24 +43,27 @@ class PixelFormat(NamedTuple):
     layout: str = ""
 
 
+# How the numbers of a format are stored and meant.
+_NUMBERS = {
+    "unorm": ("u", "unorm"),
+    "uint": ("u", "unorm"),
+    "srgb": ("u", "srgb"),
+    "snorm": ("i", "snorm"),
+    "sint": ("i", "snorm"),
+    "sfloat": ("f", "float"),
+}
+
+
 def _plain() -> dict[ImageFormat, PixelFormat]:
+    """Return the formats whose names say everything, such as ``r8g8b8a8_unorm``."""
     formats: dict[ImageFormat, PixelFormat] = {}
-    kinds = {
-        "unorm": ("u", "unorm"),
-        "uint": ("u", "unorm"),
-        "srgb": ("u", "srgb"),
-        "snorm": ("i", "snorm"),
-        "sint": ("i", "snorm"),
-        "sfloat": ("f", "float"),
-    }
     for image_format in ImageFormat:
-        components, _, number = image_format.value.partition("_")
-        if number not in kinds or components[0] not in "rb":
-            continue
-        letters = "".join(character for character in components if character.isalpha())
-        bits = int("".join(filter(str.isdigit, components))[: len(components) // len(letters) - 1])
-        kind, meaning = kinds[number]
-        formats[image_format] = PixelFormat(np.dtype(f"{kind}{bits // 8}"), len(letters), meaning, letters)
+        found = re.fullmatch(r"((?:[rgba](\d+))+)_([a-z]+)", image_format.value)
+        if found is not None:
+            components, bits, number = found.groups()
+            letters, (kind, meaning) = re.sub(r"\d", "", components), _NUMBERS[number]
+            dtype = np.dtype(f"{kind}{int(bits) // 8}")
+            formats[image_format] = PixelFormat(dtype, len(letters), meaning, letters)
     return formats
 
 
@@ -111,32 +115,24 @@ def image_size(
     """Return rows and columns of an image of that format, or what it would need to have."""
     rows, columns = shape[:2]
     channels = shape[2] if len(shape) == 3 else 1
-    name, layout = pixel_format.dtype.name, pixel_format.layout
+    wanted_dtype, count, layout = pixel_format.dtype, pixel_format.channels, pixel_format.layout
     if layout in ("yuyv", "uyvy"):
         if channels == 1:
             columns, channels = columns // 2, 2 if columns % 4 == 0 else 0
-        if channels != 2 or columns % 2 or dtype != _U1:
-            return "(rows, columns, 2) or (rows, 2 * columns) of uint8, and an even number of columns"
-        return rows, columns
-    if layout.endswith("420"):
-        if channels != 1 or rows % 3 or columns % 2 or dtype != pixel_format.dtype:
-            return f"(rows * 3 / 2, columns) of {name}, with even rows and columns"
-        return rows // 3 * 2, columns
-    if layout.endswith("422"):
-        if channels != 1 or rows % 2 or columns % 2 or dtype != pixel_format.dtype:
-            return f"(rows * 2, columns) of {name}, with even columns"
-        return rows // 2, columns
-    if layout == "packed" or (pixel_format.channels == 4 and dtype == _U4):
-        is_packed = layout == "packed" or pixel_format.dtype == _U1
-        if not is_packed or channels != 1 or dtype != _U4:
-            return "(rows, columns) of uint32"
-        return rows, columns
-    if channels != pixel_format.channels or dtype != pixel_format.dtype:
-        wanted = (
-            "(rows, columns)" if pixel_format.channels == 1 else f"(rows, columns, {pixel_format.channels})"
-        )
-        return f"{wanted} of {name}"
-    return rows, columns
+        fits = channels == 2 and columns % 2 == 0
+        wanted = "(rows, columns, 2) or (rows, 2 * columns) of uint8, and an even number of columns"
+    elif layout.endswith("420"):
+        fits = channels == 1 and rows % 3 == 0 and columns % 2 == 0
+        rows, wanted = rows // 3 * 2, f"(rows * 3 / 2, columns) of {wanted_dtype}, with even rows and columns"
+    elif layout.endswith("422"):
+        fits = channels == 1 and rows % 2 == 0 and columns % 2 == 0
+        rows, wanted = rows // 2, f"(rows * 2, columns) of {wanted_dtype}, with even columns"
+    elif layout == "packed" or (count == 4 and wanted_dtype == _U1 and dtype == _U4):
+        fits, wanted_dtype, wanted = channels == 1, _U4, "(rows, columns) of uint32"
+    else:
+        fits = channels == count
+        wanted = f"{'(rows, columns)' if count == 1 else f'(rows, columns, {count})'} of {wanted_dtype}"
+    return (rows, columns) if fits and dtype == wanted_dtype else wanted
 
 
 def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
@@ -159,10 +155,8 @@ def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[n
         rgb, alpha = _from_yuv(image, spec, pixel_format), None
     else:
         rgb, alpha = _from_channels(image, pixel_format)
-    is_encoded = pixel_format.kind == "srgb"
-    if is_encoded != is_srgb:
-        table = encode_srgb() if is_srgb else decode_srgb()
-        rgb = table[rgb[..., :3]]
+    if is_srgb != (pixel_format.kind == "srgb"):
+        rgb = srgb_table(is_srgb)[rgb[..., :3]]
     if alpha is not None and int(alpha.min()) == 255:
         alpha = None
     return rgb, alpha
@@ -274,18 +268,12 @@ def _double(plane: np.ndarray, axis: int, is_cosited: bool) -> np.ndarray:
 
 
 @cache
-def decode_srgb() -> np.ndarray:
-    """Return the table that takes the sRGB curve off 8-bit values."""
+def srgb_table(encodes: bool) -> np.ndarray:
+    """Return the table that puts the sRGB curve on 8-bit values, or takes it off."""
     value = np.arange(256) / 255
-    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    table: np.ndarray = np.rint(linear * 255).astype(np.uint8)
-    return table
-
-
-@cache
-def encode_srgb() -> np.ndarray:
-    """Return the table that puts the sRGB curve on 8-bit values."""
-    value = np.arange(256) / 255
-    curved = np.where(value <= 0.0031308, value * 12.92, 1.055 * value ** (1 / 2.4) - 0.055)
+    if encodes:
+        curved = np.where(value <= 0.0031308, value * 12.92, 1.055 * value ** (1 / 2.4) - 0.055)
+    else:
+        curved = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     table: np.ndarray = np.rint(curved * 255).astype(np.uint8)
     return table

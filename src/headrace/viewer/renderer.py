@@ -16,13 +16,13 @@ import numpy as np
 from headrace.viewer.camera import Camera
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.clipping import Box, cut
-from headrace.viewer.deep_shapes import Quads, line_quads, point_quads, rasterize
-from headrace.viewer.flat_shapes import draw_lines, draw_points, draw_triangles
+from headrace.viewer.deep_shapes import rasterize
+from headrace.viewer.flat_shapes import draw_shapes
 from headrace.viewer.formats import DepthMapRenderMode, InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
 from headrace.viewer.opencv import opencv
-from headrace.viewer.pixels import encode_srgb, index_image, to_rgb
+from headrace.viewer.pixels import index_image, srgb_table, to_rgb
 from headrace.viewer.text import text_mask
 
 _OVAL_SEGMENTS = 64
@@ -77,7 +77,7 @@ class Renderer:
         if self.has_lut:  # with a row for every value of 8 bits
             self._lut = np.concatenate([self._lut, np.repeat(self._lut[-1:], 256, axis=0)])
         if framebuffer_srgb and self.has_lut:
-            self._lut[:, :3] = encode_srgb()[self._lut[:, :3]]
+            self._lut[:, :3] = srgb_table(True)[self._lut[:, :3]]
 
     def render(self, tensors: Mapping[str, Any], camera: Camera | None = None) -> np.ndarray:
         """Return a picture of tensors: (height, width, 4) of uint8."""
@@ -122,7 +122,7 @@ class Renderer:
             self._draw_text(canvas, layer, frame)
         elif layer.spec.type is InputType.DEPTH_MAP:
             self._draw_depth_map(canvas, layer, frame, camera)
-        else:
+        elif layer.spec.type in GEOMETRY:  # the colours of a depth map are drawn with the depth map
             self._draw_shapes(canvas, layer, frame, camera)
 
     # Images.
@@ -172,7 +172,7 @@ class Renderer:
             rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
             opacity = spec.opacity * float(color[3])
             if frame.matrix is None and not frame.is_flipped:
-                left, top = frame.project(np.array([[x, y, 0]]), None)[0, :2]
+                left, top = frame.project(np.array([[x, y]]))[0]
                 if abs(left) < 1e6 and abs(top) < 1e6:
                     canvas.put(rgb, mask, opacity, round(left), round(top))
                 continue
@@ -182,83 +182,62 @@ class Renderer:
     def _color(self, spec: InputSpec) -> np.ndarray:
         color = np.array(spec.color, np.float32)
         if self._is_srgb:
-            color[:3] = encode_srgb()[np.rint(color[:3] * 255).astype(np.uint8)] / 255
+            color[:3] = srgb_table(True)[np.rint(color[:3] * 255).astype(np.uint8)] / 255
         return color
 
     # Shapes.
 
     def _draw_shapes(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
         spec = layer.spec
-        kind = spec.type
-        if kind not in GEOMETRY:  # the colours of a depth map are drawn with the depth map
-            return
-        vertices = _coordinates(layer.data)
+        shapes = _shapes(spec.type, _coordinates(layer.data), self.width / self.height)
+        size = spec.point_size if shapes.shape[1] == 1 else spec.line_width
         color = self._color(spec)
-        is_point = kind in (InputType.POINTS, InputType.POINTS_3D)
-        is_triangle = kind in (InputType.TRIANGLES, InputType.TRIANGLES_3D)
-        if kind not in THREE_D:
-            at = [frame.box.left, frame.box.top]
-            if is_point:
-                xy = frame.project(vertices, None)[:, :2] - at
-                draw = partial(draw_points, xy=xy, size=spec.point_size)
-            elif is_triangle:
-                corners = _triangles(frame, vertices.reshape(-1, 3, 2), None)[0][..., :2] - at
-                draw = partial(draw_triangles, corners=corners)
-            else:
-                ends = _lines(frame, *_segments(kind, vertices, self.width / self.height), None)
-                start, end = (place[:, :2] - at for place in ends)
-                draw = partial(draw_lines, start=start, end=end, width=spec.line_width)
-            canvas.draw_flat(draw, color, spec.opacity, frame.box)
+        if spec.type in THREE_D:
+            self._draw_deep(canvas, shapes, color[None], size, spec.opacity, frame, camera)
             return
-        shapes: tuple[np.ndarray, np.ndarray]
-        if is_point:
-            shapes = _point_quads(frame, vertices, camera, spec)
-        elif is_triangle:
-            shapes = _triangles(frame, vertices.reshape(-1, 3, 3), camera)
-        else:
-            shapes = _line_quads(frame, *_segments(kind, vertices, 1.0), camera, spec)
-        self._draw_deep(canvas, shapes, color[None], spec, frame)
+        corners = frame.seen(shapes, None)[0][..., :2] - [frame.box.left, frame.box.top]
+        draw = partial(draw_shapes, corners=corners, size=size)
+        canvas.draw_flat(draw, color, spec.opacity, frame.box)
 
     def _draw_deep(
         self,
         canvas: Canvas,
-        shapes: tuple[np.ndarray, np.ndarray],
+        shapes: np.ndarray,
         colors: np.ndarray,
-        spec: InputSpec,
+        size: float,
+        opacity: float,
         frame: _Frame,
+        camera: Camera,
     ) -> None:
-        seen = rasterize(*shapes, frame.box, len(colors) > 1)
+        """Draw (N, 1, 2 or 3, 3) corners in 3D, in one colour for each of them or for all."""
+        seen = rasterize(*frame.seen(shapes, camera), size, frame.box, len(colors) > 1)
         if seen is not None:
-            canvas.draw_deep(seen, colors, spec.opacity)
+            canvas.draw_deep(seen, colors, opacity)
 
     def _draw_depth_map(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
         spec = layer.spec
         depth = layer.data.reshape(layer.data.shape[:2])
         rows, columns = depth.shape
-        z = depth / np.float32(255) if depth.dtype == np.uint8 else depth
         vertices = np.empty((rows, columns, 3))
         vertices[..., 0] = np.arange(columns) / columns - 0.5
         vertices[..., 1] = 0.5 - np.arange(rows)[:, None] / rows
-        vertices[..., 2] = z
-        flat = _coordinates(vertices)
+        vertices[..., 2] = depth / np.float32(255) if depth.dtype == np.uint8 else depth
         number = np.arange(rows * columns).reshape(rows, columns)
-        mode = spec.depth_map_render_mode
-        if mode is DepthMapRenderMode.POINTS:
-            first = number.reshape(-1)
-            shapes: tuple[np.ndarray, np.ndarray] = _point_quads(frame, flat, camera, spec)
-        elif mode is DepthMapRenderMode.LINES:
-            first = np.concatenate([number[:, :-1].reshape(-1), number[:-1].reshape(-1)])
-            last = np.concatenate([number[:, 1:].reshape(-1), number[1:].reshape(-1)])
-            shapes = _line_quads(frame, flat[first], flat[last], camera, spec)
-        else:
-            a, b = number[:-1, :-1].reshape(-1), number[:-1, 1:].reshape(-1)
-            c, d = number[1:, :-1].reshape(-1), number[1:, 1:].reshape(-1)
-            corners = np.concatenate([np.stack([a, b, c], axis=1), np.stack([b, d, c], axis=1)])
-            first, shapes = corners[:, 0], _triangles(frame, flat[corners], camera)
+        across, down = (number[:, :-1], number[:, 1:]), (number[:-1], number[1:])
+        a, b, c, d = number[:-1, :-1], number[:-1, 1:], number[1:, :-1], number[1:, 1:]
+        modes: dict[DepthMapRenderMode, list[tuple[np.ndarray, ...]]] = {
+            DepthMapRenderMode.POINTS: [(number,)],
+            DepthMapRenderMode.LINES: [across, down],
+            DepthMapRenderMode.TRIANGLES: [(a, b, c), (b, d, c)],
+        }
+        groups = modes[spec.depth_map_render_mode]
+        corners = np.concatenate([np.stack(group, axis=-1).reshape(-1, len(group)) for group in groups])
         colors = self._color(spec)[None]
         if layer.colors is not None:
-            colors = layer.colors.reshape(-1, 4)[first].astype(np.float32) / 255
-        self._draw_deep(canvas, shapes, colors, spec, frame)
+            colors = layer.colors.reshape(-1, 4)[corners[:, 0]].astype(np.float32) / 255
+        size = spec.point_size if corners.shape[1] == 1 else spec.line_width
+        shapes = _coordinates(vertices)[corners]
+        self._draw_deep(canvas, shapes, colors, size, spec.opacity, frame, camera)
 
 
 def color_table(rows: Any) -> np.ndarray:
@@ -330,11 +309,23 @@ class _Frame:
             places[..., :2] = (places[..., :2] + 1) / 2 * [self.width, self.height] + [self.x, self.y]
         return places
 
-    def project(self, vertices: np.ndarray, camera: Camera | None) -> np.ndarray:
-        """Return coordinates in pixels, with their depths; what is behind the camera is not a number."""
-        clip = self.transform(vertices, camera)
+    def project(self, vertices: np.ndarray) -> np.ndarray:
+        """Return flat coordinates in pixels; what is behind the camera is not a number."""
+        clip = self.transform(vertices, None)
         clip[clip[:, 3] <= 1e-9] = np.nan
-        return self.to_pixels(clip)
+        return self.to_pixels(clip)[:, :2]
+
+    def seen(self, shapes: np.ndarray, camera: Camera | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the parts of points, lines or triangles that are seen, in pixels, and which they are of.
+
+        Of (N, 1, 2 or 3, 2 or 3) coordinates they are (M, 1, 2 or 3, 3), with their depths.
+        """
+        clip = self.transform(shapes.reshape(-1, shapes.shape[2]), camera).reshape(*shapes.shape[:2], 4)
+        number = np.flatnonzero(np.isfinite(clip).all(axis=(1, 2)))
+        clip = clip[number]
+        for plane in range(len(self.planes(clip, camera))):
+            clip, number = cut(clip, number, self.planes(clip, camera)[plane])
+        return self.to_pixels(clip), number
 
     def planes(self, clip: np.ndarray, camera: Camera | None) -> list[np.ndarray]:
         """Return the distances of homogeneous coordinates to the planes that what is seen lies between."""
@@ -352,67 +343,28 @@ def _coordinates(data: np.ndarray) -> np.ndarray:
     return coordinates
 
 
-def _segments(kind: InputType, vertices: np.ndarray, aspect: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the starts and ends of the lines that a layer consists of."""
-    if kind in (InputType.LINES, InputType.LINES_3D):
-        return vertices[0::2], vertices[1::2]
+def _shapes(kind: InputType, vertices: np.ndarray, aspect: float) -> np.ndarray:
+    """Return what a layer consists of: points, lines or triangles, (N, 1, 2 or 3, D)."""
+    count = GEOMETRY[kind].corners
     if kind in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
-        return vertices[:-1], vertices[1:]
+        return np.stack([vertices[:-1], vertices[1:]], axis=1)
     if kind is InputType.RECTANGLES:
-        (x0, y0), (x1, y1) = vertices[0::2].T, vertices[1::2].T
-        corners = np.stack([np.stack(pair, axis=1) for pair in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))])
-        return corners.reshape(-1, 2), np.roll(corners, -1, axis=0).reshape(-1, 2)
-    center = vertices[:, :2]
-    sizes = [
-        vertices[:, place] if vertices.shape[1] > place else np.full(len(vertices), _DEFAULT_SIZE)
-        for place in (2, 3)
-    ]
+        corners = vertices.reshape(-1, 4)[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
+        return np.stack([corners, np.roll(corners, -1, axis=1)], axis=2).reshape(-1, 2, 2)
+    if kind not in (InputType.CROSSES, InputType.OVALS):
+        return vertices.reshape(-1, count, vertices.shape[1])
+    sizes = np.full((len(vertices), 2), _DEFAULT_SIZE)
+    sizes[:, : vertices.shape[1] - 2] = vertices[:, 2:]
     if kind is InputType.CROSSES:
         # The size is the width; the height follows, so that crosses are as high as wide on the screen.
-        half_x, half_y = sizes[0] / 2, sizes[0] * aspect / 2
-        zero = np.zeros_like(half_x)
-        across, up = np.stack([half_x, zero], axis=1), np.stack([zero, half_y], axis=1)
-        return np.concatenate([center - across, center - up]), np.concatenate([center + across, center + up])
-    angles = np.linspace(0, 2 * np.pi, _OVAL_SEGMENTS + 1)
-    radii = np.stack(sizes, axis=1) / 2
-    around = center[None] + np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, None] * radii[None]
-    return around[:-1].reshape(-1, 2), around[1:].reshape(-1, 2)
-
-
-def _point_quads(frame: _Frame, vertices: np.ndarray, camera: Camera, spec: InputSpec) -> Quads:
-    places = frame.project(vertices, camera)
-    return point_quads(places[:, :2], places[:, 2], spec.point_size)
-
-
-def _lines(
-    frame: _Frame, start: np.ndarray, end: np.ndarray, camera: Camera | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of lines in pixels, with their depths; those that are not seen are not numbers."""
-    p, q = frame.transform(start, camera), frame.transform(end, camera)
-    for plane in range(len(frame.planes(p, camera))):
-        before, after = frame.planes(p, camera)[plane], frame.planes(q, camera)[plane]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            on_plane = p + (q - p) * (before / (before - after))[:, None]
-        p, q = (
-            np.where(((before < 0) & (after >= 0))[:, None], on_plane, p),
-            np.where(((after < 0) & (before >= 0))[:, None], on_plane, q),
-        )
-        p[(before < 0) & (after < 0)] = np.nan
-    return frame.to_pixels(p), frame.to_pixels(q)
-
-
-def _line_quads(frame: _Frame, start: np.ndarray, end: np.ndarray, camera: Camera, spec: InputSpec) -> Quads:
-    return line_quads(*_lines(frame, start, end, camera), spec.line_width, frame.box)
-
-
-def _triangles(frame: _Frame, corners: np.ndarray, camera: Camera | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parts of triangles that are seen, in pixels with their depths, and which they are of."""
-    clip = frame.transform(corners.reshape(-1, corners.shape[2]), camera).reshape(-1, 3, 4)
-    number = np.flatnonzero(np.isfinite(clip).all(axis=(1, 2)))
-    clip = clip[number]
-    for plane in range(len(frame.planes(clip, camera))):
-        clip, number = cut(clip, number, frame.planes(clip, camera)[plane])
-    return frame.to_pixels(clip), number
+        offsets = np.array([[[-0.5, 0], [0.5, 0]], [[0, -0.5 * aspect], [0, 0.5 * aspect]]])
+        sizes[:, 1] = sizes[:, 0]
+    else:
+        angles = np.linspace(0, 2 * np.pi, _OVAL_SEGMENTS + 1)
+        around = np.stack([np.cos(angles), np.sin(angles)], axis=1) / 2
+        offsets = np.stack([around[:-1], around[1:]], axis=1)
+    places: np.ndarray = vertices[:, None, None, :2] + offsets[None] * sizes[:, None, None]
+    return places.reshape(-1, 2, 2)
 
 
 def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:
@@ -450,8 +402,8 @@ def _put_warped(
     It is left out if it is not visible, or partly behind the camera.
     """
     left, top, right, bottom = place
-    around = np.array([[left, top, 0], [right, top, 0], [right, bottom, 0], [left, bottom, 0]])
-    corners, box = frame.project(around, None)[:, :2], frame.box
+    around = np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+    corners, box = frame.project(around), frame.box
     if not np.isfinite(corners).all():
         return
     begin = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top])
