@@ -60,7 +60,7 @@ def _conversion(source_type: str, target_type: str, converted: str, convert_elem
     ) -> bool:
         scale, offset, alpha = scaling
         order = unpack_order(packed, out_channels)
-        if order == list(range(in_channels)) or with_opencv.opencv() is None:
+        if not with_opencv.knows_order(int(in_channels), order):
             return False
         # As rows and columns, for OpenCV's threads share the rows.
         rows = next(rows for rows in (64, 16, 4, 2, 1) if count % rows == 0)
@@ -72,9 +72,10 @@ def _conversion(source_type: str, target_type: str, converted: str, convert_elem
             copy_into(target.reshape(-1), ordered.reshape(-1), scale, offset)
             return True
         if source.dtype != target.dtype:
-            pixels, source = source, np.empty(source.shape, target.dtype)
+            source = np.empty(source.shape, target.dtype)
             copy_into(source.reshape(-1), pixels.reshape(-1), scale, offset)
-        return with_opencv.reorder(target, source, order, alpha)
+        with_opencv.reorder(target, source, order, alpha)
+        return True
 
     words = {"INPUT": source_type, "OUTPUT": target_type, "CONVERT(value)": converted}
     return Routine("convert", convert, convert_with_opencv, words)
