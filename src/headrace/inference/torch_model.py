@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.extras import installing
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import tell_once
 from headrace.inference.tensor_spec import Extent, TensorSpec
 from headrace.inference.torch_format import TorchFormat, read_format
+from headrace.lazy import import_or_explain
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -126,11 +126,7 @@ def load_torch(path: Path, name: str, options: ModelOptions) -> TorchModel:
 
 def import_torch() -> Any:
     """Import PyTorch; the error names what to install."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(f"running PyTorch models needs PyTorch: {installing('torch')} ({error})") from error
-    return torch
+    return import_or_explain("torch", "torch", "to run PyTorch models")
 
 
 def _kind(path: Path, name: str) -> str:

@@ -73,10 +73,6 @@ class BayerDemosaicOp(FrameOperator):
             alpha_value={"minimum": 0, "maximum": 65535},
         )
 
-    def settings(self) -> tuple[Any, ...]:
-        """Return the parameters that the steps depend on."""
-        return self.generate_alpha, self.alpha_value, self.bayer_grid_pos
-
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are demosaicked; raise if they cannot be."""
         if tensor.ndim not in (2, 3) or (tensor.ndim == 3 and tensor.shape[2] != 1):

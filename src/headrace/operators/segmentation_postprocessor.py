@@ -76,10 +76,6 @@ class SegmentationPostprocessorOp(FrameOperator):
         super().start()
         self._has_warned = False
 
-    def settings(self) -> tuple[Any, ...]:
-        """Return the parameters that the steps depend on."""
-        return self.network_output_type, self.data_format
-
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how scores such as these are classified; raise if they cannot be."""
         if tensor.dl_dtype.name != "float32":

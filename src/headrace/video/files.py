@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from headrace.extras import installing
+from headrace.lazy import import_or_explain
 from headrace.video.entities import UNKNOWN_INTERVAL
 from headrace.video.errors import VideoFileError
 
@@ -142,7 +141,7 @@ _LATEST = 1e12  # seconds; more than that is no time, and its ticks do not fit F
 _SLOWEST, _FASTEST = 1e-4, 1e6  # frames a second; FFmpeg's rates are fractions of 32 bits
 
 
-class VideoWriter:
+class VideoWriter(AbstractContextManager["VideoWriter"]):
     """Writes a video file; its extension chooses the container. Close it, or use it in a ``with``.
 
     Parameters
@@ -302,12 +301,7 @@ class VideoWriter:
                 f"{self._stream.codec_context.name!r} or written: {error}"
             ) from error
 
-    def __enter__(self) -> VideoWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -332,11 +326,4 @@ def _pixel_format(av: Any, codec: str, width: int, height: int) -> str:
 
 
 def _av() -> Any:
-    try:
-        import av
-        import av.error
-    except ImportError as error:
-        raise ImportError(
-            f"reading and writing video files needs PyAV, which is not installed: {installing('video')}"
-        ) from error
-    return av
+    return import_or_explain("av", "video", "to read and write video files")

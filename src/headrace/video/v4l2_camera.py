@@ -6,7 +6,7 @@ import ctypes
 import errno
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -88,7 +88,7 @@ class CapturedFrame:
             give_back()
 
 
-class V4L2Camera:
+class V4L2Camera(AbstractContextManager["V4L2Camera"]):
     """A camera of Linux. Close it, or use it in a ``with``.
 
     Parameters
@@ -393,9 +393,6 @@ class V4L2Camera:
             self._memory.clear()
             device, self._device = self._device, None
             device.close()
-
-    def __enter__(self) -> V4L2Camera:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

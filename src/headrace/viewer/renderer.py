@@ -189,7 +189,7 @@ class Renderer:
 
     def _draw_shapes(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
         spec = layer.spec
-        shapes = _shapes(spec.type, _coordinates(layer.data), self.width / self.height)
+        shapes = shapes_of(spec.type, _coordinates(layer.data), self.width / self.height)
         size = spec.point_size if shapes.shape[1] == 1 else spec.line_width
         color = self._color(spec)
         if spec.type in THREE_D:
@@ -343,7 +343,7 @@ def _coordinates(data: np.ndarray) -> np.ndarray:
     return coordinates
 
 
-def _shapes(kind: InputType, vertices: np.ndarray, aspect: float) -> np.ndarray:
+def shapes_of(kind: InputType, vertices: np.ndarray, aspect: float) -> np.ndarray:
     """Return what a layer consists of: points, lines or triangles, (N, 1, 2 or 3, D)."""
     count = GEOMETRY[kind].corners
     if kind in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
