@@ -9,7 +9,6 @@ import pytest
 
 from headrace.viewer import Camera, LayerError, Renderer, deep_shapes
 from headrace.viewer.layers import Shape, match
-from headrace.viewer.renderer import layers_of
 from tests.viewer.drawing import draw, draw_one, lit, points
 
 SIZE = (100, 100)
@@ -152,7 +151,7 @@ def test_the_depth_buffer_holds_the_nearest_depth_and_1_elsewhere() -> None:
     renderer = Renderer(*SIZE, [{"name": "it", "type": "points_3d"}])
     data = points((0, 0, 0), (0, 0, 0.5))
     specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
-    depth = renderer.draw(layers_of(specs, {"it": data}), Camera()).depth
+    depth = renderer.draw(specs, {"it": data}, Camera()).depth
     near, far = 0.1, 1000.0
     expected = far / (far - near) - far * near / (far - near) / 0.5  # half a unit away
     assert depth[50, 50] == pytest.approx(expected, abs=1e-5)
@@ -249,7 +248,7 @@ def test_random_triangles_have_the_depth_of_the_nearest_at_each_pixel(seed: int)
     renderer = Renderer(*SIZE, [{"name": "it", "type": "triangles_3d", **FLAT}])
     data = corners.reshape(-1, 3)
     specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
-    drawn = renderer.draw(layers_of(specs, {"it": data}), Camera())
+    drawn = renderer.draw(specs, {"it": data}, Camera())
     expected, number = nearest_by_hand(corners, SIZE)
     assert 0.1 < (number >= 0).mean() < 1
     # A centre on an edge may belong to either side.

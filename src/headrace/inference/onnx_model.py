@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.extras import installing
+from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import (
@@ -29,10 +31,8 @@ from headrace.inference.onnx_providers import (
     tell_once,
 )
 from headrace.inference.tensor_spec import Extent, TensorSpec
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
+from headrace.lazy import import_or_explain
+from headrace.tensor import Tensor
 
 _DTYPES = {
     "float16": "float16",
@@ -203,20 +203,13 @@ class OnnxModel(Model):
 def import_onnxruntime(on_gpu: bool = False) -> Any:
     """Import ONNX Runtime; the error names what to install."""
     is_first = "onnxruntime" not in sys.modules
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError(
-            f"running ONNX models needs ONNX Runtime: {installing('inference')}, or onnxruntime-gpu for a "
-            f"GPU ({error})"
-        ) from error
+    onnxruntime = import_or_explain(
+        "onnxruntime", "inference", "to run ONNX models, and onnxruntime-gpu for a GPU"
+    )
     if is_first:
         # A program that imported it itself may have chosen what it prints.
         onnxruntime.set_default_logger_severity(_FATAL)
         if on_gpu and hasattr(onnxruntime, "preload_dlls"):
-            from contextlib import redirect_stdout
-            from io import StringIO
-
             with redirect_stdout(StringIO()):  # it prints what it does not find
                 onnxruntime.preload_dlls()
     return onnxruntime

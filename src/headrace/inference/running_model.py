@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.inference.loading import load_model
 from headrace.inference.model import Model, ModelOptions
@@ -17,9 +18,6 @@ from headrace.inference.settings import ModelSetting, Profile, read_profile
 from headrace.inference.tensor_spec import TensorSpec, shape_text
 from headrace.tensor import DLDataType, Tensor, as_tensor
 from headrace.tensor.copies import simulate, simulated_memory
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
 
 _SIMULATED_SECONDS = 1e-3  # of a run on a simulated device
 

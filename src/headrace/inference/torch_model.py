@@ -14,18 +14,16 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import tell_once
 from headrace.inference.tensor_spec import Extent, TensorSpec
 from headrace.inference.torch_format import TorchFormat, read_format
 from headrace.lazy import import_or_explain
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 
 @dataclass(repr=False, eq=False)

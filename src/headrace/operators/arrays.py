@@ -33,6 +33,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import gpu
+from headrace.core.contexts import InputContext
+from headrace.gpu import StreamHandle
 from headrace.gpu.backend import active
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.conversion import order_after
@@ -41,9 +43,6 @@ from headrace.tensor.libraries import usual_module
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from headrace.core.contexts import InputContext
-    from headrace.gpu import StreamHandle
 
 _BLOCK = 256
 # How long a block runs on the simulated device: what a block of 256 pixels takes on an H200, roughly.

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace import gpu
+from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import ParameterError
+from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
+from headrace.tensor import Tensor
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
 
 _BLOCK = 256
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.core.errors import ParameterError, choices
+from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
@@ -15,17 +16,13 @@ from headrace.operators.arrays import Routine, check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
-
-if TYPE_CHECKING:
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
 _DEFAULT_MODE = 4
 _MOST_FLOAT = float(np.finfo(np.float32).max)
 _MOST_PIXELS = 2**31 - 1  # the kernels number them with 32 bits
-
 
 
 class _Format(NamedTuple):
@@ -305,7 +302,9 @@ class FormatConverterOp(FrameOperator):
             )
         if target == "yuv420":
             return self._plan_yuv420(image)
-        made = 4 if target == "rgba8888" else 3 if source.matrix or image.format.startswith("rgba") else channels
+        made = (
+            4 if target == "rgba8888" else 3 if source.matrix or image.format.startswith("rgba") else channels
+        )
         if source.matrix is not None:
             sizes = map(np.int32, (rows, columns, made))
             arguments = (*sizes, self._order(made, made), np.int32(self.alpha_value), *source.matrix)

@@ -7,18 +7,16 @@ it when the call returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace import gpu
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import check_parameters
 from headrace.tensor import DLDeviceType, Tensor
 from headrace.tensor.copies import copy
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.operator import Operator
 
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
 STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Routine, Workplace, workplace
 from headrace.operators.messages import find_tensor, place_of
 from headrace.operators.tensor_operator import TensorOperator
 from headrace.tensor import Tensor
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 
 class Plan(NamedTuple):

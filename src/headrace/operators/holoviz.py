@@ -32,7 +32,7 @@ from headrace.viewer.display import Display, Outlet, OutletError, Scene
 from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
-from headrace.viewer.renderer import Renderer, color_table, layers_of
+from headrace.viewer.renderer import Renderer, color_table
 
 _log = logging.getLogger("headrace.viewer")
 
@@ -517,7 +517,7 @@ class HolovizOp(TensorOperator):
         }
 
         def draw() -> None:
-            self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
+            self._renderer.draw(scene.specs, scene.arrays, camera, canvas)
             for kind, result in results.items():
                 picture = canvas.pixels if kind == "render" else canvas.depth
                 result[...] = picture.reshape(result.shape)

@@ -7,15 +7,19 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import source_of
+from headrace.core.composition import Composition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
 from headrace.core.ports import IOSpec
+from headrace.core.spec import OperatorSpec
+from headrace.gpu import StreamHandle
 from headrace.gpu.backend import active
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import ModelOptions
@@ -26,12 +30,6 @@ from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
-    from headrace.gpu import StreamHandle
 
 _Models: TypeAlias = list[RunningModel]
 _Tensors: TypeAlias = dict[str, Tensor]

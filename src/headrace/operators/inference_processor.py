@@ -6,27 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace.core.construction import named_values, needs_fragment
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import choices
 from headrace.core.ports import IOSpec
+from headrace.core.spec import OperatorSpec
+from headrace.gpu import StreamHandle
 from headrace.operators._routines import host_results
 from headrace.operators._routines.network_outputs import FIND_MAXIMA, THREADS_PER_CHANNEL
 from headrace.operators.arrays import Workplace, check_contiguous, workplace
 from headrace.operators.custom_kernels import CustomKernel, read_kernels
 from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
-from headrace.tensor import as_tensor
+from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import read_on_host
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
 
 _CUSTOM = "custom_cuda_kernel"
 # Each operation with the number of texts that follow it, separated by commas.

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
 from headrace.core.parameter import ParameterFlag
+from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
 from headrace.operators.messages import find_tensor, tensors_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import Tensor
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 _log = logging.getLogger(__name__)
 

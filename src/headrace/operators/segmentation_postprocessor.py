@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
-
-if TYPE_CHECKING:
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 _log = logging.getLogger(__name__)
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import Clip, ClipFrame, open_clip, play
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 
 class VideoStreamReplayerOp(PacedSource[ClipFrame]):

@@ -1,5 +1,7 @@
 """InputSpec: how one tensor is drawn."""
 
+# ruff: noqa: RUF009  (the calls in the defaults are those of `dataclasses.field`)
+
 from __future__ import annotations
 
 import copy

@@ -32,25 +32,6 @@ class Shape:
         return f"has the shape {self.shape} and the dtype {self.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One tensor and how it is drawn.
-
-    Attributes
-    ----------
-    spec
-        The specification, with type and image format resolved.
-    data
-        The tensor.
-    colors
-        For a depth map, its colours, if there are any.
-    """
-
-    spec: InputSpec
-    data: Any
-    colors: Any = None
-
-
 IMAGES = (InputType.COLOR, InputType.COLOR_LUT)
 THREE_D = (
     InputType.POINTS_3D,
@@ -59,6 +40,8 @@ THREE_D = (
     InputType.TRIANGLES_3D,
     InputType.DEPTH_MAP,
 )
+
+
 class Geometry(NamedTuple):
     """The coordinates of a layer of shapes.
 

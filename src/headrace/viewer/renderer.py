@@ -20,7 +20,7 @@ from headrace.viewer.deep_shapes import rasterize
 from headrace.viewer.flat_shapes import draw_shapes
 from headrace.viewer.formats import DepthMapRenderMode, InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
-from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Layer, Shape, guess, match
+from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Shape, guess, match
 from headrace.viewer.opencv import opencv
 from headrace.viewer.pixels import index_image, srgb_table, to_rgb
 from headrace.viewer.text import text_mask
@@ -86,54 +86,47 @@ class Renderer:
         if not self.specs:
             self.specs = guess(shapes, self.has_lut)
         specs = match(self.specs, shapes, self.has_lut)
-        return self.draw(layers_of(specs, arrays), camera or Camera()).pixels
+        return self.draw(specs, arrays, camera or Camera()).pixels
 
-    def draw(self, layers: Sequence[Layer], camera: Camera, canvas: Canvas | None = None) -> Canvas:
-        """Draw layers, those with the lowest priority first, and return the canvas."""
+    def draw(
+        self,
+        specs: Sequence[InputSpec],
+        arrays: Mapping[str, Any],
+        camera: Camera,
+        canvas: Canvas | None = None,
+    ) -> Canvas:
+        """Draw arrays by their resolved specifications, the lowest priority first, and return the canvas."""
         if canvas is None:
             canvas = Canvas(self.width, self.height)
-        ordered = sorted(layers, key=lambda layer: layer.spec.priority)
-        if not (ordered and self._covers_all(ordered[0])):
+        ordered = sorted(specs, key=lambda spec: spec.priority)
+        if not (ordered and _covers_all(ordered[0], arrays[ordered[0].tensor_name])):
             canvas.clear()
         else:
             canvas._depth = None
-        for layer in ordered:
-            for view in layer.spec.views or [View()]:
-                self._draw_layer(canvas, layer, view, camera)
+        named = (spec.tensor_name for spec in specs if spec.type is InputType.DEPTH_MAP_COLOR)
+        colors = arrays.get(next(named, ""))
+        for spec in ordered:
+            data = arrays[spec.tensor_name]
+            for view in spec.views or [View()] if spec.opacity else ():
+                frame = _Frame(self.width, self.height, view)
+                if spec.type in IMAGES:
+                    self._draw_image(canvas, spec, data, frame)
+                elif spec.type is InputType.TEXT:
+                    self._draw_text(canvas, spec, data, frame)
+                elif spec.type is InputType.DEPTH_MAP:
+                    self._draw_depth_map(canvas, spec, data, colors, frame, camera)
+                elif spec.type in GEOMETRY:
+                    self._draw_shapes(canvas, spec, data, frame, camera)
         return canvas
-
-    def _covers_all(self, layer: Layer) -> bool:
-        """Return whether a layer hides the whole picture, which then need not be cleared."""
-        spec = layer.spec
-        return (
-            spec.type is InputType.COLOR
-            and not spec.views
-            and spec.opacity == 1
-            and layer.data.shape[-1] != 4
-        )
-
-    def _draw_layer(self, canvas: Canvas, layer: Layer, view: View, camera: Camera) -> None:
-        if layer.spec.opacity == 0:
-            return
-        frame = _Frame(self.width, self.height, view)
-        if layer.spec.type in IMAGES:
-            self._draw_image(canvas, layer, frame)
-        elif layer.spec.type is InputType.TEXT:
-            self._draw_text(canvas, layer, frame)
-        elif layer.spec.type is InputType.DEPTH_MAP:
-            self._draw_depth_map(canvas, layer, frame, camera)
-        elif layer.spec.type in GEOMETRY:  # the colours of a depth map are drawn with the depth map
-            self._draw_shapes(canvas, layer, frame, camera)
 
     # Images.
 
-    def _draw_image(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
-        spec = layer.spec
+    def _draw_image(self, canvas: Canvas, spec: InputSpec, data: np.ndarray, frame: _Frame) -> None:
         # Only the visible part of a view that is far larger than the window is computed.
         is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
-            index = index_image(layer.data, self._lut_size)
+            index = index_image(data, self._lut_size)
             if frame.matrix is None and not is_huge:
                 index = _nearest(index, frame.columns, frame.rows)
             # Looked up as words: one for each pixel, not four bytes.
@@ -141,7 +134,7 @@ class Renderer:
             rgb = words.view(np.uint8).reshape(*index.shape, 4)
             alpha = rgb[..., 3]
         else:
-            rgb, alpha = to_rgb(layer.data, spec, self._is_srgb)
+            rgb, alpha = to_rgb(data, spec, self._is_srgb)
         if frame.matrix is not None or is_huge:
             low = 0 if frame.matrix is None else -1
             _put_warped(canvas, rgb, alpha, spec.opacity, frame, (low, low, 1, 1))
@@ -154,10 +147,9 @@ class Renderer:
 
     # Text.
 
-    def _draw_text(self, canvas: Canvas, layer: Layer, frame: _Frame) -> None:
-        spec = layer.spec
+    def _draw_text(self, canvas: Canvas, spec: InputSpec, data: np.ndarray, frame: _Frame) -> None:
         color = self._color(spec)
-        for place, coordinate in enumerate(_coordinates(layer.data)):
+        for place, coordinate in enumerate(_coordinates(data)):
             x, y = coordinate[:2]
             size = coordinate[2] if len(coordinate) > 2 else _DEFAULT_SIZE
             if not np.isfinite(coordinate).all() or size <= 0:
@@ -187,9 +179,10 @@ class Renderer:
 
     # Shapes.
 
-    def _draw_shapes(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
-        spec = layer.spec
-        shapes = shapes_of(spec.type, _coordinates(layer.data), self.width / self.height)
+    def _draw_shapes(
+        self, canvas: Canvas, spec: InputSpec, data: np.ndarray, frame: _Frame, camera: Camera
+    ) -> None:
+        shapes = shapes_of(spec.type, _coordinates(data), self.width / self.height)
         size = spec.point_size if shapes.shape[1] == 1 else spec.line_width
         color = self._color(spec)
         if spec.type in THREE_D:
@@ -214,9 +207,16 @@ class Renderer:
         if seen is not None:
             canvas.draw_deep(seen, colors, opacity)
 
-    def _draw_depth_map(self, canvas: Canvas, layer: Layer, frame: _Frame, camera: Camera) -> None:
-        spec = layer.spec
-        depth = layer.data.reshape(layer.data.shape[:2])
+    def _draw_depth_map(
+        self,
+        canvas: Canvas,
+        spec: InputSpec,
+        data: Any,
+        given_colors: np.ndarray | None,
+        frame: _Frame,
+        camera: Camera,
+    ) -> None:
+        depth = data.reshape(data.shape[:2])
         rows, columns = depth.shape
         vertices = np.empty((rows, columns, 3))
         vertices[..., 0] = np.arange(columns) / columns - 0.5
@@ -233,8 +233,8 @@ class Renderer:
         groups = modes[spec.depth_map_render_mode]
         corners = np.concatenate([np.stack(group, axis=-1).reshape(-1, len(group)) for group in groups])
         colors = self._color(spec)[None]
-        if layer.colors is not None:
-            colors = layer.colors.reshape(-1, 4)[corners[:, 0]].astype(np.float32) / 255
+        if given_colors is not None:
+            colors = given_colors.reshape(-1, 4)[corners[:, 0]].astype(np.float32) / 255
         size = spec.point_size if corners.shape[1] == 1 else spec.line_width
         shapes = _coordinates(vertices)[corners]
         self._draw_deep(canvas, shapes, colors, size, spec.opacity, frame, camera)
@@ -256,16 +256,10 @@ def color_table(rows: Any) -> np.ndarray:
     return table
 
 
-def layers_of(specs: Sequence[InputSpec], arrays: Mapping[str, Any]) -> list[Layer]:
-    """Return the layers of specifications, with the colours of a depth map beside it."""
-    colors = next(
-        (arrays[spec.tensor_name] for spec in specs if spec.type is InputType.DEPTH_MAP_COLOR), None
-    )
-    return [
-        Layer(spec, arrays[spec.tensor_name], colors if spec.type is InputType.DEPTH_MAP else None)
-        for spec in specs
-        if spec.type is not InputType.DEPTH_MAP_COLOR
-    ]
+def _covers_all(spec: InputSpec, data: np.ndarray) -> bool:
+    """Return whether a layer hides the whole picture, which then need not be cleared."""
+    is_image = spec.type is InputType.COLOR and data.shape[-1] != 4
+    return is_image and not spec.views and spec.opacity == 1
 
 
 class _Frame:

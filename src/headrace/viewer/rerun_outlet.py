@@ -9,8 +9,9 @@ import numpy as np
 from headrace.lazy import import_or_explain
 from headrace.viewer.display import Picture
 from headrace.viewer.formats import InputType
-from headrace.viewer.layers import GEOMETRY, THREE_D, Layer
-from headrace.viewer.renderer import layers_of, shapes_of
+from headrace.viewer.input_spec import InputSpec
+from headrace.viewer.layers import GEOMETRY, THREE_D
+from headrace.viewer.renderer import shapes_of
 
 
 class RerunOutlet:
@@ -54,23 +55,24 @@ class RerunOutlet:
         image = self._rr.Image(np.ascontiguousarray(picture.pixels[..., :3]))
         self._recording.log("picture", image.compress(jpeg_quality=85))
         height, width = picture.pixels.shape[:2]
-        for layer in layers_of(picture.scene.specs, picture.scene.arrays):
-            entity = self._entity(layer, np.array([width, height], np.float64))
+        for spec in picture.scene.specs:
+            data = np.asarray(picture.scene.arrays[spec.tensor_name])
+            entity = self._entity(spec, data, np.array([width, height], np.float64))
             if entity is not None:
-                root = "world" if layer.spec.type in THREE_D else "picture/layers"
-                self._recording.log(f"{root}/{layer.spec.tensor_name or 'unnamed'}", entity)
+                root = "world" if spec.type in THREE_D else "picture/layers"
+                self._recording.log(f"{root}/{spec.tensor_name or 'unnamed'}", entity)
 
     def close(self) -> None:
         """Write what is left, and end the recording."""
         self._recording.flush()
         self._recording.disconnect()
 
-    def _entity(self, layer: Layer, size: np.ndarray) -> Any:
-        rr, spec = self._rr, layer.spec
+    def _entity(self, spec: InputSpec, data: np.ndarray, size: np.ndarray) -> Any:
+        rr = self._rr
         if spec.views or spec.type not in GEOMETRY:
             return None  # the picture shows them
         color = [round(255 * part) for part in spec.color]
-        vertices = np.asarray(layer.data).reshape(-1, layer.data.shape[-1])
+        vertices = data.reshape(-1, data.shape[-1])
         if spec.type is InputType.TEXT:
             texts = [spec.text[min(place, len(spec.text) - 1)] for place in range(len(vertices))]
             return rr.Points2D(vertices[:, :2] * size, labels=texts, colors=color)
