@@ -288,3 +288,11 @@ def test_the_number_of_a_shape_survives_among_hundreds_of_thousands() -> None:
     assert seen is not None
     assert seen.number is not None
     assert set(seen.number[seen.depth < 1].tolist()) == {count - 1}
+
+
+def test_a_depth_map_without_a_name_has_the_colour_of_its_layer() -> None:
+    spec = {"type": "depth_map", "color": [1, 0, 0, 1], "depth_map_render_mode": "triangles"}
+    depth = np.zeros((2, 3), np.uint8)
+    named = draw({"it": depth}, [{"name": "it", **spec}], SIZE)
+    assert (draw({"": depth}, [{"name": "", **spec}], SIZE) == named).all()
+    assert {tuple(color) for color in named.reshape(-1, 3).tolist()} == {(0, 0, 0), (255, 0, 0)}

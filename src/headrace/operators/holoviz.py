@@ -39,6 +39,7 @@ _log = logging.getLogger("headrace.viewer")
 # The ports that exist only if a parameter enables them.
 _OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
 _OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
+_BUFFERS = (*_OPTIONAL_INPUTS, "render_buffer_output", "depth_buffer_output")
 _CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
 _LARGEST = 16384  # pixels
 # The number of frames whose copy to the host has not finished; a further one is dropped.
@@ -199,6 +200,8 @@ class HolovizOp(TensorOperator):
         super().__init__(fragment, *args, condition, name=name, **kwargs)
         self.url = ""
         """The address of the page, with its token, while the viewer runs; empty if there is none."""
+        self.error: Exception | None = None
+        """The error of a picture that was drawn in the order of a stream; the next compute raises it."""
         self._display: Display | None = None
         self._callbacks: Callbacks | None = None
 
@@ -270,18 +273,15 @@ class HolovizOp(TensorOperator):
         )
         self._control = CameraControl(camera, self.width, self.height)
         self._has_3d = False
-        self._copies = 0
         # Scenes whose copy to the host may not have finished, with the event that it has.
         self._in_flight: dict[int, tuple[Scene, Any]] = {}
         self._memory = HostMemory()
-        self._failure: Exception | None = None
-        self._display = None
+        self.error = self._display = None
         self._open_outlets()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Check what was received and hand it over; draw it here only for an output."""
         self._raise_failure()
-        self._time = context.timestamp / 1e9
         tensors = self._receive_tensors(op_input)
         self._receive_camera(op_input)
         shapes = {name: Shape(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
@@ -290,19 +290,16 @@ class HolovizOp(TensorOperator):
         except LayerError as error:
             raise LayerError(f"operator {self.name!r}, input 'receivers': {error}") from None
         self._has_3d = any(spec.type in THREE_D for spec in specs)
-        camera = self._control.camera
-        drawn = {spec.tensor_name: tensors[spec.tensor_name] for spec in specs}
-        is_on_device = any(tensor.device.is_cuda for tensor in drawn.values())
+        tensors = {spec.tensor_name: tensors[spec.tensor_name] for spec in specs}
+        is_on_device = any(tensor.device.is_cuda for tensor in tensors.values())
         stream = op_input.receive_cuda_stream("receivers") if is_on_device else None
-        if {"render_buffer_output", "depth_buffer_output"} & self._enabled or self._buffers_in:
-            self._draw_buffers(op_input, op_output, specs, drawn, camera, stream)
+        scene = Scene(specs, tensors, self._control.camera, time=context.timestamp / 1e9)
+        if not self._enabled.isdisjoint(_BUFFERS):
+            self._draw_buffers(op_input, op_output, scene, stream)
         elif self._display is not None:
-            if stream is None:
-                self._display.hand_over(Scene(specs, self._on_host(drawn, None), camera, time=self._time))
-            else:
-                self._hand_over_copy(self._display, specs, drawn, camera, stream)
+            self._hand_over(self._display, scene, stream)
         if "camera_pose_output" in self._enabled:
-            op_output.emit(self._pose(camera), "camera_pose_output")
+            op_output.emit(self._pose(scene.camera), "camera_pose_output")
 
     def stop(self) -> None:
         """Close what shows the pictures, and end the viewer's threads."""
@@ -310,8 +307,8 @@ class HolovizOp(TensorOperator):
         try:
             if display is not None:
                 # The device is done; the calls that would have said so may not have come yet.
-                for number in sorted(self._in_flight):
-                    left = self._in_flight.pop(number, None)
+                for key in list(self._in_flight):  # in the order of the frames
+                    left = self._in_flight.pop(key, None)
                     if left is not None and left[1].is_done:
                         display.hand_over(left[0])
                 display.close()
@@ -324,20 +321,15 @@ class HolovizOp(TensorOperator):
 
     def _raise_failure(self) -> None:
         """Raise what went wrong on another thread, once."""
-        found = self._failure if hasattr(self, "_failure") else None
-        if found is None and self._callbacks is not None:
-            found, self._callbacks.error = self._callbacks.error, None
-        if found is None and self._display is not None:
-            found, self._display.error = self._display.error, None
-        self._failure = None
-        if found is not None:
-            raise found
+        for owner in (self, self._callbacks, self._display):
+            if owner is not None and owner.error is not None:
+                error, owner.error = owner.error, None
+                raise error
 
     # Outlets.
 
     def _open_outlets(self) -> None:
         names, are_named = chosen_outlets(self.outlets, os.environ, self.headless, f"operator {self.name!r}")
-        self._buffers_in = bool(set(_OPTIONAL_INPUTS) & self._enabled)
         outlets: list[Outlet] = []
         try:
             for name in names:
@@ -455,31 +447,27 @@ class HolovizOp(TensorOperator):
 
     # Pictures.
 
-    def _hand_over_copy(
-        self,
-        display: Display,
-        specs: list[InputSpec],
-        tensors: dict[str, Tensor],
-        camera: Camera,
-        stream: gpu.StreamHandle,
-    ) -> None:
-        """Copy tensors to the host, and hand them over when the copies are complete."""
+    def _hand_over(self, display: Display, scene: Scene, stream: gpu.StreamHandle | None) -> None:
+        """Hand over a scene, after copies to the host when they are complete."""
+        if stream is None:
+            scene.arrays = self._on_host(scene.arrays, stream)
+            display.hand_over(scene)
+            return
         if len(self._in_flight) >= _MOST_COPIES or not display.wants_frame():
             display.skip()
             return
-        scene = Scene(specs, self._on_host(tensors, stream), camera, time=self._time)
+        scene.arrays = self._on_host(scene.arrays, stream)
         event = stream.stream.record()
-        number = self._copies = self._copies + 1
-        self._in_flight[number] = scene, event
+        self._in_flight[id(scene)] = scene, event
 
         def done(error: Exception | None) -> None:
             # Taken out first: `stop` may hand it over meanwhile.
-            if self._in_flight.pop(number, None) is not None and error is None:
+            if self._in_flight.pop(id(scene), None) is not None and error is None:
                 display.hand_over(scene)
 
         gpu.when_done(stream, done, event=event)
 
-    def _on_host(self, tensors: dict[str, Tensor], stream: gpu.StreamHandle | None) -> dict[str, np.ndarray]:
+    def _on_host(self, tensors: Any, stream: gpu.StreamHandle | None) -> dict[str, np.ndarray]:
         """Return arrays that hold the tensors when the stream has passed this point."""
         return {
             name: self._memory.copy(as_tensor(tensor, stream=stream), stream)
@@ -489,13 +477,7 @@ class HolovizOp(TensorOperator):
         }
 
     def _draw_buffers(
-        self,
-        op_input: Any,
-        op_output: Any,
-        specs: list[InputSpec],
-        tensors: dict[str, Tensor],
-        camera: Camera,
-        stream: gpu.StreamHandle | None,
+        self, op_input: Any, op_output: Any, scene: Scene, stream: gpu.StreamHandle | None
     ) -> None:
         """Draw the picture in the order of the pipeline, and emit it."""
         size = (self.height, self.width)
@@ -509,15 +491,15 @@ class HolovizOp(TensorOperator):
                 buffers[kind] = tensor, f"{kind}_buffer_output" in self._enabled
             elif f"{kind}_buffer_output" in self._enabled:
                 buffers[kind] = Workplace(self.name, self.allocator, stream).empty(shape, dtype), True
-        canvas = Canvas(self.width, self.height)
-        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas, self._time)
+        scene.canvas = canvas = Canvas(self.width, self.height)
+        scene.arrays = self._on_host(scene.arrays, stream)
         results = {
             kind: np.asarray(tensor) if stream is None else self._memory.array(tensor.shape, tensor.dtype)
             for kind, (tensor, _) in buffers.items()
         }
 
         def draw() -> None:
-            self._renderer.draw(scene.specs, scene.arrays, camera, canvas)
+            self._renderer.draw(scene.specs, scene.arrays, scene.camera, canvas)
             for kind, result in results.items():
                 picture = canvas.pixels if kind == "render" else canvas.depth
                 result[...] = picture.reshape(result.shape)
@@ -528,7 +510,7 @@ class HolovizOp(TensorOperator):
             try:
                 draw()
             except Exception as error:
-                self._failure = error
+                self.error = error
 
         if stream is None:
             draw()

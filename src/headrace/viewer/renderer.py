@@ -103,25 +103,25 @@ class Renderer:
             canvas.clear()
         else:
             canvas._depth = None
-        named = (spec.tensor_name for spec in specs if spec.type is InputType.DEPTH_MAP_COLOR)
-        colors = arrays.get(next(named, ""))
+        colors = [arrays[spec.tensor_name] for spec in specs if spec.type is InputType.DEPTH_MAP_COLOR]
         for spec in ordered:
             data = arrays[spec.tensor_name]
             for view in spec.views or [View()] if spec.opacity else ():
-                frame = _Frame(self.width, self.height, view)
+                frame = _Frame(canvas, camera, view)
                 if spec.type in IMAGES:
-                    self._draw_image(canvas, spec, data, frame)
+                    self._draw_image(frame, spec, data)
                 elif spec.type is InputType.TEXT:
-                    self._draw_text(canvas, spec, data, frame)
+                    self._draw_text(frame, spec, data)
                 elif spec.type is InputType.DEPTH_MAP:
-                    self._draw_depth_map(canvas, spec, data, colors, frame, camera)
+                    self._draw_depth_map(frame, spec, data, *colors[:1])
                 elif spec.type in GEOMETRY:
-                    self._draw_shapes(canvas, spec, data, frame, camera)
+                    shapes = shapes_of(spec.type, _coordinates(data), self.width / self.height)
+                    self._draw_shapes(frame, spec, shapes, self._color(spec)[None])
         return canvas
 
     # Images.
 
-    def _draw_image(self, canvas: Canvas, spec: InputSpec, data: np.ndarray, frame: _Frame) -> None:
+    def _draw_image(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
         # Only the visible part of a view that is far larger than the window is computed.
         is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
@@ -137,17 +137,17 @@ class Renderer:
             rgb, alpha = to_rgb(data, spec, self._is_srgb)
         if frame.matrix is not None or is_huge:
             low = 0 if frame.matrix is None else -1
-            _put_warped(canvas, rgb, alpha, spec.opacity, frame, (low, low, 1, 1))
+            _put_warped(frame, rgb, alpha, spec.opacity, (low, low, 1, 1))
             return
         rgb = _resized(rgb, frame.columns, frame.rows)
         alpha = None if alpha is None else _resized(alpha, frame.columns, frame.rows)
         if frame.is_flipped:
             rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
-        canvas.put(rgb, alpha, spec.opacity, frame.left, frame.top)
+        frame.canvas.put(rgb, alpha, spec.opacity, frame.left, frame.top)
 
     # Text.
 
-    def _draw_text(self, canvas: Canvas, spec: InputSpec, data: np.ndarray, frame: _Frame) -> None:
+    def _draw_text(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
         color = self._color(spec)
         for place, coordinate in enumerate(_coordinates(data)):
             x, y = coordinate[:2]
@@ -166,10 +166,10 @@ class Renderer:
             if frame.matrix is None and not frame.is_flipped:
                 left, top = frame.project(np.array([[x, y]]))[0]
                 if abs(left) < 1e6 and abs(top) < 1e6:
-                    canvas.put(rgb, mask, opacity, round(left), round(top))
+                    frame.canvas.put(rgb, mask, opacity, round(left), round(top))
                 continue
             right, low = x + mask.shape[1] / frame.columns, y + mask.shape[0] / frame.rows
-            _put_warped(canvas, rgb, mask, opacity, frame, (x, y, right, low))
+            _put_warped(frame, rgb, mask, opacity, (x, y, right, low))
 
     def _color(self, spec: InputSpec) -> np.ndarray:
         color = np.array(spec.color, np.float32)
@@ -179,43 +179,21 @@ class Renderer:
 
     # Shapes.
 
-    def _draw_shapes(
-        self, canvas: Canvas, spec: InputSpec, data: np.ndarray, frame: _Frame, camera: Camera
-    ) -> None:
-        shapes = shapes_of(spec.type, _coordinates(data), self.width / self.height)
+    def _draw_shapes(self, frame: _Frame, spec: InputSpec, shapes: np.ndarray, colors: np.ndarray) -> None:
+        """Draw (N, 1, 2 or 3, 2 or 3) coordinates, in one colour for all, or in 3D in one for each of them."""
+        is_deep = spec.type in THREE_D
         size = spec.point_size if shapes.shape[1] == 1 else spec.line_width
-        color = self._color(spec)
-        if spec.type in THREE_D:
-            self._draw_deep(canvas, shapes, color[None], size, spec.opacity, frame, camera)
+        corners, number = frame.seen(shapes, is_deep)
+        if not is_deep:
+            corners = corners[..., :2] - [frame.box.left, frame.box.top]
+            draw = partial(draw_shapes, corners=corners, size=size)
+            frame.canvas.draw_flat(draw, colors[0], spec.opacity, frame.box)
             return
-        corners = frame.seen(shapes, None)[0][..., :2] - [frame.box.left, frame.box.top]
-        draw = partial(draw_shapes, corners=corners, size=size)
-        canvas.draw_flat(draw, color, spec.opacity, frame.box)
-
-    def _draw_deep(
-        self,
-        canvas: Canvas,
-        shapes: np.ndarray,
-        colors: np.ndarray,
-        size: float,
-        opacity: float,
-        frame: _Frame,
-        camera: Camera,
-    ) -> None:
-        """Draw (N, 1, 2 or 3, 3) corners in 3D, in one colour for each of them or for all."""
-        seen = rasterize(*frame.seen(shapes, camera), size, frame.box, len(colors) > 1)
+        seen = rasterize(corners, number, size, frame.box, len(colors) > 1)
         if seen is not None:
-            canvas.draw_deep(seen, colors, opacity)
+            frame.canvas.draw_deep(seen, colors, spec.opacity)
 
-    def _draw_depth_map(
-        self,
-        canvas: Canvas,
-        spec: InputSpec,
-        data: Any,
-        given_colors: np.ndarray | None,
-        frame: _Frame,
-        camera: Camera,
-    ) -> None:
+    def _draw_depth_map(self, frame: _Frame, spec: InputSpec, data: Any, color_map: Any = None) -> None:
         depth = data.reshape(data.shape[:2])
         rows, columns = depth.shape
         vertices = np.empty((rows, columns, 3))
@@ -233,11 +211,9 @@ class Renderer:
         groups = modes[spec.depth_map_render_mode]
         corners = np.concatenate([np.stack(group, axis=-1).reshape(-1, len(group)) for group in groups])
         colors = self._color(spec)[None]
-        if given_colors is not None:
-            colors = given_colors.reshape(-1, 4)[corners[:, 0]].astype(np.float32) / 255
-        size = spec.point_size if corners.shape[1] == 1 else spec.line_width
-        shapes = _coordinates(vertices)[corners]
-        self._draw_deep(canvas, shapes, colors, size, spec.opacity, frame, camera)
+        if color_map is not None:
+            colors = color_map.reshape(-1, 4)[corners[:, 0]].astype(np.float32) / 255
+        self._draw_shapes(frame, spec, _coordinates(vertices)[corners], colors)
 
 
 def color_table(rows: Any) -> np.ndarray:
@@ -263,9 +239,11 @@ def _covers_all(spec: InputSpec, data: np.ndarray) -> bool:
 
 
 class _Frame:
-    """A view in pixels, and the way of coordinates to it."""
+    """A view of a canvas in pixels, and the way of coordinates to it."""
 
-    def __init__(self, width: int, height: int, view: View) -> None:
+    def __init__(self, canvas: Canvas, camera: Camera, view: View) -> None:
+        self.canvas, self.camera = canvas, camera
+        width, height = canvas.width, canvas.height
         self.x, self.y = view.offset_x * width, view.offset_y * height
         self.width, self.height = view.width * width, view.height * height
         self.is_flipped = view.height < 0
@@ -281,15 +259,15 @@ class _Frame:
         )
         self.matrix = None if view.matrix is None else np.array(view.matrix).reshape(4, 4)
 
-    def transform(self, vertices: np.ndarray, camera: Camera | None) -> np.ndarray:
+    def transform(self, vertices: np.ndarray, is_deep: bool = False) -> np.ndarray:
         """Return homogeneous coordinates, with x and y from -1 to 1 and z from 0 to 1 where they are visible."""
         whole = np.ones((len(vertices), 4))
         whole[:, : vertices.shape[1]] = vertices
         if vertices.shape[1] == 2:
             whole[:, 2] = 0
         matrix = self.matrix
-        if matrix is None and camera is not None:
-            matrix = camera.projection(abs(self.width / self.height))
+        if matrix is None and is_deep:
+            matrix = self.camera.projection(abs(self.width / self.height))
         if matrix is not None:
             moved: np.ndarray = whole @ matrix.T
             return moved
@@ -305,29 +283,25 @@ class _Frame:
 
     def project(self, vertices: np.ndarray) -> np.ndarray:
         """Return flat coordinates in pixels; what is behind the camera is not a number."""
-        clip = self.transform(vertices, None)
+        clip = self.transform(vertices)
         clip[clip[:, 3] <= 1e-9] = np.nan
         return self.to_pixels(clip)[:, :2]
 
-    def seen(self, shapes: np.ndarray, camera: Camera | None) -> tuple[np.ndarray, np.ndarray]:
+    def seen(self, shapes: np.ndarray, is_deep: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the parts of points, lines or triangles that are seen, in pixels, and which they are of.
 
         Of (N, 1, 2 or 3, 2 or 3) coordinates they are (M, 1, 2 or 3, 3), with their depths.
         """
-        clip = self.transform(shapes.reshape(-1, shapes.shape[2]), camera).reshape(*shapes.shape[:2], 4)
+        clip = self.transform(shapes.reshape(-1, shapes.shape[2]), is_deep).reshape(*shapes.shape[:2], 4)
         number = np.flatnonzero(np.isfinite(clip).all(axis=(1, 2)))
         clip = clip[number]
-        for plane in range(len(self.planes(clip, camera))):
-            clip, number = cut(clip, number, self.planes(clip, camera)[plane])
+        if is_deep or self.matrix is not None:
+            # Beyond the plane in front of the camera there is no picture of a point.
+            clip, number = cut(clip, number, clip[..., 3] - 1e-9)
+            clip, number = cut(clip, number, clip[..., 2])
+        if is_deep:
+            clip, number = cut(clip, number, clip[..., 3] - clip[..., 2])
         return self.to_pixels(clip), number
-
-    def planes(self, clip: np.ndarray, camera: Camera | None) -> list[np.ndarray]:
-        """Return the distances of homogeneous coordinates to the planes that what is seen lies between."""
-        if camera is None and self.matrix is None:
-            return []
-        # Beyond the plane in front of the camera there is no picture of a point.
-        planes = [clip[..., 3] - 1e-9, clip[..., 2]]
-        return planes if camera is None else [*planes, clip[..., 3] - clip[..., 2]]
 
 
 def _coordinates(data: np.ndarray) -> np.ndarray:
@@ -384,11 +358,10 @@ def _resized(image: np.ndarray, columns: int, rows: int) -> np.ndarray:
 
 
 def _put_warped(
-    canvas: Canvas,
+    frame: _Frame,
     rgb: np.ndarray,
     alpha: np.ndarray | None,
     opacity: float,
-    frame: _Frame,
     place: tuple[float, float, float, float],
 ) -> None:
     """Draw an image with its corners at a place of a view: left, top, right and bottom.
@@ -424,4 +397,4 @@ def _put_warped(
 
     if alpha is not None:
         mask = cv2.bitwise_and(moved(alpha), mask)
-    canvas.put(moved(rgb[..., :3]), mask, opacity, int(low[0]), int(low[1]))
+    frame.canvas.put(moved(rgb[..., :3]), mask, opacity, int(low[0]), int(low[1]))
