@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ _SIMULATED_SECONDS = 1e-3  # of a run on a simulated device
 Shape = tuple[int, ...]
 
 
+@dataclass(eq=False)
 class RunningModel:
     """A model of an operator in a run.
 
@@ -48,25 +49,26 @@ class RunningModel:
         A stream of its own; None where it shares the operator's.
     """
 
-    def __init__(
-        self, setting: ModelSetting, operator: str, may_change_shapes: bool, is_simulated: bool
-    ) -> None:
-        self.setting = setting
-        self.is_active = bool(setting.is_active)
-        self.results: list[Any] = []
-        self.stream: StreamHandle | None = None
-        self._operator = operator
-        self._may_change_shapes = may_change_shapes
-        self._is_simulated = is_simulated
-        self._model: Model | None = None
-        self._profile: Profile = ()
-        # The shape of each input, as the model takes it: in this frame, and in the first.
-        self._shapes: list[Shape] = []
-        self._first_shapes: list[Shape] = []
-        # The shape and type of each input of the last frame that fitted.
-        self._described: list[tuple[Shape, DLDataType]] = []
-        # The shapes and types of the outputs on a simulated device, by the shapes of the inputs.
-        self._known_outputs: dict[tuple[Shape, ...], list[tuple[Shape | None, Any]]] = {}
+    setting: ModelSetting
+    operator: str
+    may_change_shapes: bool
+    is_simulated: bool
+    results: list[Any] = field(default_factory=list, init=False)
+    stream: StreamHandle | None = field(default=None, init=False)
+    _model: Model | None = field(default=None, init=False)
+    _profile: Profile = field(default=(), init=False)
+    # The shape of each input, as the model takes it: in this frame, and in the first.
+    _shapes: list[Shape] = field(default_factory=list, init=False)
+    _first_shapes: list[Shape] = field(default_factory=list, init=False)
+    # The shape and type of each input of the last frame that fitted.
+    _described: list[tuple[Shape, DLDataType]] = field(default_factory=list, init=False)
+    # The shapes and types of the outputs on a simulated device, by the shapes of the inputs.
+    _known_outputs: dict[tuple[Shape, ...], list[tuple[Shape | None, Any]]] = field(
+        default_factory=dict, init=False
+    )
+
+    def __post_init__(self) -> None:
+        self.is_active = bool(self.setting.is_active)
 
     @property
     def model(self) -> Model:
@@ -81,7 +83,7 @@ class RunningModel:
     def load(self, options: ModelOptions) -> None:
         """Load the model, and compare its inputs and outputs with the operator's maps."""
         setting = self.setting
-        owner = f"operator {self._operator!r}"
+        owner = f"operator {self.operator!r}"
         self.stream = options.stream
         try:
             if setting.profile is not None and options.on_gpu and setting.backend == "trt":
@@ -101,18 +103,14 @@ class RunningModel:
         if len(names) != len(specs):
             has = ", ".join(f"{spec.name!r} ({spec})" for spec in specs)
             raise InferenceError(
-                f"operator {self._operator!r}: {key} names {len(names)} tensors for model {self.setting.name!r}, "
+                f"operator {self.operator!r}: {key} names {len(names)} tensors for model {self.setting.name!r}, "
                 f"which has {len(specs)} {what}: {has}"
             )
 
     def close(self) -> None:
         """Release the model, and what it returned last."""
         model, self._model = self._model, None
-        self.is_active = bool(self.setting.is_active)
         self.results = []
-        self._first_shapes = []
-        self._described = []
-        self._known_outputs = {}
         if model is not None:
             model.close()
 
@@ -137,7 +135,7 @@ class RunningModel:
             shapes.append(shape)
         if not self._first_shapes:
             self._first_shapes = shapes
-        elif shapes != self._first_shapes and not self._may_change_shapes:
+        elif shapes != self._first_shapes and not self.may_change_shapes:
             pairs = zip(self.setting.inputs, self._first_shapes, shapes, strict=True)
             name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
             raise InferenceError(
@@ -148,7 +146,7 @@ class RunningModel:
         self._described = described
 
     def _where(self, tensor: str) -> str:
-        return f"operator {self._operator!r}: model {self.setting.name!r}: the tensor {tensor!r}"
+        return f"operator {self.operator!r}: model {self.setting.name!r}: the tensor {tensor!r}"
 
     def _check_profile(
         self, name: str, spec: TensorSpec, shape: Shape, triples: tuple[tuple[int, int, int], ...]
@@ -174,7 +172,7 @@ class RunningModel:
     ) -> list[Any]:
         """Submit a run on C-contiguous tensors in device memory, and return the outputs."""
         inputs = [in_shape(tensor, shape) for tensor, shape in self._inputs(tensors)]
-        if self._is_simulated:
+        if self.is_simulated:
             # A kernel that takes effect on the memory of the device when it ends.
             sources = [simulated_memory(tensor) for tensor in inputs]
             targets = [simulated_memory(tensor) for tensor in outputs if tensor is not None]
@@ -194,7 +192,7 @@ class RunningModel:
         return [
             None
             if shape is None
-            else allocator.allocate_tensor(shape, dtype, stream=stream, operator=self._operator)
+            else allocator.allocate_tensor(shape, dtype, stream=stream, operator=self.operator)
             for shape, dtype in self._outputs()
         ]
 
@@ -202,7 +200,7 @@ class RunningModel:
         """Return the type of each output, and its shape if it is to be allocated."""
         model, key = self.model, tuple(self._shapes)
         shapes = model.output_shapes(self._shapes)
-        if not self._is_simulated:
+        if not self.is_simulated:
             if model.returns_own_memory:
                 shapes = [None] * len(shapes)
             return [(shape, spec.dtype) for spec, shape in zip(model.outputs, shapes, strict=True)]
@@ -229,6 +227,6 @@ class RunningModel:
         except Exception as error:  # runtimes raise various types
             model = self.model
             raise InferenceError(
-                f"operator {self._operator!r}: model {self.setting.name!r} ({model.runtime}, {model.path}) failed: "
+                f"operator {self.operator!r}: model {self.setting.name!r} ({model.runtime}, {model.path}) failed: "
                 f"{' '.join(str(error).split()) or type(error).__name__}"
             ) from error

@@ -182,10 +182,7 @@ class InferenceOp(Operator):
         owner = f"operator {self.name!r}"
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)
-        self._models = [
-            RunningModel(setting, self.name, self.dynamic_input_dims, not self._has_gpu)
-            for setting in settings
-        ]
+        self._settings = settings
         self._sent = read_names(owner, "out_tensor_names", self.out_tensor_names) or None
         inputs = {name for setting in settings for name in setting.inputs}
         self._only_input = inputs.pop() if len(inputs) == 1 else None
@@ -219,6 +216,10 @@ class InferenceOp(Operator):
         self._host_memory = HostMemory()
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
+        self._models = [
+            RunningModel(setting, self.name, self.dynamic_input_dims, not self._has_gpu)
+            for setting in self._settings
+        ]
         self._is_parallel = self.parallel_inference and len(self._models) > 1
         try:
             for running in self._models:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -62,11 +62,12 @@ class Picture:
     scene: Scene
 
 
-class Outlet(Protocol):
-    """Something that shows pictures."""
+class Outlet:
+    """The base of what shows pictures."""
 
     def wants_picture(self) -> bool:
         """Return whether a picture would be shown now."""
+        return True
 
     def show(self, picture: Picture, is_still: bool) -> None:
         """Show a picture; with `is_still` no newer one has come for a while."""

@@ -3,7 +3,7 @@
 OpenCV knows few of these formats: YUV only by BT.601 in limited range and without a place of chroma, no signed and
 no packed ones. So they are converted here, as the specification says.
 
-NumPy does the work in calls on whole arrays, which let other threads run meanwhile.
+NumPy does the work in calls on whole arrays, which let other threads run meanwhile; OpenCV enlarges the chroma.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from headrace.video.yuv import LUMA_WEIGHTS, planes
 from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvRange
 from headrace.viewer.input_spec import InputSpec
+from headrace.viewer.opencv import opencv
 
 
 class PixelFormat(NamedTuple):
@@ -232,10 +233,7 @@ def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> 
         low, luma_range, chroma_range = 0.0, float(most), float(most)
     middle = 128.0 * unit
     y = (luma.astype(np.float32) - low) / luma_range
-    is_wide = spec.x_chroma_location is ChromaLocation.COSITED_EVEN
-    is_high = spec.y_chroma_location is ChromaLocation.COSITED_EVEN
-    blue = (_upsample(u, rows, columns, is_wide, is_high) - middle) / chroma_range
-    red = (_upsample(v, rows, columns, is_wide, is_high) - middle) / chroma_range
+    blue, red = ((_upsample(plane, rows, columns, spec) - middle) / chroma_range for plane in (u, v))
     kr, kb = LUMA_WEIGHTS[spec.yuv_model_conversion.value.removeprefix("yuv_")]
     kg = 1 - kr - kb
     rgb = np.empty((rows, columns, 3), np.float32)
@@ -245,26 +243,17 @@ def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> 
     return _to_bytes(rgb, "float")
 
 
-def _upsample(plane: np.ndarray, rows: int, columns: int, is_wide: bool, is_high: bool) -> np.ndarray:
+def _upsample(plane: np.ndarray, rows: int, columns: int, spec: InputSpec) -> Any:
     """Return a chroma plane at full size, linearly between its samples."""
-    plane = _double(plane.astype(np.float32), 1, is_wide)
-    if plane.shape[0] != rows:
-        plane = _double(plane, 0, is_high)
-    return plane
-
-
-def _double(plane: np.ndarray, axis: int, is_cosited: bool) -> np.ndarray:
-    plane = np.moveaxis(plane, axis, 0)
-    doubled = np.empty((2 * plane.shape[0], *plane.shape[1:]), np.float32)
-    after = np.concatenate([plane[1:], plane[-1:]])
-    if is_cosited:
-        doubled[0::2] = plane
-        doubled[1::2] = (plane + after) / 2
-    else:
-        before = np.concatenate([plane[:1], plane[:-1]])
-        doubled[0::2] = plane * 0.75 + before * 0.25
-        doubled[1::2] = plane * 0.75 + after * 0.25
-    return np.moveaxis(doubled, 0, axis)
+    cv2, shared = opencv(), rows // len(plane)
+    x, y = (
+        0.0 if place is ChromaLocation.COSITED_EVEN else -0.25
+        for place in (spec.x_chroma_location, spec.y_chroma_location)
+    )
+    matrix = np.array([[0.5, 0, x], [0, 1 / shared, y if shared == 2 else 0]])
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    size = (columns, rows)
+    return cv2.warpAffine(plane.astype(np.float32), matrix, size, None, flags, cv2.BORDER_REPLICATE)
 
 
 @cache

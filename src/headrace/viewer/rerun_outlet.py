@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from headrace.lazy import import_or_explain
-from headrace.viewer.display import Picture
+from headrace.viewer.display import Outlet, Picture
 from headrace.viewer.formats import InputType
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.layers import GEOMETRY, THREE_D
 from headrace.viewer.renderer import shapes_of
 
 
-class RerunOutlet:
+class RerunOutlet(Outlet):
     """Logs to Rerun: the picture as ``picture``, and layers of shapes as entities ``layers/<name>``.
 
     Coordinates are logged in pixels of the picture, so that shapes lie where the picture shows them. What is in 3D
@@ -41,10 +41,6 @@ class RerunOutlet:
         else:
             self._recording.save(target)
         self._last = -1
-
-    def wants_picture(self) -> bool:
-        """Return True."""
-        return True
 
     def show(self, picture: Picture, is_still: bool) -> None:
         """Log a picture and its layers, once."""
