@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.viewer import Camera, LayerError, Renderer, deep_shapes
-from headrace.viewer.layers import Shape, match
+from headrace.viewer.layers import match
 from tests.viewer.drawing import draw, draw_one, lit, points
 
 SIZE = (100, 100)
@@ -150,7 +150,7 @@ def test_triangles_keep_their_colours_where_others_are_cut_off() -> None:
 def test_the_depth_buffer_holds_the_nearest_depth_and_1_elsewhere() -> None:
     renderer = Renderer(*SIZE, [{"name": "it", "type": "points_3d"}])
     data = points((0, 0, 0), (0, 0, 0.5))
-    specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
+    specs = match(renderer.specs, {"it": data}, False)
     depth = renderer.draw(specs, {"it": data}, Camera()).depth
     near, far = 0.1, 1000.0
     expected = far / (far - near) - far * near / (far - near) / 0.5  # half a unit away
@@ -247,7 +247,7 @@ def test_random_triangles_have_the_depth_of_the_nearest_at_each_pixel(seed: int)
     corners = source.uniform((-1.5, -1.5, -0.3), (1.5, 1.5, 1.3), (7, 3, 3)).astype(np.float32)
     renderer = Renderer(*SIZE, [{"name": "it", "type": "triangles_3d", **FLAT}])
     data = corners.reshape(-1, 3)
-    specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
+    specs = match(renderer.specs, {"it": data}, False)
     drawn = renderer.draw(specs, {"it": data}, Camera())
     expected, number = nearest_by_hand(corners, SIZE)
     assert 0.1 < (number >= 0).mean() < 1

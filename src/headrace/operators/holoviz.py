@@ -31,7 +31,7 @@ from headrace.viewer.choice import chosen_outlets
 from headrace.viewer.display import Display, Outlet, OutletError, Scene
 from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
-from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
+from headrace.viewer.layers import THREE_D, LayerError, guess, match
 from headrace.viewer.renderer import Renderer, color_table
 
 _log = logging.getLogger("headrace.viewer")
@@ -265,7 +265,7 @@ class HolovizOp(TensorOperator):
         )
         self._specs = list(self._renderer.specs)
         self._changed_specs: list[InputSpec] = []
-        self._matched: tuple[dict[str, Shape], list[InputSpec]] = {}, []
+        self._matched: tuple[dict[str, Any], list[InputSpec]] = {}, []
         camera = Camera(
             vector(self.camera_eye, f"camera_eye of {where}"),
             vector(self.camera_look_at, f"camera_look_at of {where}"),
@@ -284,9 +284,8 @@ class HolovizOp(TensorOperator):
         self._raise_failure()
         tensors = self._receive_tensors(op_input)
         self._receive_camera(op_input)
-        shapes = {name: Shape(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         try:
-            specs = self._match(op_input.receive("input_specs"), shapes)
+            specs = self._match(op_input.receive("input_specs"), tensors)
         except LayerError as error:
             raise LayerError(f"operator {self.name!r}, input 'receivers': {error}") from None
         self._has_3d = any(spec.type in THREE_D for spec in specs)
@@ -427,8 +426,9 @@ class HolovizOp(TensorOperator):
         if has_changed:
             self._control.set(Camera(**values))
 
-    def _match(self, message: Any, shapes: dict[str, Shape]) -> list[InputSpec]:
+    def _match(self, message: Any, tensors: dict[str, Tensor]) -> list[InputSpec]:
         """Return the specifications of this compute, resolved."""
+        shapes = {name: (tensor.shape, tensor.dl_dtype) for name, tensor in tensors.items()}
         if message is None and shapes == self._matched[0]:
             return self._matched[1]  # as most of the time: the same tensors as before
         if message is not None:
@@ -437,12 +437,12 @@ class HolovizOp(TensorOperator):
             except ValueError as error:
                 raise ValueError(f"operator {self.name!r}, input 'input_specs': {error}") from None
         if not self._specs and not self._changed_specs:
-            self._specs = guess(shapes, self._renderer.has_lut)
+            self._specs = guess(tensors, self._renderer.has_lut)
         changed = {spec.tensor_name: spec for spec in self._changed_specs}
         specs = [changed.pop(spec.tensor_name, spec) for spec in self._specs]
         # A layer that an earlier message added is left out while its tensor does not come.
-        specs += [spec for spec in changed.values() if message is not None or spec.tensor_name in shapes]
-        self._matched = shapes, match(specs, shapes, self._renderer.has_lut)
+        specs += [spec for spec in changed.values() if message is not None or spec.tensor_name in tensors]
+        self._matched = shapes, match(specs, tensors, self._renderer.has_lut)
         return self._matched[1]
 
     # Pictures.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.video.yuv import LUMA_WEIGHTS, planes
+from headrace.video.yuv import planes, rgb_factors
 from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvRange
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.opencv import opencv
@@ -234,12 +234,11 @@ def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> 
     middle = 128.0 * unit
     y = (luma.astype(np.float32) - low) / luma_range
     blue, red = ((_upsample(plane, rows, columns, spec) - middle) / chroma_range for plane in (u, v))
-    kr, kb = LUMA_WEIGHTS[spec.yuv_model_conversion.value.removeprefix("yuv_")]
-    kg = 1 - kr - kb
+    v_in_red, u_in_green, v_in_green, u_in_blue = rgb_factors(spec.yuv_model_conversion.removeprefix("yuv_"))
     rgb = np.empty((rows, columns, 3), np.float32)
-    rgb[..., 0] = y + 2 * (1 - kr) * red
-    rgb[..., 1] = y - (2 * (1 - kb) * kb / kg) * blue - (2 * (1 - kr) * kr / kg) * red
-    rgb[..., 2] = y + 2 * (1 - kb) * blue
+    rgb[..., 0] = y + v_in_red * red
+    rgb[..., 1] = y + u_in_green * blue + v_in_green * red
+    rgb[..., 2] = y + u_in_blue * blue
     return _to_bytes(rgb, "float")
 
 

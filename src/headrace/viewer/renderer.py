@@ -20,7 +20,7 @@ from headrace.viewer.deep_shapes import rasterize
 from headrace.viewer.flat_shapes import draw_shapes
 from headrace.viewer.formats import DepthMapRenderMode, InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
-from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, Shape, guess, match
+from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, guess, match
 from headrace.viewer.opencv import opencv
 from headrace.viewer.pixels import index_image, srgb_table, to_rgb
 from headrace.viewer.text import text_mask
@@ -82,10 +82,9 @@ class Renderer:
     def render(self, tensors: Mapping[str, Any], camera: Camera | None = None) -> np.ndarray:
         """Return a picture of tensors: (height, width, 4) of uint8."""
         arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
-        shapes = {name: Shape(array.shape, array.dtype) for name, array in arrays.items()}
         if not self.specs:
-            self.specs = guess(shapes, self.has_lut)
-        specs = match(self.specs, shapes, self.has_lut)
+            self.specs = guess(arrays, self.has_lut)
+        specs = match(self.specs, arrays, self.has_lut)
         return self.draw(specs, arrays, camera or Camera()).pixels
 
     def draw(

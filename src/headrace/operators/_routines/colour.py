@@ -16,7 +16,7 @@ import numpy as np
 from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import unpack_order
 from headrace.operators.arrays import Routine
-from headrace.video.yuv import LUMA_WEIGHTS, planes
+from headrace.video.yuv import LUMA_WEIGHTS, planes, rgb_factors
 
 Array = np.ndarray[Any, Any]
 
@@ -32,24 +32,14 @@ class Matrix(NamedTuple):
     u_in_blue: np.int32
 
 
-def _matrix(red: float, blue: float, is_full: bool) -> Matrix:
-    """Return the matrix for the weights of red and blue in the luma."""
-    green = 1 - red - blue
+def _matrix(standard: str, is_full: bool) -> Matrix:
     luma, chroma = (1.0, 1.0) if is_full else (255 / 219, 255 / 224)
-    factors = (
-        luma,
-        2 * (1 - red) * chroma,
-        -2 * blue * (1 - blue) / green * chroma,
-        -2 * red * (1 - red) / green * chroma,
-        2 * (1 - blue) * chroma,
-    )
+    factors = [luma, *(factor * chroma for factor in rgb_factors(standard))]
     return Matrix(np.int32(0 if is_full else 16), *(np.int32(round(65536 * factor)) for factor in factors))
 
 
 MATRICES = {
-    (standard, is_full): _matrix(red, blue, is_full)
-    for standard, (red, blue) in LUMA_WEIGHTS.items()
-    for is_full in (False, True)
+    (standard, is_full): _matrix(standard, is_full) for standard in LUMA_WEIGHTS for is_full in (False, True)
 }
 """The matrices of BT.601, BT.709 and BT.2020, in limited and in full range."""
 
