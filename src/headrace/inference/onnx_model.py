@@ -80,24 +80,22 @@ class OnnxModel(Model):
         if options.profile and tried[0][0][0] == TENSORRT:
             tried[0][0][1].update(profile_options(self._read_inputs(), options.profile))
         refusals: list[str] = []
-        for candidates in tried[:-1]:
+        for candidates in tried:
+            wanted = candidates[0][0]
             try:
                 session = self._session_with(candidates)
-            except (
-                Exception
-            ) as error:  # the runtime raises various types; the CPU shows whether it is the model
-                refusals.append(f"{candidates[0][0]}: {_one_line(error)}")
+            # The runtime raises various types; the CPU, which comes last, shows whether it is the model.
+            except Exception as error:
+                if wanted == CPU:
+                    raise InferenceError(
+                        f"model {self.name!r}: ONNX Runtime cannot load {self.path}: {_one_line(error)}"
+                    ) from error
+                refusals.append(f"{wanted}: {_one_line(error)}")
                 continue
-            if session.get_providers()[0] == candidates[0][0]:
-                return session
-            refusals.append(f"{candidates[0][0]}: its libraries could not be loaded")
-        try:
-            session = self._session_with(tried[-1])
-        except Exception as error:
-            raise InferenceError(
-                f"model {self.name!r}: ONNX Runtime cannot load {self.path}: {_one_line(error)}"
-            ) from error
-        if refusals:
+            if session.get_providers()[0] == wanted:
+                break
+            refusals.append(f"{wanted}: its libraries could not be loaded")
+        if refusals and wanted == CPU:
             tell_once(f"model {self.name!r} runs on the CPU ({'; '.join(refusals)})")
         return session
 

@@ -80,45 +80,36 @@ class VideoReader:
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
             step = round(1e9 / self.rate) if self.rate else UNKNOWN_INTERVAL
-            for item in self._decoded(container, stream):
-                if isinstance(item, Exception):
+            packets = container.demux(stream)
+            while True:
+                try:
+                    packet = next(
+                        packets, None
+                    )  # None also after an error, behind which nothing can be found
+                    if packet is None:
+                        break
+                    decoded = packet.decode()
+                except _av().error.FFmpegError as error:
                     if not self.ignore_corrupted:
                         raise VideoFileError(
                             f"{self.path}: what follows the frame at {max(last, 0) / 1e9:.3f} s cannot be decoded: "
-                            f"{item}"
-                        ) from item
+                            f"{error}"
+                        ) from error
                     skipped += 1
                     continue
-                if item.pts is None:
-                    time = 0 if last < 0 else last + step
-                else:
-                    shown = item.pts * Fraction(item.time_base)
-                    first = shown if first is None else first
-                    time = max(round((shown - first) * 1_000_000_000), last + 1)
-                last = time
-                yield VideoFrame(item.to_ndarray(format="rgb24"), time)
+                for frame in decoded:
+                    if frame.pts is None:
+                        time = 0 if last < 0 else last + step
+                    else:
+                        shown = frame.pts * Fraction(frame.time_base)
+                        first = shown if first is None else first
+                        time = max(round((shown - first) * 1_000_000_000), last + 1)
+                    last = time
+                    yield VideoFrame(frame.to_ndarray(format="rgb24"), time)
         if skipped:
             _logger.warning("%s: skipped %d packets that could not be decoded", self.path, skipped)
         if last < 0:
             raise VideoFileError(f"{self.path}: no frame of its video could be decoded")
-
-    def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
-        """Return the frames and, in their places, the errors of what could not be decoded."""
-        from av.error import FFmpegError
-
-        packets = container.demux(stream)
-        while True:
-            try:
-                packet = next(packets, None)
-            except FFmpegError as error:  # nothing behind it can be found
-                yield error
-                return
-            if packet is None:
-                return
-            try:
-                yield from packet.decode()
-            except FFmpegError as error:
-                yield error
 
     def _open(self) -> Any:
         av = _av()
