@@ -25,6 +25,7 @@ _LINEAR = "LINEAR" if platform.machine().lower() in ("x86_64", "amd64") else "LI
 INTERPOLATION = {"linear": _LINEAR, "cubic": "CUBIC", "super": "AREA", "Lanczos": "LANCZOS4"}
 """OpenCV's names of filters."""
 
+_BAND = 64  # rows converted at a time, so that they stay in the processor's cache
 _LARGEST = 32767  # of what OpenCV looks up by positions
 
 
@@ -168,14 +169,29 @@ def rgb_to_yuv420(out: tuple[Array, Array, Array], pixels: Array) -> bool:
     cv2 = opencv()
     if cv2 is None:
         return False
-    half = cv2.resize(pixels, out[1].shape[::-1], interpolation=cv2.INTER_AREA)
-    # The channels of OpenCV are Y, V and U.
-    for image, channel, plane in ((pixels, 0, out[0]), (half, 2, out[1]), (half, 1, out[2])):
-        cv2.extractChannel(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb), channel, plane)
+    luma, u, v = out
+    for top in range(0, len(pixels), _BAND):
+        band = pixels[top : top + _BAND]
+        half = cv2.resize(band, (band.shape[1] // 2, len(band) // 2), interpolation=cv2.INTER_AREA)
+        below = slice(top // 2, (top + len(band)) // 2)
+        # The channels of OpenCV are Y, V and U.
+        cv2.extractChannel(cv2.cvtColor(band, cv2.COLOR_RGB2YCrCb), 0, luma[top : top + len(band)])
+        chroma = cv2.cvtColor(half, cv2.COLOR_RGB2YCrCb)
+        cv2.extractChannel(chroma, 1, v[below])
+        cv2.extractChannel(chroma, 2, u[below])
     return True
 
 
 # Demosaicking.
+
+# The outermost rows and columns, each with what lies near it.
+_ALL = slice(None)
+_EDGES: tuple[tuple[Any, Any], ...] = (
+    (slice(4), 0),
+    (slice(-4, None), -1),
+    ((_ALL, slice(4)), (_ALL, 0)),
+    ((_ALL, slice(-4, None)), (_ALL, -1)),
+)
 
 
 def demosaic(out: Array, mosaic: Array, pattern: str, alpha: int) -> bool:
@@ -184,10 +200,12 @@ def demosaic(out: Array, mosaic: Array, pattern: str, alpha: int) -> bool:
     if cv2 is None or min(mosaic.shape) < 4:
         return False
     code = getattr(cv2, f"COLOR_Bayer{pattern}2{'RGB' if out.shape[2] == 3 else 'RGBA'}")
+    _put(out, cv2.cvtColor(mosaic, code, dst=out))
     # OpenCV copies the outermost rows and columns from their neighbours, so these are computed with the frame
     # mirrored beyond them: two rows or columns more, which keeps the pattern.
-    wide = cv2.copyMakeBorder(mosaic, 2, 2, 2, 2, cv2.BORDER_REFLECT_101)
-    _put(out, cv2.copyTo(cv2.cvtColor(wide, code)[2:-2, 2:-2], None, out))
+    for near, edge in _EDGES:
+        wide = cv2.copyMakeBorder(np.ascontiguousarray(mosaic[near]), 2, 2, 2, 2, cv2.BORDER_REFLECT_101)
+        out[edge] = cv2.cvtColor(wide, code)[2:-2, 2:-2][edge]
     if out.shape[2] == 4 and alpha != np.iinfo(out.dtype).max:
         out[..., 3] = alpha
     return True
