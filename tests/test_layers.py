@@ -29,7 +29,7 @@ LAYERS = {
     "schedulers": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy", "waits", "extras"},
-    "inference": {"extras", "gpu", "tensor", "core"},
+    "inference": {"lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
     "viewer": {"lazy", "waits", "video", "_web"},
     "operators": {
