@@ -449,7 +449,7 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
     written, read = memory_at(target), memory_at(source)
     engine = device.within_device
     changed = copy(node)
-    changed.operation = Transfer(engine, engine.period(size), partial(np.copyto, written, read))
+    changed.operation = Transfer(engine, size, partial(np.copyto, written, read))
     changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
     changed.details = {"dst": written, "src": read}
     return changed
@@ -467,7 +467,7 @@ def _transfer(
     queue = stream._queue
     device = queue.context.device
     device.machine.check()
-    operation = Transfer(engine, engine.period(dst.nbytes), effect, overhead=device.launch_overhead)
+    operation = Transfer(engine, dst.nbytes, effect, overhead=device.launch_overhead)
     with queue.timeline.lock:
         queue.add(kind, operation, (dst, details.get("src")), dst=dst, **details)
 
