@@ -1,6 +1,6 @@
 """The judge of the simulated SMs: every block by itself, as plainly as can be, however long it takes.
 
-``headrace.gpu.sim.processors`` keeps blocks together and skips rounds, to be quick. This does
+``headrace.gpu.sim.processors`` keeps blocks together, skips rounds and hands slots over, to be quick. This does
 none of it. The rules are the same: at each moment the blocks that end free their room, then the grids that arrive
 join the line, then each grid in line, by priority and then by arrival, places as many blocks as fit, each on the
 SM on which most more of them would fit, and the first such SM.
