@@ -166,7 +166,7 @@ class Processors:
     def _hand_over(self, grid: Grid, now: int) -> bool:
         """Pass the slots of a grid's next cohort to another grid unchanged; return False if that fails.
 
-        If 8 streams contend, a kernel of 1,000 blocks takes 0.4 ms to simulate, and 3.4 ms without this
+        If 8 streams contend, a kernel of 1,000 blocks takes 0.6 ms to simulate, and 3.4 ms without this
         (``benchmarks/simulate.py``).
         """
         grid.catch_up(now)
