@@ -126,7 +126,10 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
         lambda app: CudaGreenContext(app, green_pool(app, name="p", default_context_index="radar"), 0),
         "operator 'step': 'p' has no partition 'radar'; it has '0', '1', 'leftover'",
     ),
-    (lambda app: green_pool(app, name="p", sms_per_partition=[16, -8]), "'p': partition '1' must have at least 1 SM, got -8"),
+    (
+        lambda app: green_pool(app, name="p", sms_per_partition=[16, -8]),
+        "'p': partition '1' must have at least 1 SM, got -8",
+    ),
 ]
 
 
