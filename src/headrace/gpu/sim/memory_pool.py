@@ -115,8 +115,8 @@ def new_memory(size: int) -> Bytes:
 class Span(NamedTuple):
     """Memory of an allocation, as something sees it that uses the memory and does not own it.
 
-    ``number`` is the number of the allocation, or None if any allocation of this memory will do: a copy may have been
-    told addresses and not buffers.
+    ``number`` is the number of the allocation, or None if any allocation of this memory will do: a copy may have
+    been told addresses and not buffers.
     """
 
     pool: MemoryPool
