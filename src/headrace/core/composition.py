@@ -48,6 +48,8 @@ class Composition:
         self._chain_options: dict[str, Any] | None = None
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
+        self.stream_per = "operator"
+        """Whether plain code has a stream for each operator, or for each chain of operators (``"branch"``)."""
         self._names: dict[str, int] = {}
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
