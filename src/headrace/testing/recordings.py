@@ -17,7 +17,7 @@ from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.resources.machine_clock import machine_clock
-from headrace.resources.manual_clock import ManualClock
+from headrace.resources.program_clocks import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.differences import difference
 

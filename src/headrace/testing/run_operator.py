@@ -18,7 +18,7 @@ from headrace.core.operator import Operator
 from headrace.core.scheduler import Scheduler
 from headrace.gpu.backend import active
 from headrace.resources.machine_clock import machine_clock
-from headrace.resources.manual_clock import ManualClock
+from headrace.resources.program_clocks import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.harness import UNBOUNDED, Collector, Feeder, StepCounter
 from headrace.testing.result import OperatorResult
