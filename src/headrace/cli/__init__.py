@@ -1,9 +1,9 @@
 """The ``headrace`` command.
 
 Each command is a module with two functions, ``add_arguments(parser)`` and ``main(options) -> int``, listed in
-`COMMANDS`. Only the module of the command in use is imported. A module whose ``TAKES_ARGUMENTS`` is true gets the
-words after ``--`` in ``options.arguments``; for other commands there must be none. Its optional ``prepare(words)``
-may rewrite the words before ``--`` first.
+`COMMANDS`. Only the module of the command in use is imported. A command whose arguments include a program gets the
+words after ``--`` in ``options.arguments``; for other commands there must be none. The optional ``prepare(words)``
+of a module may rewrite the words before ``--`` first.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _run(words: list[str]) -> int:
     if hasattr(module, "prepare"):
         words = module.prepare(words)
     options, unknown = make_parser(command).parse_known_args(words)
-    takes_arguments = getattr(module, "TAKES_ARGUMENTS", False)
+    takes_arguments = hasattr(options, "program")
     if unknown or (rest and not takes_arguments):
         hint = "; the program's own arguments go after --" if takes_arguments else ""
         options.commands[command].error(f"unrecognized arguments: {' '.join(unknown or rest)}{hint}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from headrace.cli.run import add_program_arguments, run_program
+from headrace.cli.run import add_ports, add_program_arguments, main
 
-TAKES_ARGUMENTS = True  # those of the program, after --
+__all__ = ["add_arguments", "main"]
 
 EPILOG = """\
 examples:
@@ -24,18 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EPILOG
     add_program_arguments(parser)
+    add_ports(parser, "HEADRACE_RECORD_PORTS", "the ports to record; every connected output unless given")
     parser.add_argument(
-        "--ports",
-        action="append",
-        metavar="OPERATOR.PORT",
-        help="the ports to record; patterns and commas allowed; every connected output unless given",
+        "-o",
+        "--output",
+        dest="HEADRACE_RECORD",
+        default="recording.mcap",
+        metavar="FILE",
+        help="the file (default recording.mcap)",
     )
-    parser.add_argument(
-        "-o", "--output", default="recording.mcap", metavar="FILE", help="the file (default recording.mcap)"
-    )
-
-
-def main(options: argparse.Namespace) -> int:
-    """Run the command; return its exit status."""
-    variables = {"HEADRACE_RECORD": options.output, "HEADRACE_RECORD_PORTS": ",".join(options.ports or ())}
-    return run_program(options, variables)
