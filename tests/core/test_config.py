@@ -132,7 +132,7 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
         ("2024-13-45: 1\n", "2024-13-45 is not a date .*line 1"),
         (
             "camera:\n  id: " + "1" * 5000,
-            r"1{20}\.\.\. \(5000 characters\) is not a number that can be read \(Exceeds the limit .*line 2, .*id: 11",
+            r"1{20}\.\.\. \(5000 characters\) is not a number that can be read \(Exceeds the .*line 2, .*id: 11",
         ),
         ("camera: !!bool maybe\n", "maybe is not what its tag says .*line 1"),
         ("camera: &all\n  inner: [1, *all]\n", r"'camera\.inner\[1\]' contains itself"),

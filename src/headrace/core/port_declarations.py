@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import ClassVar
 
-from headrace.core.condition_types import ConditionType
 from headrace.core.ports import IOSpec
 
-D = TypeVar("D", bound="PortDeclaration")
 
+class PortDeclaration(IOSpec):
+    """The base of :class:`Input` and :class:`Output`: a port that has no name yet."""
 
-class PortDeclaration:
-    """The base of :class:`Input` and :class:`Output`."""
-
-    io_type = IOSpec.IOType.INPUT
+    _type: ClassVar = IOSpec.IOType.INPUT
 
     def __init__(
         self, *, size: int | IOSpec.IOSize | None = None, policy: IOSpec.QueuePolicy | None = None
     ) -> None:
-        # Created only for its checks, so that an error points to the line with the mistake.
-        IOSpec("of @op", self.io_type, 1 if size is None else size, policy)
-        self.size = size
-        self.policy = policy
-        self.conditions: list[tuple[ConditionType, dict[str, Any]]] = []
+        super().__init__("of @op", self._type, 1 if size is None else size, policy)
+        self.given_size = size
 
-    def condition(self: D, kind: ConditionType, **arguments: Any) -> D:
-        """Put a condition on the port in place of the default one; ``ConditionType.NONE`` for none."""
-        if not isinstance(kind, ConditionType):
-            raise TypeError(f"{type(self).__name__}.condition takes a ConditionType, not {kind!r}")
-        self.conditions.append((kind, arguments))
-        return self
-
-    def declare(
-        self, add: Callable[..., IOSpec], name: str, default_size: int | IOSpec.IOSize = IOSpec.SIZE_ONE
-    ) -> None:
+    def declare(self, add: Callable[..., IOSpec], name: str, default_size: IOSpec.IOSize) -> None:
         """Declare the port with a spec's `input` or `output`."""
-        port = add(name, size=default_size if self.size is None else self.size, policy=self.policy)
-        for kind, arguments in self.conditions:
-            port.condition(kind, **arguments)
+        port = add(name, size=default_size if self.given_size is None else self.size, policy=self.policy)
+        for condition in self.conditions:
+            port.condition(condition.kind, **condition.arguments)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(size={self.size!r}, policy={self.policy!r})"
+        return f"{type(self).__name__}(size={self.given_size!r}, policy={self.policy!r})"
 
 
 class Input(PortDeclaration):
@@ -68,4 +53,4 @@ class Output(PortDeclaration):
         What the connected queues do when full, unless the input or ``add_flow`` sets it.
     """
 
-    io_type = IOSpec.IOType.OUTPUT
+    _type = IOSpec.IOType.OUTPUT

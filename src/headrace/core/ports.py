@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
@@ -81,7 +81,7 @@ class IOSpec:
         self.policy = policy
         self.conditions: list[PortCondition] = []
 
-    def condition(self, kind: ConditionType, **arguments: Any) -> IOSpec:
+    def condition(self, kind: ConditionType, **arguments: Any) -> Self:
         """Put a condition on this port in place of the default one; ``ConditionType.NONE`` for none."""
         if not isinstance(kind, ConditionType):
             raise TypeError(f"port {self.name!r}: condition takes a ConditionType, not {kind!r}")
