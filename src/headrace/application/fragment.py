@@ -150,7 +150,7 @@ class Fragment(Composition):
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
         control = self._run_control
         if op_name and (not control.doing or control.engine is not None):
-            self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
+            self.graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
 
     @property
@@ -183,13 +183,13 @@ class Fragment(Composition):
         """
         from headrace.core.progress import count_by_port
 
-        return count_by_port(self._graph, lambda queue: queue.dropped)
+        return count_by_port(self.graph, lambda queue: queue.dropped)
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of messages that still waited at each input when the last run ended."""
         from headrace.core.progress import count_by_port
 
-        return count_by_port(self._graph, lambda queue: queue.undelivered)
+        return count_by_port(self.graph, lambda queue: queue.undelivered)
 
     # Short forms of what other packages do with a fragment.
 
@@ -270,9 +270,9 @@ class Fragment(Composition):
         """
         from headrace.drawing import draw
 
-        if not len(self._graph):
+        if not len(self.graph):
             self.compose_graph()
-        return draw(self._graph, style, self._segments)
+        return draw(self.graph, style, self._segments)
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import ParameterError, choices
+from headrace.core.errors import ParameterError, absent
 from headrace.core.knob_types import check_number
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class LiveValues:
                     f"parameter {name!r} of {owner} is not live: setup declares that by "
                     f"spec.param({name!r}, ..., live=True)"
                 )
-            raise ParameterError(
-                f"{owner} has no live parameter {name!r}; it has {choices(self.parameters, name)}"
-            )
+            raise ParameterError(absent(owner, "live parameter", name, self.parameters))
         checked = parameter.check(value, owner)
         if name in operator._knobs.types:
             operator._knobs.check(name, checked)
@@ -194,7 +192,7 @@ class KnobValues:
                 f"{where}: knob {name!r} follows the {what} of that name, and set_knob does not change it; {remedy}"
             )
         if self.are_known and name not in self.types:
-            raise ParameterError(f"{where} has no knob {name!r}; it has {choices(self.types, name)}")
+            raise ParameterError(absent(where, "knob", name, self.types))
         self.check(name, value)
         self.given[name] = value
         fragment = operator.fragment
@@ -225,10 +223,8 @@ class KnobValues:
         self.are_known = True
         for name in list(self.given):
             if name not in self.types:
-                raise ParameterError(
-                    f"set_knob({name!r}, ...) was called for operator {self._operator.name!r}, which has no knob "
-                    f"{name!r}; it has {choices(self.types, name)}"
-                )
+                where = f"set_knob({name!r}, ...): operator {self._operator.name!r}"
+                raise ParameterError(absent(where, "knob", name, self.types))
 
     def end_run(self, computes: int) -> None:
         """Forget the knobs of a run, which go with it; warn of values that none of its computes asked for."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.durations import Duration
-from headrace.core.errors import PortError, choices
+from headrace.core.errors import PortError, absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,7 @@ class OperatorResult(Mapping[str, list[Any]]):
 
     def __getitem__(self, output: str) -> list[Any]:
         if output not in self.messages:
-            raise PortError(
-                f"operator {self.operator.name!r} has no output {output!r}; "
-                f"it has {choices(self.messages, output)}"
-            )
+            raise PortError(absent(f"operator {self.operator.name!r}", "output", output, self.messages))
         return [message.data for message in self.messages[output]]
 
     def __iter__(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.application import Application
 from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
-from headrace.core.errors import GraphError, PortError, choices
+from headrace.core.errors import GraphError, PortError, absent
 from headrace.core.operator import Operator
 from headrace.core.scheduler import Scheduler
 from headrace.gpu.backend import active
@@ -150,9 +150,7 @@ class _SingleOperator(Application):
             given = {next(iter(ports)): messages}
         for name in given:
             if name not in ports:
-                raise PortError(
-                    f"operator {operator.name!r} has no input {name!r}; it has {choices(ports, name)}"
-                )
+                raise PortError(absent(f"operator {operator.name!r}", "input", name, ports))
         fed: list[tuple[str, list[Any]]] = []
         for name, port in ports.items():
             if name not in given:
