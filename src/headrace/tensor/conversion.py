@@ -45,14 +45,8 @@ _SOME_GPU = DLDevice(DLDeviceType.CUDA, 0)
 _MOST_NESTED = 8
 
 
-class _Thread(threading.local):
-    """What is so for one thread."""
-
-    def __init__(self) -> None:
-        self.converting: list[Any] = []  # the objects that are being asked for their memory
-
-
-_thread = _Thread()
+# The objects that a thread is asking for their memory, in `converting`.
+_thread = threading.local()
 
 
 def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
@@ -136,7 +130,7 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
 
     With `is_on_stream`, the array of a library with a current stream is already ordered with that work.
     """
-    converting = _thread.converting
+    converting: list[Any] = vars(_thread).setdefault("converting", [])
     if converting and (len(converting) >= _MOST_NESTED or any(one is obj for one in converting)):
         raise TensorError(
             f"{type_name(obj)} cannot be a tensor: it asks as_tensor for itself, directly or through others"

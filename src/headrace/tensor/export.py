@@ -51,13 +51,10 @@ def request_copy(
 ) -> Any:
     """Return a capsule of an array or of a copy of it, as its owner decides."""
     stream = library_of(type(array)).stream_argument(stream)
-    arguments: dict[str, Any] = {"stream": stream, "max_version": max_version}
-    if dl_device is not None:
-        arguments["dl_device"] = dl_device
-    if copy is not None:
-        arguments["copy"] = copy
+    wanted = {"dl_device": dl_device, "copy": copy}
+    given = {name: value for name, value in wanted.items() if value is not None}
     try:
-        return array.__dlpack__(**arguments)
+        return array.__dlpack__(stream=stream, max_version=max_version, **given)
     except TypeError as error:
         raise BufferError(
             f"{type_name(array)} does not support copying or another device in DLPack"

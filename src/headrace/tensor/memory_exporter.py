@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gpu.backend import active
 from headrace.tensor import capsule as capsules
 from headrace.tensor.description import Description
-from headrace.tensor.export import request_copy
+from headrace.tensor.export import request_capsule, request_copy
 from headrace.tensor.libraries import library_of_module
 from headrace.tensor.types import CPU, DLDevice, DLDeviceType
 
@@ -119,15 +119,7 @@ def create_capsule(
     if is_copied:
         array = array.copy()
         device = CPU
-    if max_version is None:
-        capsule = array.__dlpack__()
-    else:
-        try:
-            capsule = array.__dlpack__(max_version=max_version)
-        except TypeError:
-            if not (isinstance(max_version, tuple) and len(max_version) == 2):
-                raise  # a mistake of the consumer
-            capsule = array.__dlpack__()  # NumPy before 2.1 has only the old form
+    capsule = request_capsule(array, None, max_version)
     if element.typestr is None or device.device_type != DLDeviceType.CPU:
         capsules.relabel(capsule, element, device)
     return capsule
@@ -173,10 +165,9 @@ def make_read_only_capsule(tensor: Tensor, max_version: tuple[int, int] | None, 
             f"copy it with {library.module}.from_dlpack(tensor, copy=True)",
             stacklevel=4,  # the caller of from_dlpack
         )
-    description = (tensor.data, tensor.shape, tensor.strides, tensor.dl_dtype, tensor.device, True)
     form = (1, 0) if can_say_read_only else None
     try:
-        return create_capsule(description, tensor, form, is_readonly=can_say_read_only)
+        return create_capsule(tensor._description, tensor, form, is_readonly=can_say_read_only)
     except BufferError as error:
         raise tensor._export_error(f"it is read-only, and {error} as read-only") from None
 

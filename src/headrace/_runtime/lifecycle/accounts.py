@@ -25,10 +25,9 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     for group in engine.groups:
         group.runner.count_messages()
     for node in engine.operator_nodes:
-        for port in node.output.ports.values():
-            for queue in dict.fromkeys(port.queues):
-                if isinstance(queue, MessageCounter) and not queue.is_summed:
-                    queue.is_summed = True  # a single output is listed twice, by its name and by ""
+        for name in node.output_queues:
+            for queue in node.output.ports[name].queues:
+                if isinstance(queue, MessageCounter):
                     arrived = {} if arrived is None else arrived
                     arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
     return {node.name: _account(node, arrived) for node in engine.operator_nodes}
@@ -54,17 +53,8 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             counter = node.output.ports[port].queues[0]
             assert isinstance(counter, MessageCounter)
             sent[port] = counter.passed_on
-    return OperatorOutcome(
-        computes=node.computes,
-        skipped=0 if faults is None else faults.skipped,
-        restarts=0 if faults is None else faults.restarts,
-        last_error="" if faults is None else faults.last_error,
-        received=received,
-        sent=sent,
-        dropped=dropped,
-        discarded=dict(discarded),
-        undelivered=undelivered,
-    )
+    failed = (0, 0, "") if faults is None else (faults.skipped, faults.restarts, faults.last_error)
+    return OperatorOutcome(node.computes, *failed, received, sent, dropped, dict(discarded), undelivered)
 
 
 def _sums(ports: dict[str, tuple[Queue, ...]], what: str) -> dict[str, int]:
@@ -83,13 +73,12 @@ def count_messages(engine: Engine) -> None:
 class MessageCounter(Queue):
     """A queue in front of a real one that counts messages of one output; with capacity 0, `offer` gets each."""
 
-    __slots__ = ("behind", "is_summed", "passed_on")
+    __slots__ = ("behind", "passed_on")
 
     def __init__(self, behind: Queue) -> None:
         super().__init__(behind.consumer, behind.port, 0, IOSpec.QueuePolicy.REJECT)
         self.behind = behind
         self.passed_on = 0
-        self.is_summed = False
 
     def offer(self, item: Any) -> None:
         """Count a message and pass it on."""

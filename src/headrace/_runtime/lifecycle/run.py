@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
@@ -18,6 +19,7 @@ from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
+from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun
 from headrace.core.checks import check_compute, compose
@@ -142,15 +144,13 @@ class _Life:
     def _assemble(self) -> Engine:
         """Create the engine, and what watches the run, if anything was asked for."""
         fragment = self.fragment
-        observer = self.supplies.observer(fragment)
-        if observer is None:
-            engine = assemble(fragment, self.supplies)
-            if fragment.count_messages:
-                count_messages(engine)
-            return engine
-        engine = assemble(fragment, self.supplies, observer.make_queue)
-        self._observer = engine.observer = engine.streams.observer = observer
-        observer.attach(engine)
+        observer = self._observer = self.supplies.observer(fragment)
+        engine = assemble(fragment, self.supplies, Queue if observer is None else observer.make_queue)
+        if observer is not None:
+            engine.observer = engine.streams.observer = observer
+            observer.attach(engine)
+        elif fragment.count_messages:
+            count_messages(engine)
         return engine
 
     def _start(self, engine: Engine) -> None:
@@ -230,17 +230,16 @@ class _Life:
             self._add(error, "and in the same run")
         engine.errors.clear()
         # All steps before the first is taken, since nothing may raise between them.
-        steps = steps_of(
-            engine, self._started, self._resources, self._observer, lambda: self._account(engine)
+        steps = list(
+            steps_of(engine, self._started, self._resources, self._observer, partial(self._account, engine))
         )
-        for step in list(steps):
+        for step in (*steps, TearDownStep("its segments", self._describe_segments)):
             self._attempt(step)
-        self._attempt(TearDownStep("its segments", self._describe_segments))
         self._conclude(engine)
         self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
-            self._attempt(TearDownStep("its observer", lambda: observer.close(self.outcome)))
+            self._attempt(TearDownStep("its observer", partial(observer.close, self.outcome)))
 
     def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing
