@@ -113,29 +113,25 @@ class LiveValues:
 
         return compute_with_changes
 
-    def apply(self) -> None:
-        """Apply the changes that wait."""
-        if self._waiting:
-            self._apply()
-
     def end_run(self) -> None:
         """Apply the changes that are left: there will be no more computes."""
         try:
-            self._apply()
+            self.apply()
         finally:
             with self._lock:
                 self._is_in_run = False
                 self._waiting.clear()
 
-    def _apply(self) -> None:
+    def apply(self) -> None:
+        """Apply the changes that wait."""
         # A setter of the program may set further values, which take effect in the next round: setters that set each
         # other's values in turn are done after as many rounds as there are parameters. Those that do so in a circle
         # go on with the next compute.
         for _ in range(len(self.parameters) + 1):
+            if not self._waiting:
+                return
             with self._lock:
                 changes = list(self._waiting.items())
-            if not changes:
-                return
             for name, value in changes:
                 # Not under the lock: a setter may wait for a thread that sets a value itself.
                 try:

@@ -78,18 +78,10 @@ class ComponentSpec:
             self._check_name(name)
         if live and not self._may_be_live:
             raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
+        is_live = boolean(live, f"parameter {name!r}: live")
+        bounds = (minimum, maximum, tuple(choices), check)
         self.params[name] = Parameter(
-            name,
-            default_value,
-            flag,
-            None,
-            headline,
-            description,
-            boolean(live, f"parameter {name!r}: live"),
-            minimum,
-            maximum,
-            tuple(choices),
-            check,
+            name, default_value, flag, None, headline, description, is_live, *bounds
         )
 
     def _declare_kind(self, name: str, kind: str) -> None:
