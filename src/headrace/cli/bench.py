@@ -90,75 +90,67 @@ class _Chain(Application):
             scheduler = EventBasedScheduler(self, worker_thread_number=self.workers)
         self.scheduler(scheduler)
         parts = [_IdleStreams(self)] if self.streams else []
-        source = _StreamSource if self.streams else _Source
-        through = _StreamThrough if self.streams else _Through
+        source, through, sink = _STREAM_STAGES if self.streams else _STAGES
         stages: list[Operator] = [source(self, CountCondition(self, self.messages), *parts, name="source")]
         stages += [through(self, *parts, name=f"through{number}") for number in range(LENGTH - 2)]
-        stages.append((_StreamSink if self.streams else _Sink)(self, *parts, name="sink"))
+        stages.append(sink(self, *parts, name="sink"))
         for before, after in pairwise(stages):
             self.add_flow(before, after)
 
 
-class _Source(Operator):
+class _Stage(Operator):
+    capturable = "the cost of its steps is measured"  # whatever HEADRACE_CAPTURE says
     fragment: _Chain
 
     def setup(self, spec: OperatorSpec) -> None:
-        spec.output("out")
+        if self.name != "source":
+            spec.input("in")
+        if self.name != "sink":
+            spec.output("out")
 
     def start(self) -> None:
-        self.sent = 0
+        self.fragment.began = time.perf_counter_ns()  # the last of them counts
 
+    def stop(self) -> None:
+        self.fragment.ended = self.fragment.ended or time.perf_counter_ns()
+
+
+class _Source(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
-        if not self.sent:
-            self.fragment.began = time.perf_counter_ns()
-        self.sent += 1
-        op_output.emit(self.sent, "out")
+        op_output.emit(1, "out")
 
 
-class _Through(Operator):
-    capturable = "the cost of its steps is measured"  # whatever HEADRACE_CAPTURE says
+class _StreamSource(_Stage):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+        op_output.emit(1, "out")
 
-    def setup(self, spec: OperatorSpec) -> None:
-        spec.input("in")
-        spec.output("out")
 
+class _Through(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
         op_output.emit(op_input.receive("in"), "out")
 
 
-class _Sink(Operator):
-    capturable = "the cost of its steps is measured"
-    fragment: _Chain
-
-    def setup(self, spec: OperatorSpec) -> None:
-        spec.input("in")
-
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
-        op_input.receive("in")
-
-    def stop(self) -> None:
-        self.fragment.ended = time.perf_counter_ns()
-
-
-class _StreamSource(_Source):
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
-        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-        super().compute(op_input, op_output, context)
-
-
-class _StreamThrough(_Through):
+class _StreamThrough(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
         message = op_input.receive("in")
         op_input.receive_cuda_stream("in")
         op_output.emit(message, "out")
 
 
-class _StreamSink(_Sink):
+class _Sink(_Stage):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_input.receive("in")
+
+
+class _StreamSink(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
         op_input.receive("in")
         op_input.receive_cuda_stream("in")
 
 
+_STAGES = (_Source, _Through, _Sink)
+_STREAM_STAGES = (_StreamSource, _StreamThrough, _StreamSink)
 _IdleEvent = partial(SimpleNamespace, is_done=True)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import refuse_keywords
 from headrace.core.durations import finite_number
-from headrace.core.reserved_names import check_parameter_name
+from headrace.core.parameter import check_parameter_name
 from headrace.core.resource import Component
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.core.arguments import ArgList
+from headrace.core.construction import ArgList
 from headrace.core.errors import ConfigError, choices
 
 if TYPE_CHECKING:

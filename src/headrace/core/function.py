@@ -31,10 +31,8 @@ from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
-from headrace.core.parameter import REQUIRED
-from headrace.core.port_declarations import Input, Output, PortDeclaration
-from headrace.core.ports import IOSpec
-from headrace.core.reserved_names import reserved_names
+from headrace.core.parameter import REQUIRED, reserved_names
+from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext

@@ -6,15 +6,14 @@ import inspect
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
-from headrace.core.arguments import Arg
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
-from headrace.core.construction import named_values, needs_fragment
+from headrace.core.construction import Arg, named_values, needs_fragment
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
-from headrace.core.reserved_names import check_parameter_name
+from headrace.core.parameter import check_parameter_name
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 

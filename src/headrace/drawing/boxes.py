@@ -11,7 +11,7 @@ from headrace.drawing.svg import slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.segment_protocol import Segment
+    from headrace.drawing.layout import Segment
 
 # The directions in which a line leaves a cell, and the letter for each combination.
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8

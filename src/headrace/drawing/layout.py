@@ -13,13 +13,24 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.segment_protocol import Segment
+    from headrace.core.operator import Operator
 
 _ROUNDS = 12
+
+
+class Segment(Protocol):
+    """What is drawn of operators that are captured as one CUDA graph (`headrace.capture.Segment`)."""
+
+    operators: tuple[Operator, ...]
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """The name and, after a run, the state."""
 
 
 @dataclass(slots=True)

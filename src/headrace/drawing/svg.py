@@ -19,7 +19,7 @@ from headrace.drawing.layout import lay_out, number_operators, place
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
-    from headrace.core.segment_protocol import Segment
+    from headrace.drawing.layout import Segment
 
 _EM, _SMALL = 13.0, 11.0  # the sizes of the text
 _LINE = 17.0  # the height of a port

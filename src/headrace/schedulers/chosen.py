@@ -7,9 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace.core.scheduler import Scheduler
-from headrace.schedulers.event_based import EventBasedScheduler
 from headrace.schedulers.greedy import GreedyScheduler
-from headrace.schedulers.multi_thread import MultiThreadScheduler
+from headrace.schedulers.multi_thread import EventBasedScheduler, MultiThreadScheduler
 
 if TYPE_CHECKING:
     from headrace.core.run_options import RunOptions

@@ -23,9 +23,8 @@ from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, error_text, type_name
-from headrace.tensor.export import request_capsule
 from headrace.tensor.libraries import Library, library_of
-from headrace.tensor.memory_exporter import MemoryExporter, exporter_of
+from headrace.tensor.memory_exporter import MemoryExporter, exporter_of, request_capsule
 from headrace.tensor.pending_work import PendingWork, StreamWork
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (

@@ -8,7 +8,8 @@ but would not run the operator as a pipeline does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace._runtime import Envelope
@@ -18,7 +19,7 @@ from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import nanoseconds
+from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, PortError, absent
 from headrace.core.operator import Operator
 from headrace.core.outcome import Outcome
@@ -28,7 +29,6 @@ from headrace.gpu.backend import active
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.manual_clock import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
-from headrace.testing.result import Message, OperatorResult
 
 # A run with more steps than this, plus this many for each message, is considered endless.
 _MAX_STEPS = 10_000
@@ -78,6 +78,57 @@ def run_operator(
         )
     messages = {name: collector.collected for name, collector in app.collectors.items()}
     return OperatorResult(app.operator, messages, computes, app.not_received())
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A value with its metadata and its times.
+
+    Parameters
+    ----------
+    data
+        The value.
+    metadata
+        The metadata that travels with it.
+    acq_timestamp
+        When the value was acquired, in nanoseconds; None if unknown.
+    at
+        When it is sent, counted from the start of the run: a duration such as ``"40ms"``, or None to send it as
+        soon as there is room. For an emitted message, when it was emitted, in nanoseconds.
+    """
+
+    data: Any
+    metadata: dict[str, Any] = field(default_factory=dict)
+    acq_timestamp: int | None = None
+    at: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class OperatorResult(Mapping[str, list[Any]]):
+    """What an operator emitted: a list of values for each output, as in ``result["out"]``."""
+
+    operator: Any
+    """The operator, as its last compute and `stop` left it."""
+    messages: dict[str, list[Message]]
+    """The emitted messages, by output, with metadata and times."""
+    steps: int
+    """The number of its computes."""
+    not_received: dict[str, int]
+    """The number of messages that it never received, by input; empty if it received all."""
+
+    def __getitem__(self, output: str) -> list[Any]:
+        if output not in self.messages:
+            raise PortError(absent(f"operator {self.operator.name!r}", "output", output, self.messages))
+        return [message.data for message in self.messages[output]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __repr__(self) -> str:
+        return f"<OperatorResult of {self.operator.name!r} after {self.steps} steps: {dict(self)!r}>"
 
 
 class SingleOperator(Application):
