@@ -28,7 +28,51 @@ if TYPE_CHECKING:
 _new = object.__new__
 
 
-class Tensor:
+class Described:
+    """An array that is described by its shape, its strides in bytes and its element type, as in DLPack."""
+
+    __slots__ = ()
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dl_dtype: DLDataType
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
+        return self.dl_dtype.numpy()
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element in bytes."""
+        return self.dl_dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all elements in bytes."""
+        return self.size * self.itemsize
+
+    def is_contiguous(self) -> bool:
+        """Return whether the elements are contiguous in row-major order."""
+        expected = self.dl_dtype.itemsize
+        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
+            if stride != expected and extent != 1:
+                return 0 in self.shape
+            expected *= extent
+        return True
+
+
+class Tensor(Described):
     """An array of any library: where its memory is, how it is laid out, and when it may be read.
 
     A tensor owns and copies nothing. It keeps the original array alive, and with it the memory. It supports DLPack,
@@ -67,10 +111,7 @@ class Tensor:
     )
 
     data: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
     device: DLDevice
-    dl_dtype: DLDataType
     is_readonly: bool
     owner: Any
     _exporter: Any
@@ -129,46 +170,10 @@ class Tensor:
         # The copy would have a new owner elsewhere, but the old address.
         raise TypeError("a Tensor owns no memory, so it cannot be pickled or deep-copied; its owner may be")
 
-    # Properties of the array.
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
-        return self.dl_dtype.numpy()
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """The size of an element in bytes."""
-        return self.dl_dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all elements in bytes."""
-        return self.size * self.itemsize
-
     @property
     def stream(self) -> int | None:
         """The stream that the data is being computed on, or None if there is nothing to wait for."""
         return None if self._pending_work is None else self._pending_work.stream
-
-    def is_contiguous(self) -> bool:
-        """Return whether the elements are contiguous in row-major order."""
-        expected = self.dl_dtype.itemsize
-        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
-            if stride != expected and extent != 1:
-                return 0 in self.shape
-            expected *= extent
-        return True
 
     def __repr__(self) -> str:
         text = f"Tensor(shape={self.shape}, dtype={self.dl_dtype.name}, device={self.device}"

@@ -42,6 +42,7 @@ from headrace.tensor import (
 from headrace.tensor.conversion import is_array
 from headrace.tensor.copies import HostMemory, copy
 from headrace.tensor.description import compute_layout
+from headrace.tensor.tensor import Described
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo
@@ -52,7 +53,7 @@ _NO_BYTES = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class TensorCopy:
+class TensorCopy(Described):
     """A copy of a tensor's contents in host memory, with the tensor's description.
 
     It has the attributes of a :class:`headrace.Tensor` that describe it, and NumPy reads it (``np.asarray``).
@@ -76,33 +77,9 @@ class TensorCopy:
     library: str
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
-        return self.dl_dtype.numpy()
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all elements in bytes."""
-        return self.size * self.dl_dtype.itemsize
-
-    @property
     def owner(self) -> np.ndarray:
         """The array that holds the copy."""
         return self._memory
-
-    def is_contiguous(self) -> bool:
-        """Return whether the elements of the tensor were contiguous in row-major order."""
-        return bool(self.elements().flags.c_contiguous)
 
     def elements(self) -> np.ndarray:
         """Return the elements as bytes of their size, for types that NumPy does not know."""
