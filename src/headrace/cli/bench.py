@@ -1,9 +1,14 @@
-"""``headrace bench``: what a step costs on this machine, with the installed package.
+"""Measure what one step of an operator costs: a chain of five operators that do no work,
+without and with a stream for each, compared with plain functions in a loop.
 
-A chain of five operators passes on numbers; the operators do no work, so the time is the cost of the system. In the
-second chain each operator has a stream whose work is done at once, so the cost of order and lifetimes is included,
-and that of the driver is not. The time runs from the first compute to the end of the last.
+examples:
+  headrace bench
+  headrace bench --messages 100000 --repeats 5
 """
+
+# The operators pass on numbers and do no work, so the time is the cost of the system. In the second chain each
+# operator has a stream whose work is done at once, so the cost of order and lifetimes is included, and that of the
+# driver is not. The time runs from the start of the last operator to the end of the last compute.
 
 from __future__ import annotations
 
@@ -34,11 +39,6 @@ _HANDLES = count(16)  # the lowest handles denote default streams
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.description = (
-        "Measure what one step of an operator costs: a chain of five operators that do no work,\n"
-        "without and with a stream for each, compared with plain functions in a loop."
-    )
-    parser.epilog = "examples:\n  headrace bench\n  headrace bench --messages 100000 --repeats 5"
     parser.add_argument(
         "--messages", type=checked(parse_count), default="10000", metavar="N", help="default 10000"
     )

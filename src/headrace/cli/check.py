@@ -1,4 +1,13 @@
-"""``headrace check``: what in a program looks as if it broke the contract of captured operators."""
+"""Look into the code of the operators that say capturable = True, and list what their compute
+reads or changes without a declaration. The program is executed up to the point where it
+would run its application, and ends there. What is listed may be right: a constant, a cache.
+
+examples:
+  headrace check app.py
+  headrace check package.module:Live -- --input video.mp4
+
+exit status: 0 nothing was found, 1 something was found or the program failed, 2 wrong usage
+"""
 
 from __future__ import annotations
 
@@ -10,24 +19,10 @@ from headrace.cli.graph import compose_program
 from headrace.cli.run import add_program_arguments
 from headrace.core.lint import lint
 
-DESCRIPTION = """\
-Look into the code of the operators that say capturable = True, and list what their compute
-reads or changes without a declaration. The program is executed up to the point where it
-would run its application, and ends there. What is listed may be right: a constant, a cache.
-"""
-EPILOG = """\
-examples:
-  headrace check app.py
-  headrace check package.module:Live -- --input video.mp4
-
-exit status: 0 nothing was found, 1 something was found or the program failed, 2 wrong usage
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = "headrace check PROGRAM [options] [-- arguments of the program]"
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_program_arguments(parser)
 
 

@@ -1,4 +1,12 @@
-"""``headrace graph``: draw the operators and flows of a program, without running it."""
+"""Draw the operators and flows of a program, without running it. The program is executed up
+to the point where it would run its application, and ends there.
+
+examples:
+  headrace graph app.py
+  headrace graph app.py -o app.svg
+  headrace graph app.py:Live --format mermaid
+  headrace graph package.module --set camera.count=2 -- --input video.mp4
+"""
 
 from __future__ import annotations
 
@@ -18,23 +26,10 @@ if TYPE_CHECKING:
 FORMATS = ("text", "mermaid", "dot", "svg")
 SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}
 
-DESCRIPTION = """\
-Draw the operators and flows of a program, without running it. The program is executed up
-to the point where it would run its application, and ends there.
-"""
-EPILOG = """\
-examples:
-  headrace graph app.py
-  headrace graph app.py -o app.svg
-  headrace graph app.py:Live --format mermaid
-  headrace graph package.module --set camera.count=2 -- --input video.mp4
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = "headrace graph PROGRAM [options] [-- arguments of the program]"
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_program_arguments(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="the kind of drawing; that of the file's name, or else text"

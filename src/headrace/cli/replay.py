@@ -1,4 +1,11 @@
-"""``headrace replay``: run a program on recorded messages, or list what a recording holds."""
+"""Run a program in which the recorded operators are replaced by the messages that they emitted,
+or show what a recording holds.
+
+examples:
+  headrace replay app.py recording.mcap         at the recorded times
+  headrace replay app.py recording.mcap --fast
+  headrace replay recording.mcap --list         what a recording holds
+"""
 
 from __future__ import annotations
 
@@ -12,13 +19,6 @@ from headrace.cli.run import main as run_program
 if TYPE_CHECKING:
     from headrace.observe import Recording
 
-EPILOG = """\
-examples:
-  headrace replay app.py recording.mcap         at the recorded times
-  headrace replay app.py recording.mcap --fast
-  headrace replay recording.mcap --list         what a recording holds
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
@@ -26,11 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "headrace replay PROGRAM FILE [--ports PORTS] [--fast] [options] [-- arguments of the program]\n"
         "       headrace replay FILE --list"
     )
-    parser.description = (
-        "Run a program in which the recorded operators are replaced by the messages that they emitted,\n"
-        "or show what a recording holds."
-    )
-    parser.epilog = EPILOG
     add_program_arguments(parser)
     parser.add_argument("HEADRACE_REPLAY", nargs="?", metavar="FILE", help="the recording")
     add_ports(parser, "HEADRACE_REPLAY_PORTS", "the ports to play; every recorded output unless given")

@@ -1,8 +1,26 @@
-"""``headrace run``: run a program, with another device, scheduler, duration and so on.
+"""Run a program. PROGRAM is a file (app.py), a module (package.module), or one of them with
+an application class (app.py:Live). The program runs as `python PROGRAM` would run it. If a
+class is named, or if the program has one application and does not run it, headrace makes
+and runs the application.
 
-Each option only sets an environment variable before the program runs, so that the same can be done where there is
-no command line: the ``dest`` of the option is the variable. The program itself is not changed.
+Words after -- are the program's own arguments. Every option sets an environment variable
+before the program starts; the variable alone does the same.
+
+examples:
+  headrace run app.py --device sim --count 100
+  headrace run app.py --scheduler event:4 --duration 10s
+  headrace run app.py --set camera.fps=60 --config fast.yaml
+  headrace run app.py --track --trace out.json
+  headrace run app.py --capture auto
+  headrace run app.py:Live --log 'camera.*' --log-level info
+  headrace run package.module --dashboard -- --input video.mp4
+
+exit status: 0 the program ended, 1 it raised an exception, 2 wrong usage, 3 its last run
+starved, 130 Ctrl-C, 143 SIGTERM; a program that calls sys.exit keeps its own status
 """
+
+# Each option only sets an environment variable before the program runs, so that the same can be done where there is
+# no command line: the `dest` of the option is the variable. The program itself is not changed.
 
 from __future__ import annotations
 
@@ -26,34 +44,10 @@ from headrace.core.run_options import parse_count, parse_duration, parse_schedul
 
 STARVED = 3
 
-DESCRIPTION = """\
-Run a program. PROGRAM is a file (app.py), a module (package.module), or one of them with
-an application class (app.py:Live). The program runs as `python PROGRAM` would run it. If a
-class is named, or if the program has one application and does not run it, headrace makes
-and runs the application.
-
-Words after -- are the program's own arguments. Every option sets an environment variable
-before the program starts; the variable alone does the same.
-"""
-EPILOG = """\
-examples:
-  headrace run app.py --device sim --count 100
-  headrace run app.py --scheduler event:4 --duration 10s
-  headrace run app.py --set camera.fps=60 --config fast.yaml
-  headrace run app.py --track --trace out.json
-  headrace run app.py --capture auto
-  headrace run app.py:Live --log 'camera.*' --log-level info
-  headrace run package.module --dashboard -- --input video.mp4
-
-exit status: 0 the program ended, 1 it raised an exception, 2 wrong usage, 3 its last run
-starved, 130 Ctrl-C, 143 SIGTERM; a program that calls sys.exit keeps its own status
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = "headrace run PROGRAM [options] [-- arguments of the program]"
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_program_arguments(parser)
     how = parser.add_argument_group("how it runs")
     text = "greedy (all operators on one thread, each waiting for the others), multithread[:N] or event[:N] "
