@@ -14,9 +14,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from operator import attrgetter
 
 LEVEL_VARIABLES = ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL")
 LEVELS = {
@@ -103,33 +102,31 @@ class _PatternFormatter(logging.Formatter):
         return re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
 
 
-# What each flag of spdlog stands for, and the letters that strftime has in common with it.
-_FLAGS: dict[str, Callable[[logging.LogRecord], object]] = {
-    "v": lambda record: record.getMessage(),
-    "l": lambda record: record.levelname.lower(),
-    "L": lambda record: record.levelname[:1],
-    "n": attrgetter("name"),
-    "t": attrgetter("thread"),
-    "P": attrgetter("process"),
-    "s": attrgetter("filename"),
-    "g": attrgetter("pathname"),
-    "#": attrgetter("lineno"),
-    "!": lambda record: record.funcName or "",
-    "e": lambda record: f"{datetime.fromtimestamp(record.created).microsecond // 1000:03}",
-    "f": lambda record: f"{datetime.fromtimestamp(record.created).microsecond:06}",
-    "%": lambda record: "%",
-    "^": lambda record: "",  # where colours begin and end
-    "$": lambda record: "",
-}
+# The attribute of a record for each flag of spdlog, and the letters that strftime has in common with it.
+_ATTRIBUTES = {"n": "name", "t": "thread", "P": "process", "s": "filename", "g": "pathname", "#": "lineno"}
 _TIMES = "YmdHMSTDyIpjaAbBz"
 
 
 def _expand(match: re.Match[str], record: logging.LogRecord) -> str:
     side, width, flag = match.groups()
-    if flag in _FLAGS:
-        text = str(_FLAGS[flag](record))
+    when = datetime.fromtimestamp(record.created)
+    texts = {
+        "v": record.getMessage(),
+        "l": record.levelname.lower(),
+        "L": record.levelname[:1],
+        "!": record.funcName or "",
+        "e": f"{when.microsecond // 1000:03}",
+        "f": f"{when.microsecond:06}",
+        "%": "%",
+        "^": "",  # where colours begin and end
+        "$": "",
+    }
+    if flag in texts:
+        text = texts[flag]
+    elif flag in _ATTRIBUTES:
+        text = str(getattr(record, _ATTRIBUTES[flag]))
     elif flag in _TIMES:
-        text = datetime.fromtimestamp(record.created).astimezone().strftime(f"%{flag}")
+        text = when.astimezone().strftime(f"%{flag}")
     else:
         return match[0]
     adjust = {"=": text.center, "-": text.ljust, "": text.rjust}[side]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -32,17 +33,6 @@ _ABOVE, _BELOW, _BESIDE = 21.0, 9.0, 16.0
 _FRAME = _ABOVE + _BELOW
 # Hues that differ in both modes and for colour-blind readers (after Okabe and Ito).
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b3a400", "#7f5fc0")
-_STYLE = """\
-text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1b1f24}
-.paper{fill:#ffffff}.box{fill:#f6f8fa;stroke:#8c959f}.name{font-size:13px;font-weight:600}
-.small{font-size:11px}.muted{font-size:11px;fill:#59636e}.flow{fill:none;stroke:#59636e;stroke-width:1.5}
-.tip{fill:#59636e}.dot{fill:#ffffff;stroke:#59636e}.rule{stroke:#8c959f;stroke-opacity:.45}
-.frame{fill:#0969da;fill-opacity:.05;stroke:#0969da;stroke-dasharray:5 4;stroke-linejoin:round}
-@media(prefers-color-scheme:dark){
-text{fill:#e6edf3}.paper{fill:#0d1117}.box{fill:#161b22;stroke:#6e7681}.muted{fill:#9198a1}
-.flow{stroke:#9198a1}.tip{fill:#9198a1}.dot{fill:#0d1117;stroke:#9198a1}
-.frame{fill:#4493f8;fill-opacity:.08;stroke:#4493f8}}
-"""
 
 
 class _Rect(NamedTuple):
@@ -85,7 +75,8 @@ def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] 
 
     root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
     _add(root, "title", title)
-    _add(root, "style", f"\n{_STYLE}")
+    style = Path(__file__).with_suffix(".css").read_text("utf-8")
+    _add(root, "style", f"\n{style}")
     _add(root, "rect", class_="paper", width="100%", height="100%")
     for group, segment in enumerate(segments):
         framed = [

@@ -66,11 +66,7 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
         If the object supports none of the protocols, or its description is not a valid tensor.
     """
     if type(obj) is Tensor:
-        if stream is None or not obj.device.is_cuda:
-            return obj
-        if obj._pending_work is not None:
-            obj._pending_work.order(stream)
-        return obj._with_pending_work(StreamWork(stream))
+        return obj if stream is None else _behind(obj, stream, StreamWork(stream))
     return _convert(obj, None if stream is None else StreamWork(stream), False)
 
 
@@ -82,11 +78,16 @@ def as_pending_tensor(obj: Any, pending_work: PendingWork) -> Tensor:
     """
     if type(obj) is not Tensor:
         return _convert(obj, pending_work, True)
-    if not obj.device.is_cuda:
-        return obj
-    if obj._pending_work is not None:
-        obj._pending_work.order(pending_work.stream_handle)
-    return obj._with_pending_work(pending_work)
+    return _behind(obj, pending_work.stream_handle, pending_work)
+
+
+def _behind(tensor: Tensor, stream: int, work: PendingWork) -> Tensor:
+    """Return a tensor as the result of work on a stream, which is ordered after the work on the tensor."""
+    if not tensor.device.is_cuda:
+        return tensor
+    if tensor._pending_work is not None:
+        tensor._pending_work.order(stream)
+    return tensor._with_pending_work(work)
 
 
 def order_after(tensor: Tensor, stream: gpu.StreamHandle) -> None:

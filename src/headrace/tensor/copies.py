@@ -28,7 +28,7 @@ from headrace import gpu
 from headrace.tensor.conversion import as_tensor
 from headrace.tensor.description import compute_layout, row_major
 from headrace.tensor.errors import TensorError
-from headrace.tensor.memory_exporter import exporter_of, view_as_numpy
+from headrace.tensor.memory_exporter import view_as_numpy
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType, element_from_name
 
@@ -59,7 +59,8 @@ def copy_from_pinned(target: Tensor, source: np.ndarray[Any, Any], stream: Strea
     if not target.is_contiguous():
         raise ValueError(f"a buffer to be filled must be contiguous, and {target!r} is not")
     stream.backend.copy(stream, target.data, int(source.ctypes.data), source.nbytes)
-    gpu.when_done(stream, lambda error: _let_go(source))
+    kept = [source]
+    gpu.when_done(stream, lambda error: kept.clear())
 
 
 def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
@@ -74,7 +75,7 @@ def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
     buffer = device.allocate(max(array.nbytes, 1), stream=stream.stream)
     where = DLDevice(DLDeviceType.CUDA, device.device_id)
     description = (int(buffer.handle), shape, row_major(shape, element.itemsize), element, where, False)
-    tensor = Tensor._create(description, buffer, exporter_of(description, buffer), None)
+    tensor = Tensor._at(description, buffer)
     copy(tensor, np.ascontiguousarray(array), stream)
     return tensor
 
@@ -192,7 +193,3 @@ def _place(tensor: Tensor) -> Any:
     import numpy as np
 
     return np.asarray(tensor) if tensor.device.device_type == DLDeviceType.CPU else tensor.data
-
-
-def _let_go(kept: Any) -> None:
-    """Keep an object alive until this is called."""

@@ -13,6 +13,7 @@ from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.libraries import usual_module
 from headrace.tensor.memory_exporter import (
+    exporter_of,
     make_read_only_capsule,
     request_capsule,
     request_copy,
@@ -141,6 +142,11 @@ class Tensor(Described):
         self._held = held
         self._sent_as = None
         return self
+
+    @classmethod
+    def _at(cls, description: Description, owner: Any) -> Tensor:
+        """Create a tensor on complete memory that belongs to `owner`."""
+        return cls._create(description, owner, exporter_of(description, owner), None)
 
     def _with_pending_work(self, pending_work: PendingWork | None) -> Tensor:
         """Return a copy of this tensor whose data is produced by other work."""

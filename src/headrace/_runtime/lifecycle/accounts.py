@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace._runtime.messages.queue import Queue
 from headrace.core.outcome import OperatorOutcome
 from headrace.core.ports import IOSpec
+from headrace.core.progress import counts_of
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -36,11 +37,8 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
 def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
     faults = node.faults
     discarded = {} if faults is None else faults.discarded
-    dropped = _sums(node.input_queues, "dropped")
-    undelivered = _sums(node.input_queues, "undelivered")
-    for port, queues in node.output_queues.items():
-        if isinstance(queues[0], UnconnectedQueue) and queues[0].dropped:
-            dropped[port] = dropped.get(port, 0) + queues[0].dropped
+    dropped = counts_of(node.operator, lambda queue: queue.dropped)
+    undelivered = counts_of(node.operator, lambda queue: queue.undelivered)
     received = sent = None
     if arrived is not None:
         received = {
@@ -55,11 +53,6 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             sent[port] = counter.passed_on
     failed = (0, 0, "") if faults is None else (faults.skipped, faults.restarts, faults.last_error)
     return OperatorOutcome(node.computes, *failed, received, sent, dropped, dict(discarded), undelivered)
-
-
-def _sums(ports: dict[str, tuple[Queue, ...]], what: str) -> dict[str, int]:
-    sums = {port: sum(getattr(queue, what) for queue in queues) for port, queues in ports.items()}
-    return {port: count for port, count in sums.items() if count}
 
 
 def count_messages(engine: Engine) -> None:
