@@ -10,6 +10,7 @@ from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
+from headrace.core.progress import count_by_port, progress_of
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
@@ -171,8 +172,6 @@ class Fragment(Composition):
         Any thread may call it at any time. It takes no lock, so a run is not slowed down by it. The result is plain
         data.
         """
-        from headrace.core.progress import progress_of
-
         return progress_of(self)
 
     def dropped(self) -> dict[str, int]:
@@ -181,14 +180,10 @@ class Fragment(Composition):
         An input drops messages by the policy of its queue; an unconnected output drops everything that is emitted
         there.
         """
-        from headrace.core.progress import count_by_port
-
         return count_by_port(self.graph, lambda queue: queue.dropped)
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of messages that still waited at each input when the last run ended."""
-        from headrace.core.progress import count_by_port
-
         return count_by_port(self.graph, lambda queue: queue.undelivered)
 
     # Short forms of what other packages do with a fragment.

@@ -14,6 +14,7 @@ from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.parameter import check_parameter_name
+from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Flow
     from headrace.core.node import Node
     from headrace.core.parameter import Parameter, ParameterVersion
-    from headrace.core.ports import IOSpec
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
@@ -260,8 +260,6 @@ class Operator:
         self, port_name: str, port_type: IOSpec.IOType | None = None, policy: IOSpec.QueuePolicy | None = None
     ) -> None:
         """Set what a full queue of a port does."""
-        from headrace.core.ports import IOSpec
-
         outputs = port_type is IOSpec.IOType.OUTPUT
         ports = self.spec.outputs if outputs else self.spec.inputs
         if port_name not in ports:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -228,14 +229,13 @@ class Tensor(Described):
         """
         exporter = self._exporter
         if exporter is None:
-            raise self._export_error(self._why_no_exporter())
-        is_asked = False
-        if dl_device is not None or copy is not None:
-            is_asked = True
-            if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
-                return self._export_copy(stream, max_version, dl_device, copy)
-        strides = self.strides
-        if strides and min(strides) < 0 and self._has_negative_stride():
+            why = f"it was taken from a capsule, and no library exports memory on {self.device}"
+            if self.device.is_cuda:
+                why = "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
+            raise self._export_error(why)
+        if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
+            return self._export_copy(stream, max_version, dl_device, copy)
+        if self._has_negative_stride():
             library = usual_module(self.device)
             raise self._export_error(
                 "it has a negative stride, and some libraries abort the process on one. Send "
@@ -249,8 +249,6 @@ class Tensor(Described):
         if self.is_readonly:
             return make_read_only_capsule(self, max_version, sys._getframe(1))
         try:
-            if is_asked:
-                return request_copy(exporter, stream, max_version, dl_device, copy)
             return request_capsule(exporter, stream, max_version)
         except Exception as error:  # an error of its owner, which does not name the message
             if self._sent_as is not None:
@@ -259,6 +257,8 @@ class Tensor(Described):
 
     def _has_negative_stride(self) -> bool:
         """Return whether elements lie before the first one; PyTorch aborts the process on such a tensor (2.13)."""
+        if not self.strides or min(self.strides) >= 0:
+            return False
         pairs = zip(self.shape, self.strides, strict=True)
         return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
 
@@ -290,19 +290,15 @@ class Tensor(Described):
         copy: bool | None,
     ) -> Any:
         """Return a capsule of a copy, made by the owner on the stream that the data is computed on."""
+        own: AbstractContextManager[object] = nullcontext()
         if self.device.is_cuda:
             self._order(stream)
             if self.stream is not None:
                 if self.device.is_host:
                     stream_of(self.stream).sync()  # it is the host that copies
-                with gpu.use_stream(stream_of(self.stream)):
-                    return request_copy(self._exporter, stream, max_version, dl_device, copy)
-        return request_copy(self._exporter, stream, max_version, dl_device, copy)
-
-    def _why_no_exporter(self) -> str:
-        if self.device.is_cuda:
-            return "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
-        return f"it was taken from a capsule, and no library exports memory on {self.device}"
+                own = gpu.use_stream(stream_of(self.stream))
+        with own:
+            return request_copy(self._exporter, stream, max_version, dl_device, copy)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -310,8 +306,7 @@ class Tensor(Described):
             raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
         interface = interfaces.write(self)
         interface["stream"] = self.stream
-        strides = self.strides
-        if strides and min(strides) < 0 and self._has_negative_stride():
+        if self._has_negative_stride():
             # PyTorch would abort the process, but it rejects read-only memory. CuPy and Numba ignore the flag.
             interface["data"] = (self.data, True)
         return interface

@@ -164,10 +164,8 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
-            self._doing = f"start() of operator {operator.name!r}"
-            with _phase("start", operator):
-                operator.start()
-                check_compute(operator)
+            self._call("start", operator)
+            check_compute(operator)
 
     def _initialize(self, engine: Engine) -> None:
         fragment = self.fragment
@@ -178,21 +176,26 @@ class _Life:
         for operator in fragment.graph:
             found.update((id(resource), resource) for resource in _resources_of(operator))
         for resource in found.values():
-            self._doing = f"initialize() of resource {resource.name!r}"
-            with _phase("initialize", resource):
-                resource.initialize()
+            self._call("initialize", resource)
             self._resources.append(resource)
         for operator in fragment.graph:
-            self._doing = f"initialize() of operator {operator.name!r}"
-            with _phase("initialize", operator):
-                operator.initialize()
-                assert operator._node is not None
+            self._call("initialize", operator)
             for condition in operator.conditions.values():
                 try:
                     condition.initialize()
                 except BaseException as error:
                     note_condition(error, "initialize", condition, operator.name)
                     raise
+
+    def _call(self, phase: str, component: Operator | Resource) -> None:
+        """Call the method of a phase; an exception gets a note with the component and the phase."""
+        kind = "resource" if isinstance(component, Resource) else "operator"
+        self._doing = f"{phase}() of {kind} {component.name!r}"
+        try:
+            getattr(component, phase)()
+        except BaseException as error:
+            note(error, phase, component)
+            raise
 
     def _execute(self, engine: Engine) -> None:
         if engine.stopping:
@@ -344,23 +347,3 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
         seen.add(id(error))
         error = _CONTEXT.__get__(error)
     return error is earlier
-
-
-class _phase:
-    """Adds a note to any exception raised inside, with the operator or resource and its phase.
-
-    Not a `contextmanager`, which sets the traceback of the exception: a class may refuse that.
-    """
-
-    __slots__ = ("_component", "_phase")
-
-    def __init__(self, phase: str, component: Operator | Resource) -> None:
-        self._phase = phase
-        self._component = component
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            note(error, self._phase, self._component)
