@@ -72,21 +72,16 @@ def main(options: argparse.Namespace) -> int:
 
 def _listed(recording: Recording) -> str:
     """Return a table of the ports of a recording."""
+    from headrace.observe.figures.tables import table
+
     outline = recording.outline()
     state = "" if recording.is_complete else ", incomplete"
     seconds = max((time for _, time in outline), default=0) / 1e9
-    rows = [("port", "direction", "messages", "first", "last")]
+    rows = []
     for port in recording.ports:
         times = [time / 1e9 for one, time in outline if one == port]
         span = (f"{times[0]:.3f} s", f"{times[-1]:.3f} s") if times else ("", "")
         rows.append((port.name, "output" if port.is_output else "input", str(len(times)), *span))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if column > 1 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = table(("port", "direction", "messages", "first", "last"), rows, is_ruled=False, left=2)
     title = f"{recording.run.application}: {len(recording)} messages, {seconds:.3f} s{state}"
     return "\n".join([title, "", *lines])

@@ -55,6 +55,8 @@ class Condition(Component):
     _checked_on: int
     # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
     polled: bool = True
+    # Whether it reads which streams have finished the work of messages.
+    waits_for_streams: bool = False
     # Whether a part of it must be polled although the whole waits for a time or an event.
     is_polled_beside: bool = False
     # Whether a run created it for a port that was given no condition.

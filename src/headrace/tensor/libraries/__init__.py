@@ -187,7 +187,7 @@ def _libraries_with_streams(runs_cuda: bool) -> list[Library]:
 
 
 def _add_current_stream(library: Library) -> None:
-    if type(library).use_stream is not Library.use_stream and library.is_in_use():
+    if type(library).set_stream is not Library.set_stream and library.is_in_use():
         _registry.on_gpu = [*_registry.on_gpu, library]
         if library.works_on_simulated_streams:
             _registry.on_simulated = [*_registry.on_simulated, library]
