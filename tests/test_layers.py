@@ -48,7 +48,10 @@ LAYERS = {
         "drawing",
         "observe",
     },
-    "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe", "application"},
+    "testing": {
+        *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
+        "application",
+    },
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application"),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from headrace.tensor.description import compute_layout
 from headrace.tensor.libraries import Library, library_of
 
 if TYPE_CHECKING:
@@ -117,11 +118,8 @@ class DeviceLibrary(Library):
 
     def extent(self, layout: Layout) -> Extent:
         """Return where the bytes of an array are, seen from its address."""
-        if 0 in layout.shape:
-            return Extent(0, 0)
-        steps = [(length - 1) * stride for length, stride in zip(layout.shape, layout.strides, strict=True)]
-        before = -sum(step for step in steps if step < 0)
-        return Extent(before, before + sum(step for step in steps if step > 0) + self.itemsize(layout))
+        _, first, end = compute_layout(layout.shape, layout.strides, 1, self.itemsize(layout))
+        return Extent(-first, end - first)
 
     def numpy_dtype(self, layout: Layout) -> Any:
         """Return NumPy's dtype of the elements, or None if it has none; bytes are compared then."""
