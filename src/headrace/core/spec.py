@@ -179,7 +179,7 @@ class OperatorSpec(ComponentSpec):
         self.owner = owner
         self.inputs: dict[str, IOSpec] = {}
         self.outputs: dict[str, IOSpec] = {}
-        self.is_ambient = False
+        self.is_ambient = self.is_on_default_stream = False
         self.states: list[str] = []
         self.multi_port: list[PortCondition] = []
         self.or_combined: list[tuple[str, ...]] = []
@@ -260,12 +260,20 @@ class OperatorSpec(ComponentSpec):
         self.states += names
 
     def ambient_stream(self) -> None:
-        """Make the operator's stream the current stream of CuPy and PyTorch while it computes.
+        """Run plain code of CuPy and PyTorch on the operator's own stream, even if it handles streams itself.
 
-        Plain array code then runs on this stream and its SMs, ordered after all received messages, and
-        `receive_cuda_stream` is not needed.
+        Other operators need not say so: their plain code runs on their own stream and its SMs, ordered after all
+        received messages. An operator that calls `receive_cuda_stream` or `allocate_cuda_stream` is left alone
+        unless it says so.
         """
         self.is_ambient = True
+
+    def default_stream(self) -> None:
+        """Run plain code of CuPy and PyTorch on the default stream, not on a stream of the operator's own.
+
+        Neighbours that all say so need no events between them. Their kernels never overlap.
+        """
+        self.is_on_default_stream = True
 
     def multi_port_condition(self, kind: ConditionType, port_names: Iterable[str], **arguments: Any) -> None:
         """Put one condition on several inputs together, in place of their defaults."""

@@ -74,7 +74,7 @@ class Clock:
 def timer(is_sampled: bool = True) -> tuple[ComputeTimer, Stream, Clock]:
     clock, stream, found = Clock(is_sampled), Stream(), ComputeTimer()
     info = SimpleNamespace(operator=SimpleNamespace(name="one"))
-    found.streams.append(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
+    found.add(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
     return found, stream, clock
 
 
@@ -141,7 +141,7 @@ def test_computes_read_the_times_of_earlier_ones_if_many_wait() -> None:
     (stream,) = found.streams
     for number in range(1000):
         assert found.begin(number * MS)
-        assert found.end() == [1]
+        assert found.end() == [(0, 1)]
         clock.complete()
     assert len(stream.segments) <= clock.most_unread + 1
     assert len(stream.times) >= 1000 - clock.most_unread - 1
@@ -191,7 +191,7 @@ def test_without_free_events_computes_are_timed_with_new_ones() -> None:
     found, stream, clock = timer()
     clock.events.append(Event(100))
     found.begin(0)
-    assert found.end() == [1]
+    assert found.end() == [(0, 1)]
     assert [event.number for event in stream.recorded] == [100, 0]
 
 
@@ -201,7 +201,7 @@ def test_times_that_a_compute_cannot_read_are_left_to_the_resolver() -> None:
     clock.error = RuntimeError("no context is current")
     for number in range(20):
         found.begin(number * MS)
-        assert found.end() == [1]
+        assert found.end() == [(0, 1)]
         clock.complete()
     assert len(stream.segments) == 20
     clock.error = None
@@ -223,7 +223,7 @@ def test_a_wait_in_the_middle_makes_two_segments() -> None:
     found, stream, _ = timer()
     found.begin(0)
     stream.wait("other")
-    assert found.end() == [2]
+    assert found.end() == [(0, 2)]
     assert list(map(str, stream.recorded)) == ["0", "1", "wait other", "2", "3"]
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime import Envelope
-from headrace.observe.events.sampling import Sampling
+from headrace.observe.events.sampling import ALWAYS, Sampling
 
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
@@ -47,42 +47,52 @@ class ComputeTimer(Sampling):
     Attributes
     ----------
     streams
-        The streams that the operator uses.
-    queues, ports
-        The queues of the operator's inputs, and the port of each.
+        The timers of all streams that the operator has used, in replays too.
+    in_use
+        The timers of the streams that its computes use.
+    queues
+        The queues of the operator's inputs.
     """
 
-    __slots__ = ("ports", "queues", "streams")
+    __slots__ = ("in_use", "queues", "streams")
 
     def __init__(self) -> None:
         super().__init__()
+        self.next = sys.maxsize
         self.streams: list[StreamTimer | ReplayTimer] = []
+        self.in_use: list[StreamTimer] = []
         self.queues: Sequence[Any] = ()
-        self.ports: Sequence[Any] = ()
+
+    def add(self, stream: StreamTimer) -> None:
+        """Time the work on another stream; the default stream, if it was assumed, is then not timed any more."""
+        for assumed in [other for other in self.in_use if other.is_assumed]:
+            assumed.drop()
+            self.in_use.remove(assumed)
+        if not self.in_use:
+            self.next = ALWAYS
+        self.in_use.append(stream)
+        self.streams.append(stream)
 
     def begin(self, now: int) -> bool:
         """Begin to time a compute; return False if it is not, or if the device is too far behind."""
-        streams = self.streams
-        if streams[0].time.is_sampled:
-            if not self.takes(now):
-                return False
-            for stream in streams:
-                if len(stream.segments) >= _MOST:
-                    return False
+        if self.in_use[0].time.is_sampled and (
+            not self.takes(now) or any(len(stream.segments) >= _MOST for stream in self.in_use)
+        ):
+            return False
         # If there is something to receive, the time begins when it is received, or has been waited for.
         receives = any(self.queues)
-        for stream in streams:
+        for stream in self.in_use:
             stream.begin(receives)
         return True
 
-    def receive(self, item: Any, position: int) -> None:
-        """Begin with a message, received from one of the queues."""
-        for stream in self.streams:
-            stream.receive(item, self.ports[position])
+    def receive(self, item: Any, port: Any) -> None:
+        """Begin with a message, received at a port."""
+        for stream in self.in_use:
+            stream.receive(item, port)
 
-    def end(self) -> list[int]:
-        """End to time a compute; return the number of segments on each stream."""
-        return [stream.end() for stream in self.streams]
+    def end(self) -> list[tuple[int, int]]:
+        """End to time a compute; return the position of each stream, and the number of segments on it."""
+        return [(self.streams.index(stream), stream.end()) for stream in self.in_use]
 
 
 class StreamTimer:
@@ -97,7 +107,7 @@ class StreamTimer:
     managed
         The stream.
     wait
-        Makes the stream wait for an event.
+        Makes the stream wait for an event; None for the default stream, if the operator did not ask for it.
     time
         The clock of the device.
 
@@ -107,44 +117,43 @@ class StreamTimer:
         The events at the beginning and end of each piece of work whose times were not read yet, oldest first.
     times
         When each earlier piece began and ended; None if the device has failed.
+    is_assumed
+        Whether the operator did not ask for the stream.
+    may_be_exact
+        Whether the times of work that was launched in time are exact: no other operator works there meanwhile.
+    is_exact
+        Whether all times are exact: not here, where an idle device waits for the host.
     """
 
     __slots__ = (
-        "_began",
-        "_count",
-        "_events",
-        "_reading",
-        "_record",
-        "_wait",
-        "managed",
-        "segments",
-        "stream",
-        "time",
-        "times",
+        *("_began", "_count", "_reading", "_wait", "is_assumed", "managed", "may_be_exact", "segments", "stream"),
+        *("time", "times"),
     )
+    is_exact = False
 
     def __init__(
         self,
         stream: StreamInfo,
         managed: ManagedStream,
-        wait: Callable[[Any], None],
+        wait: Callable[[Any], None] | None,
         time: DeviceTime,
     ) -> None:
         self.stream = stream
         self.managed = managed
         self.time = time
+        self.is_assumed = wait is None
+        self.may_be_exact = True
         self.segments: deque[tuple[Any, Any]] = deque()
         self.times: deque[tuple[int, int] | None] = deque()
-        self._record = managed.record
         self._wait = wait
-        self._events = time.events
         self._reading = threading.Lock()
         self._began: Any = None
         self._count = 0
 
     def begin(self, receives: bool = False) -> None:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
-        self.managed.wait = self.wait
+        if self._wait is not None:
+            self.managed.wait = self.wait
         if not receives:
             self._began = self._mark()
 
@@ -162,6 +171,7 @@ class StreamTimer:
 
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
+        assert self._wait is not None
         if self._began is not None:
             self._end()
         self._wait(event)
@@ -169,7 +179,8 @@ class StreamTimer:
 
     def end(self) -> int:
         """End to time a compute, and return the number of its segments."""
-        self.managed.wait = self._wait
+        if self._wait is not None:
+            self.managed.wait = self._wait
         if self._began is not None:
             self._end()
         if len(self.segments) > self.time.most_unread:
@@ -177,9 +188,9 @@ class StreamTimer:
         count, self._count = self._count, 0
         return count
 
-    def close(self) -> None:
-        """Time no more."""
-        self.managed.wait = self._wait
+    def drop(self) -> None:
+        """Do not time the current compute."""
+        self._began = None
 
     def _end(self) -> None:
         self.segments.append((self._began, self._mark()))
@@ -189,10 +200,10 @@ class StreamTimer:
     def _mark(self) -> Any:
         """Record an event on the stream, and return it."""
         try:
-            event = self._events.popleft()
+            event = self.time.events.popleft()
         except IndexError:
             event = self.time.create_event()
-        self._record(event)
+        self.managed.record(event)
         return event
 
     # From any thread.
@@ -234,7 +245,7 @@ class StreamTimer:
             _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
         self.segments.popleft()
         self.times.append(times)
-        self._events.extend((began, ended))
+        self.time.events.extend((began, ended))
 
 
 class DeviceTime:
@@ -278,6 +289,11 @@ class DeviceTime:
         with gpu.on_device(device_id):
             self._stream = gpu.Device(device_id).create_stream()
         self.synchronize()
+
+    @property
+    def margin(self) -> int:
+        """By how much later the device must reach a point than the host left it for all to be launched by then."""
+        return self.error + _LATENCY
 
     def create_event(self) -> Any:
         """Create a timed event."""
@@ -369,5 +385,6 @@ class SimulatedTime(DeviceTime):
 _EVENTS = 32  # events that are created for a stream at once
 _MOST = 512  # pieces of work of which the device is behind with which no compute is timed
 _AT_ONCE = 4  # pieces of work whose times a compute reads
+_LATENCY = 10_000  # nanoseconds from a launch until an idle device begins with it
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

@@ -191,7 +191,7 @@ class NodeLog:
             threads if len(threads) else np.zeros(count, np.int64),
             is_timed,
             [arrivals for arrivals, _ in messages],
-            self._gpu_before(end),
+            self._gpu_before(end, ended),
             emissions if self._shows_emissions else [],
             [discards for _, discards in messages if discards is not None],
             is_replayed,
@@ -202,19 +202,27 @@ class NodeLog:
         for queue in self._queues:
             queue.forget_received()
 
-    def _gpu_before(self, end: int) -> list[GpuWork]:
+    def _gpu_before(self, end: int, returned: Times) -> list[GpuWork]:
+        """Return the work on the device of computes before `end`, which returned at these times."""
         if not self._completed:
             return []
         count = next((place for place, work in enumerate(self._completed) if work[0] >= end), None)
-        work = np.array(self._completed[:count], np.int64).reshape(-1, 4)
+        compute, position, started, ended = np.array(self._completed[:count], np.int64).reshape(-1, 4).T
         del self._completed[:count]
+        timers = self._recorder.timer.streams
+        margin, may_be_exact, is_exact = np.array(
+            [(each.time.margin, each.may_be_exact, each.is_exact) for each in timers]
+        )[position].T
+        back = returned[compute - (end - len(returned))]
+        is_exact = (is_exact > 0) | ((started >= back + margin) & (may_be_exact > 0))
+        certain = np.where(is_exact, started, np.clip(back, started, ended))
         found = []
         streams = self.info.streams
         # Ordinary computes and replays have different timers, and one stream in the observation.
-        for stream in dict.fromkeys(streams[position] for position in np.unique(work[:, 1])):
-            positions = [position for position, other in enumerate(streams) if other is stream]
-            compute, _, started, ended = work[np.isin(work[:, 1], positions)].T
-            found.append(GpuWork(stream, compute, started, ended))
+        for stream in dict.fromkeys(streams[each] for each in np.unique(position)):
+            chosen = np.isin(position, [at for at, other in enumerate(streams) if other is stream])
+            columns: Any = (column[chosen] for column in (compute, started, ended, is_exact, certain))
+            found.append(GpuWork(stream, *columns))
         return found
 
 

@@ -79,6 +79,8 @@ class Observation:
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
         self._machine: Any = None
+        # Whether computes never run at the same time.
+        self._is_serial = False
         self._begun: list[Watcher] = []
 
     # Called by the runtime.
@@ -96,7 +98,6 @@ class Observation:
             policy,
             recorder=recorder,
             info=info,
-            position=len(operator.inputs),
             show=self._showing("received", info),
         )
         operator.inputs.append(info)
@@ -105,6 +106,7 @@ class Observation:
     def attach(self, engine: Engine) -> None:
         """Put feeds and recorders in place, and show the graph to the watchers."""
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
+        self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._thread_pools
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
         self.run = RunInfo(
@@ -139,7 +141,10 @@ class Observation:
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`; called when the operators have started."""
         self._compare_clocks(node.engine)
-        recorder = self._recorders[node]
+        recorder, streams = self._recorders[node], node.engine.streams
+        if self.gpu_times and node.operator.spec.is_on_default_stream and streams.has_device:
+            # It asks for no stream. If neighbours are on the default stream, too, nobody else tells of it.
+            self._add_timer(recorder, streams.default_stream(streams.device_of(node.operator)), None)
         for watcher in self.watchers:
             try:
                 compute = watcher.around(recorder.info, compute)
@@ -153,16 +158,14 @@ class Observation:
         recorder = self._recorders.get(node)
         if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        info = recorder.info
-        stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
-        info.streams.append(stream)
-        time = self._device_time(managed.device_id)
         with self._lock:
             wait = self._waits.setdefault(managed, managed.wait)
-        time.add_events()
-        timer = StreamTimer(stream, managed, wait, time)
-        recorder.timer.streams.append(timer)
-        recorder.begin_timing(timer)
+        # Not this compute if its work on an earlier stream is not timed: half of the time would be missing.
+        is_timed = recorder.is_timing or not recorder.timer.in_use
+        timer = self._add_timer(recorder, managed, wait)
+        if is_timed:
+            recorder.is_timing = True
+            timer.begin()
 
     def watch_replays(self, captured: Any) -> ReplayWatch:
         """Return what records the replays of a captured segment."""
@@ -294,9 +297,10 @@ class Observation:
 
     def _describe(self, node: Node, info: OperatorInfo) -> None:
         timer, operator = self._recorders[node].timer, node.operator
-        ports = {port.name: port for port in node.input.ports}
         timer.queues = [queue for port in node.input.ports for queue in port.queues]
-        timer.ports = [ports[queue.port] for queue in node.inputs]
+        ports = {port.name: port for port in node.input.ports}
+        for queue in info.inputs:
+            queue.queue.receiver.port = ports[queue.port]
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)
@@ -348,6 +352,19 @@ class Observation:
 
         return show
 
+    def _add_timer(
+        self, recorder: NodeRecorder, managed: ManagedStream, wait: Callable[[Any], None] | None
+    ) -> StreamTimer:
+        info = recorder.info
+        stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
+        info.streams.append(stream)
+        time = self._device_time(managed.device_id)
+        time.add_events()
+        timer = StreamTimer(stream, managed, wait, time)
+        timer.may_be_exact = wait is not None or self._is_serial
+        recorder.timer.add(timer)
+        return timer
+
     def _device_time(self, device_id: int) -> DeviceTime:
         with self._lock:
             found = self._times.get(device_id)
@@ -382,11 +399,12 @@ def _time_from(recorder: NodeRecorder, port: Any) -> None:
 
     The segment takes the messages from the queues, before the operator computes.
     """
-    take, begin_with = port.take, recorder.begin_with
+    take = port.take
 
     def take_and_begin() -> Any:
         item = take()
-        begin_with(item, port)
+        if recorder.is_timing:
+            recorder.timer.receive(item, port)
         return item
 
     port.take = take_and_begin

@@ -31,8 +31,6 @@ class ObservedQueue(Queue):
         The recorder of the operator that receives.
     info
         The queue in the observation.
-    position
-        The position among the queues of the operator.
     show
         Called with every message that is received, if somebody watches the data.
 
@@ -61,14 +59,13 @@ class ObservedQueue(Queue):
         *,
         recorder: NodeRecorder,
         info: QueueInfo,
-        position: int,
         show: Show | None,
     ) -> None:
         super().__init__(consumer, port, limit, policy)
         self.info = info
         self.ids: deque[int] = deque()
         self.discarded = 0
-        self.receiver = Receiver(recorder, self, self.ids, position)
+        self.receiver = Receiver(recorder, self, self.ids)
         take = self.receiver.taking()
         self.popleft = take if show is None else _showing_result(take, show)
 

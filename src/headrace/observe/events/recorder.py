@@ -28,7 +28,7 @@ from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
+    from headrace.observe.events.gpu_timing import ComputeTimer
     from headrace.observe.events.records import OperatorInfo
 
 FEEDS: Final = 1 << 16
@@ -66,16 +66,7 @@ class NodeRecorder:
     """
 
     __slots__ = (
-        "_has_streams",
-        "computes",
-        "info",
-        "is_timing",
-        "now",
-        "number",
-        "replayed",
-        "threads",
-        "timed",
-        "timer",
+        *("computes", "info", "is_timing", "now", "number", "replayed", "threads", "timed", "timer"),
     )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
@@ -88,7 +79,6 @@ class NodeRecorder:
         self.replayed: list[int] = []
         self.number = 0
         self.is_timing = False
-        self._has_streams = False
 
     @property
     def oldest_producer(self) -> int:
@@ -101,7 +91,7 @@ class NodeRecorder:
 
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             started = now()
-            if self._has_streams and started >= timer.next:
+            if started >= timer.next:
                 self.is_timing = timer.begin(started)
             try:
                 compute(op_input, op_output, context)
@@ -138,24 +128,9 @@ class NodeRecorder:
         self.computes += (started, ended)
         self.number += 1
 
-    # Times on the device.
-
-    def begin_timing(self, stream: StreamTimer) -> None:
-        """Begin to time the current compute on a stream, which it is the first to use."""
-        # Not if its work on an earlier stream is not timed: half of the time would be missing.
-        if self.is_timing or not self._has_streams:
-            self._has_streams = self.is_timing = True
-            stream.begin()
-
-    def begin_with(self, item: Any, port: Any) -> None:
-        """Begin with a message that was received at a port, if the current compute is timed."""
-        if self.is_timing:
-            for stream in self.timer.streams:
-                stream.receive(item, port)
-
     def _end_timing(self) -> None:
         self.is_timing = False
-        for position, pieces in enumerate(self.timer.end()):
+        for position, pieces in self.timer.end():
             self.timed += (self.number, position, pieces)
 
 
@@ -215,24 +190,24 @@ class Receiver:
     ids
         The ids of its messages. An id is added before its message and removed after it, so a thread that finds a
         message finds its id.
-    position
-        The position among the queues of the operator.
 
     Attributes
     ----------
+    port
+        The port of the queue.
     receipts
         A row for each message: its id, when it was received, the compute. The id of a message that was discarded,
         because the compute had failed, is negative.
     """
 
-    __slots__ = ("_ids", "_position", "_queue", "_recorder", "receipts")
+    __slots__ = ("_ids", "_queue", "_recorder", "port", "receipts")
 
-    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int]) -> None:
+        self.port: Any = None
         self.receipts: list[int] = []
         self._recorder = recorder
         self._queue = queue
         self._ids = ids
-        self._position = position
 
     def taking(self) -> Callable[[], Any]:
         """Return a function that takes a message."""
@@ -245,7 +220,7 @@ class Receiver:
             receipts.append(now())
             receipts.append(recorder.number)
             if recorder.is_timing:
-                recorder.timer.receive(item, self._position)
+                recorder.timer.receive(item, self.port)
             return item
 
         def take_of_generator() -> Any:

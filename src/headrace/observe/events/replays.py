@@ -220,26 +220,21 @@ class ReplayTimer:
         When each earlier piece of work began and ended; None if the device has failed.
     place
         The place of the operator in its segment; `_WHOLE` for all of them.
+    is_exact
+        Whether the times begin with the work itself, at an event of the graph.
     """
 
-    __slots__ = ("place", "segments", "stream", "time", "times")
+    may_be_exact = True
+
+    __slots__ = ("is_exact", "place", "segments", "stream", "time", "times")
 
     def __init__(self, stream: StreamInfo, place: int, time: DeviceTime) -> None:
         self.stream = stream
         self.place = place
+        self.is_exact = place != _WHOLE
         self.time = time
         self.segments: deque[_Sample] = deque()
         self.times: deque[tuple[int, int] | None] = deque()
-
-    def begin(self, receives: bool = False) -> None:
-        """Do nothing: an ordinary compute begins."""
-
-    def receive(self, item: Any, port: Any) -> None:
-        """Do nothing."""
-
-    def end(self) -> int:
-        """Do nothing."""
-        return 0
 
     def read(self, is_last: bool) -> None:
         """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""

@@ -8,7 +8,7 @@ operator computes is seen from the compute that follows a timed one. A burst is 
 
 from __future__ import annotations
 
-_ALWAYS = -(1 << 62)  # before every time
+ALWAYS = -(1 << 62)  # before every time
 _MANY = 500_000  # nanoseconds from one compute to the next; if there are less, there are many
 _INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
 _INTERVAL_OF_MANY = 10_000_000
@@ -27,7 +27,7 @@ class Sampling:
     __slots__ = ("_asked", "_credit", "_follows", "_interval", "next")
 
     def __init__(self) -> None:
-        self.next = _ALWAYS
+        self.next = ALWAYS
         self._interval = _INTERVAL_OF_MANY
         # How many may be chosen, when this was counted, and whether the next compute follows one that was chosen.
         self._credit: float = _BURST

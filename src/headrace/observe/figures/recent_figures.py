@@ -61,6 +61,9 @@ class RecentFigures:
         self._run = run
         self._operators = {operator: _Series() for operator in run.operators}
         self._gpu = {operator: _Series() for operator in run.operators}
+        # The time for which the device certainly worked; and whether the time above is a bound.
+        self._gpu_load = {operator: _Series() for operator in run.operators}
+        self._gpu_is_bound = dict.fromkeys(run.operators, False)
         self._waits = {queue: _Series() for queue in run.queues}
         self._slices: dict[str, _SliceWork] = {}
         self._paths: defaultdict[Path, _Series] = defaultdict(_Series)
@@ -89,12 +92,16 @@ class RecentFigures:
             # Not every compute is timed; those that are stand for the others.
             weight = len(started) / max(int(computes.is_timed.sum()), 1)
             for work in computes.gpu:
-                self._add_piece(operator, True, work.started, work.ended, workers[:1], weight)
+                self._add_piece(operator, True, work.certain, work.ended, workers[:1], weight)
                 self._slices.setdefault(
                     f"{work.stream.device}:{operator.slice or '*'}",
                     _SliceWork(work.stream.device, operator.slice),
                 ).add(operator, work)
-            self._gpu[operator].add(ended, computes.gpu_time[computes.uses_gpu], weight=weight)
+            uses_gpu, times = computes.uses_gpu, computes.gpu_time
+            is_exact = uses_gpu & computes.gpu_is_exact
+            self._gpu_is_bound[operator] = bool(is_exact.sum() * 10 < uses_gpu.sum())
+            self._gpu[operator].add(ended, times[uses_gpu if self._gpu_is_bound[operator] else is_exact])
+            self._gpu_load[operator].add(ended, computes.certain_gpu_time[uses_gpu], weight=weight)
         for arrivals in computes.arrivals:
             if len(arrivals.received):
                 self._waits[arrivals.queue].add(arrivals.received, arrivals.wait)
@@ -118,7 +125,8 @@ class RecentFigures:
         }
         if device.is_used:
             found["gpu"] = device.percentiles(now)
-            found["gpu_busy"] = device.busy(now)
+            found["gpu_is_bound"] = self._gpu_is_bound[operator]
+            found["gpu_busy"] = self._gpu_load[operator].busy(now)
         share = max(found["busy"], found.get("gpu_busy", 0))
         found["is_saturated"] = self._counts[operator] >= FEW and share >= SATURATED
         return found
@@ -140,7 +148,7 @@ class RecentFigures:
         return {key: self._slice_busy(each, now) for key, each in self._slices.items()}
 
     def _slice_busy(self, work: _SliceWork, now: int) -> float:
-        load = sum(self._gpu[operator].load(now) for operator in work.operators)
+        load = sum(self._gpu_load[operator].load(now) for operator in work.operators)
         return round(min(load * work.overlap(now), 1.0), 3)
 
     def saturated(self, now: int) -> list[str]:
@@ -148,7 +156,7 @@ class RecentFigures:
         often = [operator for operator, count in self._counts.items() if count >= FEW]
         found = saturated(
             [(each.name, self._operators[each].busy(now)) for each in often],
-            [(each.name, self._gpu[each].busy(now)) for each in often],
+            [(each.name, self._gpu_load[each].busy(now)) for each in often],
             [
                 (each.name, each.count, self._load_of(each, now), _names(each.operators))
                 for each in self._run.workers
@@ -268,8 +276,8 @@ class _SliceWork:
         self._forget(now)
         coverage, durations = Coverage(), 0
         for work in self._work:
-            coverage.add(work.started, work.ended)
-            durations += int((work.ended - work.started).sum())
+            coverage.add(work.certain, work.ended)
+            durations += int((work.ended - work.certain).sum())
         return coverage.total / durations if durations else 1.0
 
     def _forget(self, now: int) -> None:

@@ -37,11 +37,14 @@ class OperatorStatistics:
     host
         The time in `compute` on the host.
     gpu
-        The time on the device, of the computes that submitted work to it.
+        The time on the device, of the computes that submitted work to it: from where the first kernel begins to
+        where the last one ends. If the beginning is known of at least a tenth of them, only these count.
+    gpu_is_bound
+        Whether `gpu` is a bound: the device had nothing to do before, and may have waited for the host to launch.
     busy
         The share of the time in which it computed on the host.
     gpu_busy
-        The share of the time in which the device worked for it.
+        The share of the time in which the device certainly worked for it.
     skipped_errors
         The number of errors of its computes that were skipped (`Operator.on_error`).
     restarts
@@ -57,6 +60,7 @@ class OperatorStatistics:
     sm_count: int
     busy: float = 0.0
     gpu_busy: float = 0.0
+    gpu_is_bound: bool = False
     skipped_errors: int = 0
     restarts: int = 0
 
@@ -279,7 +283,7 @@ class StatisticsWatcher(Watcher):
             self._operators[computes.operator].add(computes)
             for work in computes.gpu:
                 place = (work.stream.device, computes.operator.slice)
-                self._coverage[place].add(work.started, work.ended)
+                self._coverage[place].add(work.certain, work.ended)
             for arrivals in computes.arrivals:
                 self._waits[arrivals.queue].add(arrivals.wait)
 
@@ -353,7 +357,7 @@ class StatisticsWatcher(Watcher):
                 for operator in run.operators
                 if operator.slice == name and any(stream.device == device for stream in operator.streams)
             ]
-            timed = sum(self._operators[operator].gpu.total for operator in operators)
+            timed = sum(self._operators[operator].gpu_certain for operator in operators)
             estimated = sum(self._operators[operator].gpu_total for operator in operators)
             sm_count = operators[0].sm_count if name else run.device_sm_counts.get(device, 0)
             found.append(
@@ -383,17 +387,23 @@ def _rate(count: int, first: int, last: int) -> float:
 
 
 class _OperatorCounts:
-    __slots__ = ("count", "done", "first", "gpu", "gpu_total", "host", "last")
+    __slots__ = (
+        *("count", "done", "first", "gpu", "gpu_certain", "gpu_exact", "gpu_total", "host", "last"),
+    )
 
     def __init__(self) -> None:
         self.count = 0
         # When its last work was complete, on the host and on the device.
         self.done = 0
-        # The time on the device of all computes; those that were timed stand for the others.
+        # The time for which the device certainly worked: for the computes that were timed, which stand for the others,
+        # and for all.
+        self.gpu_certain = 0
         self.gpu_total = 0.0
         self.first = self.last = 0
         self.host = Distribution()
+        # Of all computes that were timed, and of those whose beginning is known.
         self.gpu = Distribution()
+        self.gpu_exact = Distribution()
 
     def add(self, computes: Computes) -> None:
         if not self.count:
@@ -403,22 +413,27 @@ class _OperatorCounts:
         self.done = max(self.done, self.last)
         self.host.add(computes.ended - computes.started)
         if computes.gpu:
-            times = computes.gpu_time
-            self.gpu.add(times[computes.uses_gpu])
-            self.gpu_total += int(times.sum()) * len(times) / max(int(computes.is_timed.sum()), 1)
+            times, uses_gpu = computes.gpu_time, computes.uses_gpu
+            self.gpu.add(times[uses_gpu])
+            self.gpu_exact.add(times[uses_gpu & computes.gpu_is_exact])
+            certain = int(computes.certain_gpu_time.sum())
+            self.gpu_certain += certain
+            self.gpu_total += certain * len(times) / max(int(computes.is_timed.sum()), 1)
             self.done = max(self.done, *(int(work.ended.max()) for work in computes.gpu))
 
     def statistics(self, operator: OperatorInfo, span: int) -> OperatorStatistics:
+        is_bound = self.gpu_exact.count * 10 < self.gpu.count
         return OperatorStatistics(
             operator.name,
             self.count,
             _rate(self.count, self.first, self.last),
             self.host.summary(),
-            self.gpu.summary(),
+            (self.gpu if is_bound else self.gpu_exact).summary(),
             operator.slice,
             operator.sm_count,
             _share(self.host.total, span),
             _share(self.gpu_total, span),
+            is_bound,
             operator.skipped_errors,
             operator.restarts,
         )

@@ -28,8 +28,8 @@ def table_text(statistics: Statistics) -> str:
     rate = ("per s", lambda each: f"{each.rate:.1f}")
     of_operators: _Columns = [name, _count("count"), rate, busy, *_times("host", attrgetter("host"))]
     if any(each.gpu.count for each in operators):
-        of_operators.append(("GPU busy", lambda each: percent(each.gpu_busy) if each.gpu.count else ""))
-        of_operators += _times("GPU", attrgetter("gpu"), is_blank=True)
+        of_operators.append(("GPU busy", lambda each: percent(each.gpu_busy) if each.gpu.count else "host only"))
+        of_operators += _times("GPU span", attrgetter("gpu"), attrgetter("gpu_is_bound"))
     if any(each.slice for each in operators):
         of_operators.append(("SMs", lambda each: f"{each.sm_count} ({each.slice})" if each.slice else ""))
     if any(each.skipped_errors or each.restarts for each in operators):
@@ -76,13 +76,18 @@ def _duration(value: Callable[[Any], float]) -> Callable[[Any], str]:
     return lambda each: milliseconds(value(each))
 
 
-def _times(what: str, summary: Callable[[Any], Summary], is_blank: bool = False) -> _Columns:
-    """Return the columns of a summary; `is_blank` if cells are empty where nothing was timed."""
+def _times(
+    what: str, summary: Callable[[Any], Summary], is_bound: Callable[[Any], bool] | None = None
+) -> _Columns:
+    """Return the columns of a summary; if figures may be bounds, cells are empty where nothing was timed."""
 
     def cell(figure: str) -> Callable[[Any], str]:
         def text(each: Any) -> str:
             found = summary(each)
-            return "" if is_blank and not found.count else milliseconds(getattr(found, figure))
+            value = milliseconds(getattr(found, figure))
+            if is_bound is None:
+                return value
+            return "" if not found.count else f"≤ {value}" if is_bound(each) else value
 
         return text
 
