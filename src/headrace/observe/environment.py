@@ -170,7 +170,7 @@ def _file_of_run(filename: str) -> Path:
 
 
 def _report_to(target: str) -> Watcher:
-    from headrace.observe.figures.statistics import StatisticsWatcher
+    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
     path = _file_of_run(target) if target else None
 

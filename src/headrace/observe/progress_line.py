@@ -90,7 +90,7 @@ def _line_of(fragment: Composition) -> Iterator[None]:
 
 def _latency(fragment: Composition) -> float | None:
     """Return the mean latency of the slowest path so far in seconds, if the run is tracked."""
-    from headrace.observe.figures.statistics import StatisticsWatcher
+    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
     watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
     tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)

@@ -337,8 +337,8 @@ def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.
     add = Distribution.add
     asked: list[Any] = []
 
-    def interrupted(self: Distribution, values: Any) -> None:
-        add(self, values)
+    def interrupted(self: Distribution, *values: Any) -> None:
+        add(self, *values)
         asked.append((tracker.statistics.paths, tracker.get_path_strings(), goal.figure("p99")))
 
     monkeypatch.setattr(Distribution, "add", interrupted)
@@ -533,7 +533,7 @@ def test_percentiles_are_exact_for_few_values_and_near_for_many(count: int) -> N
     values = np.random.default_rng(count).lognormal(14, 2, count).astype(np.int64)
     distribution = Distribution()
     for part in np.array_split(values, 7):
-        distribution.add(part)
+        distribution.add(part, part)
     for percent in (1, 50, 95, 99, 99.9, 100):
         expected = np.percentile(values, percent, method="inverted_cdf")
         tolerance = 0 if count <= 4096 else 0.005
@@ -545,7 +545,8 @@ def test_percentiles_are_exact_for_few_values_and_near_for_many(count: int) -> N
 
 def test_negative_and_huge_values_have_their_places() -> None:
     distribution = Distribution()
-    distribution.add(np.array([-5, 0, 1, 255, 256, 1 << 62] * 1000))
+    values = np.array([-5, 0, 1, 255, 256, 1 << 62] * 1000)
+    distribution.add(values, values)
     assert (distribution.min, distribution.max) == (0, 1 << 62)
     assert distribution.percentile(1) == 0
     assert distribution.percentile(100) == pytest.approx(1 << 62, rel=0.005)

@@ -15,6 +15,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib import resources
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.goals import GoalsWatcher
 from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.recent_figures import RecentFigures
-from headrace.observe.figures.statistics import StatisticsWatcher
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.core.parameter import Parameter
     from headrace.observe.events.records import Computes, Flows, RunInfo
+    from headrace.observe.figures.distribution import Summary
 
 _WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
 _LARGEST = 1e300  # value of a parameter in a message
@@ -87,15 +89,13 @@ class Dashboard(Watcher):
         if self._seconds <= 0:
             raise ValueError(f"Dashboard: interval must be more than 0, not {interval!r}")
         self._announce = announce or _print_address
-        self._lock = threading.Lock()
-        # Not attached to a run itself: it is shown what the dashboard is shown.
-        self._statistics = StatisticsWatcher()
+        # Not attached to a run themselves: they are shown what the dashboard is shown.
+        self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
         self._server: _DashboardServer | None = None
         self._ticker: threading.Thread | None = None
         self._is_over = threading.Event()
         self._wake = threading.Event()
         self._run: RunInfo
-        self._figures: RecentFigures
         self._slices: DeviceSlices
         self._log_lines: LogLines
         self._parameters: list[tuple[Operator, Parameter]] = []
@@ -112,8 +112,9 @@ class Dashboard(Watcher):
     def begin(self, run: RunInfo) -> None:
         """Serve the page of a run."""
         fragment = self._fragment
-        self._run, self._figures = run, RecentFigures(run)
+        self._run = run
         self._statistics.begin(run)
+        self._figures.begin(run)
         self._slices = DeviceSlices(fragment, run)
         self._parameters = [
             (operator.node.operator, parameter)
@@ -138,14 +139,12 @@ class Dashboard(Watcher):
     def computed(self, computes: Computes) -> None:
         """Add computes."""
         self._statistics.computed(computes)
-        with self._lock:
-            self._figures.add_computes(computes)
+        self._figures.computed(computes)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
         self._statistics.flowed(flows)
-        with self._lock:
-            self._figures.add_flows(flows)
+        self._figures.flowed(flows)
 
     def end(self, outcome: Outcome | None) -> None:
         """Show the last figures, and end the server."""
@@ -207,30 +206,24 @@ class Dashboard(Watcher):
         run = self._run
         assert self.observation is not None
         now = self.observation.now()
-        with self._lock:
-            figures = self._figures
-            figures.forget(now)
-            operators = [
-                {
-                    **figures.operator(operator, now),
-                    "held": operator.frames_kept,
-                    **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
-                }
-                for operator in run.operators
-            ]
-            queues = [
-                {
-                    "depth": queue.waiting,
-                    "dropped": queue.dropped,
-                    "wait": figures.wait(queue, now),
-                    "busy": figures.queue_busy(queue, now),
-                }
-                for queue in run.queues
-            ]
-            paths = figures.paths(now)
-            gpus = self._slices.devices(figures.slices(now))
-            workers, saturated = figures.workers(now), figures.saturated(now)
-            seen = figures.newest
+        self._figures.forget(now)
+        seen, workers = self._figures.newest, self._figures.workers(now)
+        recent = self._figures.snapshot(now)
+        operators = [
+            {
+                "count": each.count,
+                "rate": round(each.rate, 2),
+                "busy": round(each.busy, 3),
+                "host": _percentiles(each.host),
+                "gpu": _percentiles(each.gpu),
+                "gpu_is_bound": each.gpu.is_bound,
+                "gpu_busy": round(each.gpu_busy, 3),
+                "is_saturated": each.is_saturated,
+                "held": operator.frames_kept,
+                **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
+            }
+            for each, operator in zip(recent.operators, run.operators, strict=True)
+        ]
         is_over = self._is_over.is_set()
         return json.dumps(
             {
@@ -243,20 +236,28 @@ class Dashboard(Watcher):
                 if self._fragment._run_control.pause_wanted
                 else "running",
                 "operators": operators,
-                "queues": queues,
-                "paths": paths,
-                "workers": workers,
-                "saturated": saturated,
-                "gpus": gpus,
-                "segments": [
+                "queues": [
                     {
-                        "state": segment.state,
-                        "reason": segment.reason,
-                        "frames": segment.frames,
-                        "replayed": segment.replayed,
+                        "depth": each.depth,
+                        "dropped": each.dropped,
+                        "wait": _percentiles(each.wait),
+                        "busy": round(each.busy, 3),
                     }
-                    for segment in run.segments
+                    for each in recent.queues
                 ],
+                "paths": [
+                    {
+                        "names": each.operators,
+                        "count": each.count,
+                        "rate": round(each.rate, 2),
+                        "latency": _percentiles(each.latency),
+                    }
+                    for each in recent.paths
+                ],
+                "workers": [round(busy, 3) for busy in workers],
+                "saturated": recent.saturated,
+                "gpus": self._slices.devices({each.key: round(each.busy, 3) for each in recent.slices}),
+                "segments": [asdict(segment) for segment in recent.segments],
                 "goals": self._goals(),
                 "parameters": [_shown(_value_of(*each)) for each in self._parameters],
             }
@@ -268,9 +269,7 @@ class Dashboard(Watcher):
 
     def complete(self, figures: str, client: Client) -> str:
         """Return figures with the intervals and the lines of the log that a client has not seen."""
-        with self._lock:
-            line = list(self._figures.pieces_after(client.seen.get("piece", 0)))
-            client.seen["piece"] = self._figures.last_piece
+        client.seen["piece"], line = self._figures.pieces_after(client.seen.get("piece", 0))
         client.seen["log"], log = self._log_lines.after(client.seen.get("log", 0))
         return (
             f'{figures[:-1]}, "line": {json.dumps(line, separators=(",", ":"))}, "log": {json.dumps(log)}}}'
@@ -393,6 +392,11 @@ class _DashboardServer(LiveServer):
     def last_item(self, client: Client) -> str:
         """Return the last figures."""
         return self._dashboard.complete(self._dashboard.figures(), client)
+
+
+def _percentiles(durations: Summary) -> list[float] | None:
+    """Return the median and the 99th percentile, in microseconds; None without any."""
+    return [round(durations.p50 / 1e3, 1), round(durations.p99 / 1e3, 1)] if durations.count else None
 
 
 def _print_address(url: str) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from headrace.core.errors import choices
 from headrace.observe.figures.flow_log import FlowLog
-from headrace.observe.figures.statistics import Statistics, StatisticsWatcher
+from headrace.observe.figures.statistics import Statistics
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     import os

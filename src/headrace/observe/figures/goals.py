@@ -254,7 +254,7 @@ class Goal:
         # A message whose end was not timed counts as one that did not miss.
         latency = np.where(flows.is_timed, flows.latency, 0)
         with self._lock:
-            self._latency.add(latency[flows.is_timed])
+            self._latency.add(latency[flows.is_timed], flows.done[flows.is_timed])
         missed = np.flatnonzero(latency > self.bound)
         first = self.count
         self.count += len(latency)

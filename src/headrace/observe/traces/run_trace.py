@@ -17,6 +17,7 @@ from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.recent_rows import RecentRows
 from headrace.observe.traces.levels import END, Level, QueueDepth
 from headrace.observe.traces.trace_file import json_text, micros
+from headrace.observe.traces.trace_reader import FORMAT
 from headrace.observe.traces.trace_tracks import HOST, IN_FLIGHT, PATHS, QUEUES, Tracks
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from headrace.observe.figures.critical_path import Division
     from headrace.observe.traces.cupti_activity import Activity, CuptiActivity
     from headrace.observe.traces.trace_file import TraceFile
-
-FORMAT = 1
-"""The version of what is written into a trace."""
 
 
 class RunTrace:

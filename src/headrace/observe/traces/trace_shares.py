@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.saturation import FEW, percent, saturated
+from headrace.observe.figures.statistics import (
+    OperatorStatistics,
+    QueueStatistics,
+    SliceStatistics,
+    Statistics,
+    WorkersStatistics,
+    saturated,
+)
 from headrace.observe.traces.trace_tracks import HOST, QUEUES
 
 _MOST = 1000  # operators, queues, threads or slices
-_BATCH = 4096  # intervals of a slice that are joined at once
+_BATCH = 4096  # intervals that are joined at once
 _SHOWN = 5  # shares of one kind in the text
 _NOTABLE = 0.005  # a share that is shown as more than 0%
 
@@ -43,16 +50,6 @@ class Shares:
     slices: dict[str, float] = field(default_factory=dict)
     saturated: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the shares as values that JSON can hold."""
-        return {
-            "operators": self.operators,
-            "gpu": self.gpu,
-            "queues": self.queues,
-            "threads": self.threads,
-            "slices": self.slices,
-        }
-
     def lines(self) -> list[str]:
         """Return the largest shares of each kind, a line for each kind, and what is saturated."""
         kinds = {
@@ -64,12 +61,15 @@ class Shares:
         }
         lines = []
         for kind, shares in kinds.items():
-            notable = {name: share for name, share in shares.items() if share >= _NOTABLE}
-            largest = sorted(notable, key=lambda name: -notable[name])[:_SHOWN]
-            if largest:
-                more = len(notable) - len(largest)
-                texts = [f"{name} {percent(notable[name])}" for name in largest]
-                lines.append(f"{kind}: {', '.join(texts)}{f', and {more} more' if more else ''}")
+            notable = sorted(
+                ((share, name) for name, share in shares.items() if share >= _NOTABLE),
+                key=lambda each: -each[0],
+            )
+            texts = [f"{name} {share:.0%}" for share, name in notable[:_SHOWN]]
+            if len(notable) > _SHOWN:
+                texts.append(f"and {len(notable) - _SHOWN} more")
+            if texts:
+                lines.append(f"{kind}: {', '.join(texts)}")
         return [*lines, *(f"saturated: {text}" for text in self.saturated)]
 
 
@@ -79,88 +79,96 @@ class TraceShares:
     def __init__(self) -> None:
         self._first = float("inf")
         self._last = 0.0
-        self._computes: dict[str, float] = defaultdict(float)
-        self._counts: dict[str, int] = defaultdict(int)
-        self._gpu: dict[str, float] = defaultdict(float)
-        self._threads: dict[int, float] = defaultdict(float)
-        self._by_thread: dict[int, set[str]] = defaultdict(set)
+        # By what it is and its name or number: operators, their work on the device, threads and slices.
+        self._work: dict[str, dict[Any, _Work]] = {kind: {} for kind in ("compute", "gpu", "thread", "slice")}
         self._names: dict[int, str] = {}
-        self._slices: dict[int, _Slice] = {}
         self._queues: dict[str, _Filling] = {}
 
     def add(self, event: dict[str, Any]) -> None:
         """Add an event; others than computes, work and queues are passed over."""
         kind, name, group, track = event["ph"], event["name"], event["pid"], event["tid"]
-        if kind == "X" and event.get("cat") in ("compute", "gpu"):
-            began, length = event["ts"], event["dur"]
-            self._first, self._last = min(self._first, began), max(self._last, began + length)
-            if event["cat"] == "gpu":
-                if _fits(self._gpu, name) and _fits(self._slices, group):
-                    self._gpu[name] += length
-                    self._slices.setdefault(group, _Slice()).add(name, began, began + length)
-            elif _fits(self._computes, name) and _fits(self._threads, track):
-                self._computes[name] += length
-                self._counts[name] += 1
-                self._threads[track] += length
-                self._by_thread[track].add(name)
+        category = event.get("cat")
+        if kind == "X" and category in ("compute", "gpu"):
+            began, ended = event["ts"], event["ts"] + event["dur"]
+            self._first, self._last = min(self._first, began), max(self._last, ended)
+            shared = ("thread", track) if category == "compute" else ("slice", group)
+            for what, key in ((category, name), shared):
+                work = _entry(self._work[what], key, _Work)
+                if work is not None:
+                    work.add(name, began, ended)
         elif kind == "C" and group == QUEUES:
             depth = event["args"].get("messages")
-            if type(depth) in (int, float) and _fits(self._queues, name):
-                self._queues.setdefault(name, _Filling()).add(event["ts"], depth)
-        elif kind == "M" and name == "thread_name" and group == HOST and _fits(self._names, track):
+            filling = _entry(self._queues, name, _Filling)
+            if type(depth) in (int, float) and filling is not None:
+                filling.add(event["ts"], depth)
+        elif kind == "M" and name == "thread_name" and group == HOST and len(self._names) < _MOST:
             self._names[track] = str(event["args"].get("name", ""))
 
     def shares(self, limits: dict[str, int], groups: dict[int, str]) -> Shares:
         """Return the shares, given the limit of each queue and the names of groups."""
         span = self._last - self._first
-        if not self._computes or span <= 0:
+        if not self._work["compute"] or span <= 0:
             return Shares()
-        found = Shares(
-            {name: _share(total, span) for name, total in self._computes.items()},
-            {name: _share(total, span) for name, total in self._gpu.items()},
-            {
-                name: _share(filling.until(self._last), span * limits.get(name, 0))
-                for name, filling in self._queues.items()
-            },
+
+        def share(part: float, places: int = 1) -> float:
+            return min(max(part / (span * places), 0.0), 1.0) if places > 0 else 0.0
+
+        computes, gpu, threads, slices = (
+            {key: (share(work.total / 1e3), work) for key, work in found.items()}
+            for found in self._work.values()
         )
-        threads = {
-            track: (self._names.get(track, "") or f"thread {track}", _share(total, span))
-            for track, total in self._threads.items()
+        queues = {
+            name: share(filling.until(self._last), limits.get(name, 0))
+            for name, filling in self._queues.items()
         }
-        slices = {
-            group: (groups.get(group, "") or f"slice {group}", _share(one.total, span))
-            for group, one in self._slices.items()
-        }
-        found.threads, found.slices = dict(threads.values()), dict(slices.values())
-        found.saturated = saturated(
-            [each for each in found.operators.items() if self._counts[each[0]] >= FEW],
-            [each for each in found.gpu.items() if self._counts[each[0]] >= FEW],
-            [(name, 1, share, self._by_thread[track]) for track, (name, share) in threads.items()],
-            [(name, share, self._slices[group].operators) for group, (name, share) in slices.items()],
-            found.queues.items(),
+        found = Statistics(
+            operators=tuple(
+                OperatorStatistics(name, work.count, busy=busy, gpu_busy=gpu[name][0] if name in gpu else 0.0)
+                for name, (busy, work) in computes.items()
+            ),
+            queues=tuple(
+                QueueStatistics(name, self._queues[name].count, busy=busy) for name, busy in queues.items()
+            ),
+            workers=tuple(
+                WorkersStatistics(self._names.get(track) or f"thread {track}", 1, busy, tuple(work.operators))
+                for track, (busy, work) in threads.items()
+            ),
+            slices=tuple(
+                SliceStatistics(groups.get(group) or f"slice {group}", 0, busy, tuple(work.operators))
+                for group, (busy, work) in slices.items()
+            ),
         )
-        return found
+        return Shares(
+            {name: busy for name, (busy, _) in computes.items()},
+            {name: busy for name, (busy, _) in gpu.items()},
+            queues,
+            {each.name: each.busy for each in found.workers},
+            {each.name: each.busy for each in found.slices},
+            saturated(found),
+        )
 
 
-def _fits(known: Any, key: Any) -> bool:
-    return len(known) < _MOST or key in known
+_Entry = TypeVar("_Entry")
 
 
-def _share(part: float, whole: float) -> float:
-    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
+def _entry(known: dict[Any, _Entry], key: Any, make: Callable[[], _Entry]) -> _Entry | None:
+    """Return what is known of a key, made at its first use; None if there are too many already."""
+    if key not in known and len(known) < _MOST:
+        known[key] = make()
+    return known.get(key)
 
 
-class _Slice:
-    """The work on a slice, in nanoseconds."""
+@dataclass(slots=True)
+class _Work:
+    """Work of operators on one thread or slice, or of one operator; in nanoseconds."""
 
-    __slots__ = ("_coverage", "_waiting", "operators")
-
-    def __init__(self) -> None:
-        self.operators: set[str] = set()
-        self._coverage = Coverage()
-        self._waiting: list[tuple[float, float]] = []
+    count: int = 0
+    operators: set[str] = field(default_factory=set)
+    _coverage: Coverage = field(default_factory=Coverage)
+    _waiting: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, operator: str, began: float, ended: float) -> None:
+        self.count += 1
         if len(self.operators) < _MOST:
             self.operators.add(operator)
         self._waiting.append((began, ended))
@@ -168,28 +176,30 @@ class _Slice:
             self._join()
 
     @property
-    def total(self) -> float:
-        """The time in which something was on it, in microseconds."""
+    def total(self) -> int:
+        """The time in which something went on."""
         self._join()
-        return self._coverage.total / 1e3
+        return self._coverage.total()
 
     def _join(self) -> None:
-        if self._waiting:
-            times = np.clip(np.array(self._waiting) * 1e3, -(2.0**60), 2.0**60).astype(np.int64)
-            self._coverage.add(times[:, 0], times[:, 1])
-            self._waiting.clear()
+        times = np.array(self._waiting).reshape(-1, 2) * 1e3
+        starts, ends = np.clip(times, -(2.0**60), 2.0**60).astype(np.int64).T
+        self._coverage.add(starts, ends)
+        self._waiting.clear()
 
 
+@dataclass(slots=True)
 class _Filling:
     """How many messages waited in a queue, multiplied by for how long."""
 
-    __slots__ = ("_depth", "_since", "_total")
-
-    def __init__(self) -> None:
-        self._depth = self._since = self._total = 0.0
+    count: int = 0
+    _depth: float = 0.0
+    _since: float = 0.0
+    _total: float = 0.0
 
     def add(self, time: float, depth: float) -> None:
-        self._total += self._depth * max(time - self._since, 0.0)
+        self.count += 1
+        self._total = self.until(time)
         self._since, self._depth = max(time, self._since), depth
 
     def until(self, time: float) -> float:

@@ -1,0 +1,237 @@
+"""StatisticsWatcher: collects the statistics of a run, or of its last seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.observe.events.watchers import Watcher
+from headrace.observe.figures.coverage import ALWAYS, Coverage
+from headrace.observe.figures.distribution import Distribution, RecentDurations, Summary
+from headrace.observe.figures.statistics import (
+    OperatorStatistics,
+    PathStatistics,
+    QueueStatistics,
+    SegmentStatistics,
+    SliceStatistics,
+    Statistics,
+    WorkersStatistics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo
+
+_LATE = 1_500_000_000  # nanoseconds after which computes are known, also in a run that does not pause
+_SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
+
+
+class StatisticsWatcher(Watcher):
+    """Collects the statistics of a run.
+
+    The reader's thread adds to them under a lock; `snapshot` may be called from any thread.
+
+    Parameters
+    ----------
+    window
+        The nanoseconds up to now of which rates, durations and shares are; of the whole run unless given.
+    """
+
+    period = 1.0  # `snapshot` catches up with the run
+
+    def __init__(self, window: int = 0) -> None:
+        self.window = window
+        # Reentrant: a signal handler may ask for figures while its thread holds it.
+        self._lock = threading.RLock()
+        self._run: RunInfo | None = None
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin anew."""
+        make: Callable[[], Distribution | RecentDurations]
+        make = partial(RecentDurations, self.window) if self.window else Distribution
+        with self._lock:
+            self._run = run
+            self._host = {operator: make() for operator in run.operators}
+            # The times on the device: all, those that are exact, and those for which it certainly worked.
+            self._gpu = {operator: make() for operator in run.operators}
+            self._gpu_exact = {operator: make() for operator in run.operators}
+            self._gpu_certain = {operator: make() for operator in run.operators}
+            self._waits = {queue: make() for queue in run.queues}
+            # The messages of each path, and the latencies of those whose end was timed.
+            self._arrived: defaultdict[Path, Distribution | RecentDurations] = defaultdict(make)
+            self._latency: defaultdict[Path, Distribution | RecentDurations] = defaultdict(make)
+            # By device and name of the slice: when work was on it.
+            self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
+            # The end of the newest compute, and of its work on the device.
+            self.newest = run.started
+
+    def computed(self, computes: Computes) -> None:
+        """Add computes."""
+        operator, ended = computes.operator, computes.ended
+        with self._lock:
+            self.newest = max(self.newest, int(ended[-1]))
+            self._host[operator].add(ended - computes.started, ended)
+            if computes.gpu:
+                # Not every compute is timed; those that are stand for the others.
+                weight = len(ended) / max(int(computes.is_timed.sum()), 1)
+                used, times = computes.uses_gpu, computes.gpu_time
+                exact = used & computes.gpu_is_exact
+                self._gpu[operator].add(times[used], ended[used])
+                self._gpu_exact[operator].add(times[exact], ended[exact])
+                self._gpu_certain[operator].add(computes.certain_gpu_time[used], ended[used], weight)
+            for work in computes.gpu:
+                self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
+                self.newest = max(self.newest, int(work.ended.max(initial=0)))
+            for arrivals in computes.arrivals:
+                self._waits[arrivals.queue].add(arrivals.wait, arrivals.received)
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Add messages that reached the end of their paths."""
+        with self._lock:
+            for each in flows:
+                self._arrived[each.path].add(each.latency, each.done)
+                self._latency[each.path].add(each.latency[each.is_timed], each.done[each.is_timed])
+
+    def snapshot(self, now: int = 0) -> Statistics:
+        """Return the statistics so far; those of a window end now."""
+        self.catch_up()
+        with self._lock:
+            run = self._run
+            if run is None:
+                return Statistics()
+            time = Timespan(self, now)
+            paths = [(path, time.of(arrived)) for path, arrived in self._arrived.items()]
+            return Statistics(
+                run.application,
+                max(max((each.last for each in time.host.values()), default=0) - run.started, 0) / 1e9,
+                tuple(self._operator(operator, time) for operator in run.operators),
+                tuple(self._queue(queue, time) for queue in run.queues),
+                tuple(
+                    PathStatistics(
+                        path.name,
+                        self._arrived[path].count,
+                        time.rate(arrived),
+                        time.of(self._latency[path]).summary(),
+                        _names(path.operators),
+                    )
+                    for path, arrived in paths
+                ),
+                {
+                    output.name: output.count
+                    for operator in run.operators
+                    if operator.is_source
+                    for output in operator.outputs
+                },
+                self._sinks(),
+                tuple(
+                    SegmentStatistics(
+                        each.name, _names(each.operators), each.state, each.reason, each.frames, each.replayed
+                    )
+                    for each in run.segments
+                ),
+                tuple(
+                    WorkersStatistics(
+                        each.name,
+                        each.count,
+                        time.share(sum(time.host[operator].load for operator in each.operators), each.count),
+                        _names(each.operators),
+                    )
+                    for each in run.workers
+                ),
+                tuple(self._slice(run, device, name, time) for device, name in self._coverage),
+            )
+
+    def _operator(self, operator: OperatorInfo, time: Timespan) -> OperatorStatistics:
+        host, gpu, exact = time.host[operator], time.of(self._gpu[operator]), time.of(self._gpu_exact[operator])
+        is_bound = exact.count * 10 < gpu.count
+        return OperatorStatistics(
+            operator.name,
+            self._host[operator].count,
+            time.rate(host),
+            host.summary(),
+            gpu.summary(is_bound) if is_bound else exact.summary(),
+            Summary(),
+            operator.slice,
+            operator.sm_count,
+            time.share(host.load),
+            time.share(time.of(self._gpu_certain[operator]).load),
+            operator.skipped_errors,
+            operator.restarts,
+        )
+
+    def _queue(self, queue: QueueInfo, time: Timespan) -> QueueStatistics:
+        same = [other for other in queue.operator.inputs if other.port == queue.port]
+        wait = time.of(self._waits[queue])
+        return QueueStatistics(
+            queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}",
+            self._waits[queue].count,
+            queue.waiting,
+            queue.most,
+            queue.dropped,
+            queue.discarded,
+            wait.summary(),
+            time.share(wait.load, queue.limit),
+        )
+
+    def _slice(self, run: RunInfo, device: int, name: str, time: Timespan) -> SliceStatistics:
+        operators = [
+            operator
+            for operator in run.operators
+            if operator.slice == name and any(stream.device == device for stream in operator.streams)
+        ]
+        work = [time.of(self._gpu_certain[operator]) for operator in operators]
+        timed, estimated = sum(each.total for each in work), sum(each.load for each in work)
+        covered = self._coverage[device, name].total(time.since)
+        return SliceStatistics(
+            f"GPU {device}, {f'slice {name}' if name else 'all SMs'}",
+            operators[0].sm_count if name else run.device_sm_counts.get(device, 0),
+            time.share(covered * estimated / timed if timed else 0),
+            _names(operators),
+            f"{device}:{name or '*'}",
+        )
+
+    def _sinks(self) -> dict[str, int]:
+        found: defaultdict[str, int] = defaultdict(int)
+        for queue, wait in self._waits.items():
+            if queue.operator.is_leaf:
+                found[queue.name] += wait.count
+        return dict(found)
+
+
+class Timespan:
+    """The time to which statistics refer: all of the run, or its window up to now.
+
+    Attributes
+    ----------
+    host
+        The durations of each operator's computes in this time.
+    """
+
+    def __init__(self, watcher: StatisticsWatcher, now: int) -> None:
+        self._window = watcher.window
+        self.since = now - self._window if self._window else ALWAYS
+        self.host = {operator: self.of(each) for operator, each in watcher._host.items()}
+        # In a window, up to the newest compute, unless nothing has come for a while.
+        end = now if self._window and now - watcher.newest >= _LATE else watcher.newest
+        first = min((each.first for each in self.host.values() if each.count), default=end)
+        self._span = max(end - first, _SHORTEST if self._window else 0)
+
+    def of(self, durations: Distribution | RecentDurations) -> Distribution:
+        """Return the durations in this time."""
+        return durations.since(self.since)
+
+    def rate(self, events: Distribution) -> float:
+        """Return how many there were in a second; in the whole run, from the first of them to the last."""
+        span = self._span if self._window else events.last - events.first
+        return events.count * 1e9 / span if span > 0 else 0.0
+
+    def share(self, load: float, places: int = 1) -> float:
+        """Return the part of the time of so many places that a load takes."""
+        return min(load / (self._span * places), 1.0) if self._span * places > 0 else 0.0
+
+
+def _names(operators: Iterable[OperatorInfo]) -> tuple[str, ...]:
+    return tuple(operator.name for operator in operators)
