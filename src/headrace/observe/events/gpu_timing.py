@@ -126,7 +126,17 @@ class StreamTimer:
     """
 
     __slots__ = (
-        *("_began", "_count", "_reading", "_wait", "is_assumed", "managed", "may_be_exact", "segments", "stream"),
+        *(
+            "_began",
+            "_count",
+            "_reading",
+            "_wait",
+            "is_assumed",
+            "managed",
+            "may_be_exact",
+            "segments",
+            "stream",
+        ),
         *("time", "times"),
     )
     is_exact = False

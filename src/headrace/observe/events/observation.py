@@ -13,6 +13,7 @@ from headrace._runtime import UnconnectedQueue, source_of
 from headrace.core.errors import choices
 from headrace.core.function_operator import FunctionOperator
 from headrace.gpu.backend import active
+from headrace.observe.events.cupti_activity import CuptiActivity
 from headrace.observe.events.gpu_timing import (
     ComputeTimer,
     DeviceTime,
@@ -82,6 +83,7 @@ class Observation:
         # Whether computes never run at the same time.
         self._is_serial = False
         self._begun: list[Watcher] = []
+        self._kernels: CuptiActivity | None = None
 
     # Called by the runtime.
 
@@ -125,17 +127,22 @@ class Observation:
         _find_cycles(engine, infos)
         for node in engine.operator_nodes:
             self._put_feeds(node, infos[node])
+        if any(watcher.wants_kernels for watcher in self.watchers):
+            kernels = CuptiActivity()
+            self._kernels = kernels if kernels.start() else None
+            self.run.kernels = kernels.state
         for watcher in self.watchers:
             watcher.observation = self
             try:
                 watcher.begin(self.run)
             except BaseException:
                 # The run does not take place, so nothing else will end those that have begun.
+                self._stop_kernels()
                 _end(self._begun, None)
                 raise
             self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.operator_nodes]
-        self._reader = Reader(self.watchers, self.run, recorders, self._times)
+        self._reader = Reader(self.watchers, self.run, recorders, self._times, self._kernels)
         self._reader.start()
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
@@ -144,12 +151,16 @@ class Observation:
         recorder, streams = self._recorders[node], node.engine.streams
         if self.gpu_times and node.operator.spec.is_on_default_stream and streams.has_device:
             # It asks for no stream. If neighbours are on the default stream, too, nobody else tells of it.
-            self._add_timer(recorder, streams.default_stream(streams.device_of(node.operator)), None)
+            default = streams.default_stream(streams.device_of(node.operator))
+            streams.manage(default)  # the run then ends after its work
+            self._add_timer(recorder, default, None)
         for watcher in self.watchers:
             try:
                 compute = watcher.around(recorder.info, compute)
             except Exception:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
+        if self._kernels is not None:
+            compute = self._kernels.around(recorder.info.index, lambda: recorder.number, compute)
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
@@ -185,6 +196,7 @@ class Observation:
             if self._reader is not None:
                 self._reader.finish()
         finally:
+            self._stop_kernels()
             for managed, wait in self._waits.items():
                 managed.wait = wait
             for device_time in self._times.values():
@@ -215,6 +227,11 @@ class Observation:
             self._reader.catch_up()
 
     # Inside.
+
+    def _stop_kernels(self) -> None:
+        if self._kernels is not None:
+            self._kernels.stop()
+            self.run.kernels = self._kernels.state
 
     def _choose_clock(self, engine: Engine) -> None:
         """Choose the time line: the run's clock, unless that is the host's."""

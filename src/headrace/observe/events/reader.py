@@ -25,6 +25,7 @@ from headrace.observe.events.flow_tables import FlowTables
 from headrace.observe.events.node_log import NodeLog
 
 if TYPE_CHECKING:
+    from headrace.observe.events.cupti_activity import CuptiActivity
     from headrace.observe.events.gpu_timing import DeviceTime
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import RunInfo
@@ -50,6 +51,8 @@ class Reader:
         The recorders, one for each operator.
     times
         The clocks of the devices in use; operators that begin to use a stream add to it.
+    kernels
+        Where the kernels and copies come from, if a watcher wants them.
     """
 
     def __init__(
@@ -58,12 +61,14 @@ class Reader:
         run: RunInfo,
         recorders: Sequence[NodeRecorder],
         times: dict[int, DeviceTime],
+        kernels: CuptiActivity | None = None,
     ) -> None:
         self.failed: list[Watcher] = []
         self._watchers = list(watchers)
         self._period = min((watcher.period for watcher in watchers), default=_LONGEST)
         self._run = run
         self._times = times
+        self._kernels = kernels
         emissions = any(watcher.wants_emissions for watcher in watchers)
         self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
         logs = {log.info: log for log in self._logs}
@@ -134,6 +139,10 @@ class Reader:
         for log in reversed(self._logs):
             log.read(most)
         found = False
+        if self._kernels is not None:
+            kernels = self._kernels.take(is_last)
+            if kernels:
+                self._tell("ran", kernels)
         for log in self._logs:
             log.read_gpu_times(is_last)
             batch = log.take_ready()

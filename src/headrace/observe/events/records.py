@@ -373,7 +373,7 @@ class Computes:
 
     @property
     def gpu_is_exact(self) -> NDArray[np.bool_]:
-        """Whether `gpu_time` is the time of each; otherwise it is a bound, and the host's time may be part of it."""
+        """Whether `gpu_time` is the time of each; otherwise it is a bound, of which the host may be part."""
         exact = np.ones(len(self.started), np.bool_)
         for work in self.gpu:
             exact[work.compute[~work.is_exact] - self.first] = False
@@ -533,6 +533,8 @@ class RunInfo:
         The names of the operators that do not run, because a recording is played behind them.
     workers
         The worker threads, by the operators that they share.
+    kernels
+        Whether kernels and copies are known one by one, or why not; empty if nobody wants to know.
     """
 
     application: str
@@ -546,6 +548,7 @@ class RunInfo:
     segments: list[SegmentInfo] = field(default_factory=list)
     left_out: frozenset[str] = frozenset()
     workers: list[WorkersInfo] = field(default_factory=list)
+    kernels: str = ""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

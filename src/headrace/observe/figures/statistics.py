@@ -190,6 +190,8 @@ class Statistics:
         The number of messages that each output of a source emitted, by ``"operator.port"``.
     sinks
         The number of messages that each input of a sink received, by ``"operator.port"``.
+    kernels
+        Whether kernels are known one by one, or why not; empty if nobody asked for them.
     """
 
     application: str = ""
@@ -202,6 +204,7 @@ class Statistics:
     segments: tuple[SegmentStatistics, ...] = ()
     workers: tuple[WorkersStatistics, ...] = ()
     slices: tuple[SliceStatistics, ...] = ()
+    kernels: str = ""
 
     @property
     def saturated(self) -> tuple[str, ...]:

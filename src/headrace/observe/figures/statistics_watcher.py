@@ -7,9 +7,12 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from headrace.observe.events.cupti_activity import SHOWN
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
-from headrace.observe.figures.distribution import Distribution, RecentDurations, Summary
+from headrace.observe.figures.distribution import Distribution, RecentDurations
 from headrace.observe.figures.statistics import (
     OperatorStatistics,
     PathStatistics,
@@ -23,9 +26,12 @@ from headrace.observe.figures.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo
 
 _LATE = 1_500_000_000  # nanoseconds after which computes are known, also in a run that does not pause
+_UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
 _SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
 
 
@@ -59,6 +65,9 @@ class StatisticsWatcher(Watcher):
             self._gpu = {operator: make() for operator in run.operators}
             self._gpu_exact = {operator: make() for operator in run.operators}
             self._gpu_certain = {operator: make() for operator in run.operators}
+            self._kernels = {operator: make() for operator in run.operators}
+            # By operator and compute: when its kernels known so far began and ended, and how long they took.
+            self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
             self._waits = {queue: make() for queue in run.queues}
             # The messages of each path, and the latencies of those whose end was timed.
             self._arrived: defaultdict[Path, Distribution | RecentDurations] = defaultdict(make)
@@ -79,6 +88,8 @@ class StatisticsWatcher(Watcher):
                 weight = len(ended) / max(int(computes.is_timed.sum()), 1)
                 used, times = computes.uses_gpu, computes.gpu_time
                 exact = used & computes.gpu_is_exact
+                if self.wants_kernels and self._run is not None and self._run.kernels == SHOWN:
+                    exact &= computes.is_replayed  # `ran` adds the others
                 self._gpu[operator].add(times[used], ended[used])
                 self._gpu_exact[operator].add(times[exact], ended[exact])
                 self._gpu_certain[operator].add(computes.certain_gpu_time[used], ended[used], weight)
@@ -87,6 +98,37 @@ class StatisticsWatcher(Watcher):
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
             for arrivals in computes.arrivals:
                 self._waits[arrivals.queue].add(arrivals.wait, arrivals.received)
+
+    def ran(self, kernels: list[Activity]) -> None:
+        """Add kernels and copies."""
+        with self._lock:
+            for each in kernels if self.wants_kernels else ():
+                if each.operator is not None and each.operator < len(self._running):
+                    began, ended, took = self._running[each.operator].get(
+                        each.compute, (each.started, each.started, 0)
+                    )
+                    took += max(each.ended - max(each.started, ended), 0)
+                    self._running[each.operator][each.compute] = (
+                        min(began, each.started),
+                        max(ended, each.ended),
+                        took,
+                    )
+            self._add_kernels(_UNDELIVERED)
+
+    def _add_kernels(self, kept: int) -> None:
+        """Add the kernels of all computes but the last ones, of which more may follow."""
+        for operator, running in zip(self._kernels, self._running, strict=True):
+            known = sorted(running)[: max(len(running) - kept, 0)]
+            if known:
+                began, ended, took = np.array([running.pop(compute) for compute in known], np.int64).T
+                self._gpu_exact[operator].add(ended - began, ended)
+                self._kernels[operator].add(took, ended)
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End; the figures stay."""
+        with self._lock:
+            if self._run is not None:
+                self._add_kernels(0)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
@@ -142,10 +184,15 @@ class StatisticsWatcher(Watcher):
                     for each in run.workers
                 ),
                 tuple(self._slice(run, device, name, time) for device, name in self._coverage),
+                run.kernels if self.wants_kernels else "",
             )
 
     def _operator(self, operator: OperatorInfo, time: Timespan) -> OperatorStatistics:
-        host, gpu, exact = time.host[operator], time.of(self._gpu[operator]), time.of(self._gpu_exact[operator])
+        host, gpu, exact = (
+            time.host[operator],
+            time.of(self._gpu[operator]),
+            time.of(self._gpu_exact[operator]),
+        )
         is_bound = exact.count * 10 < gpu.count
         return OperatorStatistics(
             operator.name,
@@ -153,7 +200,7 @@ class StatisticsWatcher(Watcher):
             time.rate(host),
             host.summary(),
             gpu.summary(is_bound) if is_bound else exact.summary(),
-            Summary(),
+            time.of(self._kernels[operator]).summary(),
             operator.slice,
             operator.sm_count,
             time.share(host.load),

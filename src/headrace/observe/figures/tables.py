@@ -52,6 +52,9 @@ def statistics_text(statistics: Statistics) -> str:
                     columns += _columns(name, values)
             head, *rows = zip(*columns, strict=True)
             lines += ["", *table(head, rows)]
+    lines += [f"kernels are {statistics.kernels}"] * statistics.kernels.startswith(
+        ("not shown", "shown in part")
+    )
     lines += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
     return "\n".join(lines)
 

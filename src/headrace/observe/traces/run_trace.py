@@ -22,6 +22,7 @@ from headrace.observe.traces.trace_tracks import HOST, IN_FLIGHT, PATHS, QUEUES,
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
+    from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import (
         Computes,
         Flows,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         Times,
     )
     from headrace.observe.figures.critical_path import Division
-    from headrace.observe.traces.cupti_activity import Activity, CuptiActivity
     from headrace.observe.traces.trace_file import TraceFile
 
 
@@ -42,16 +42,13 @@ class RunTrace:
     ----------
     metadata
         For each queue, the metadata of the messages that were received and not written yet, in order.
-    activity
-        What CUPTI tells, if it is there.
     """
 
-    def __init__(self, file: TraceFile, run: RunInfo, activity: CuptiActivity | None) -> None:
+    def __init__(self, file: TraceFile, run: RunInfo) -> None:
         self._file = file
         self._run = run
         self.metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
-        self.activity = activity if activity is not None and activity.start() else None
-        self._write_header(activity)
+        self._write_header()
         self._tracks = Tracks(file, run)
         self._critical = CriticalPath(run)
         self._depths = {queue: QueueDepth(queue) for queue in run.queues if queue.outputs}
@@ -87,16 +84,15 @@ class RunTrace:
         more = f',"dur":{micros(ended - began)},"args":{{{arguments}}}'
         return self._event("X", name, category, place, began, more)
 
-    def _write_header(self, activity: CuptiActivity | None) -> None:
+    def _write_header(self) -> None:
         run = self._run
-        kernels = "not shown" if activity is None else activity.state
         arguments = {
             "format": FORMAT,
             "application": run.application,
             "epoch_ns": run.epoch,
             "started_ns": run.started,
             "is_virtual": run.is_virtual,
-            "kernels": kernels,
+            "kernels": run.kernels or "not shown",
             "operators": [
                 {
                     "name": operator.name,
@@ -346,7 +342,12 @@ class RunTrace:
 
     # Kernels.
 
-    def _add_activity(self, activity: Activity) -> None:
+    def add_kernels(self, kernels: list[Activity]) -> None:
+        """Add kernels and copies."""
+        for each in kernels:
+            self._add_kernel(each)
+
+    def _add_kernel(self, activity: Activity) -> None:
         place, group, name = 1000, self._tracks.slice(activity.device, "", 0), f"stream {activity.stream}"
         arguments = activity.arguments
         operator = None
@@ -371,9 +372,6 @@ class RunTrace:
         self._add_computed()
         self._add_queues(is_last)
         self._add_held()
-        if self.activity is not None:
-            for activity in self.activity.take(is_last):
-                self._add_activity(activity)
         self._file.write()
 
     def close(self, outcome: Outcome | None) -> None:
@@ -385,7 +383,7 @@ class RunTrace:
             arguments = {
                 "outcome": None if outcome is None else str(outcome.ended_by),
                 "clock_errors_ns": {str(device): error for device, error in self._run.clock_errors.items()},
-                "kernels": "not shown" if self.activity is None else self.activity.state,
+                "kernels": self._run.kernels or "not shown",
                 "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
                 "segments": {
                     segment.name: {
@@ -401,8 +399,6 @@ class RunTrace:
                 json_text({"ph": "M", "name": "end", "pid": HOST, "tid": HOST, "ts": 0, "args": arguments})
             )
         finally:
-            if self.activity is not None:
-                self.activity.stop()
             self._file.close()
 
 

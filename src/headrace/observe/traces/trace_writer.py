@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope
 from headrace.observe.events.records import QueueInfo
 from headrace.observe.events.watchers import Watcher
-from headrace.observe.traces.cupti_activity import CuptiActivity
 from headrace.observe.traces.run_trace import RunTrace
 from headrace.observe.traces.trace_file import TraceFile, json_text
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, Flows, OperatorInfo, OutputInfo, RunInfo
+    from headrace.observe.events.cupti_activity import Activity
+    from headrace.observe.events.records import Computes, Flows, OutputInfo, RunInfo
 
 
 class TraceWriter(Watcher):
@@ -50,20 +49,19 @@ class TraceWriter(Watcher):
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:
         self.path = Path(path)
         self.wants_data = metadata
-        self._kernels = kernels
+        self.wants_kernels = kernels
         self._runs = 0
         self._trace: RunTrace | None = None
 
     def begin(self, run: RunInfo) -> None:
         """Open the file, and name what is known of the run."""
         self._runs += 1
-        activity = CuptiActivity() if self._kernels and not run.is_virtual else None
-        self._trace = RunTrace(TraceFile(numbered(self.path, self._runs)), run, activity)
+        self._trace = RunTrace(TraceFile(numbered(self.path, self._runs)), run)
 
-    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
-        """Note which kernels a compute launches, if kernels are shown."""
-        activity = self._trace.activity if self._trace is not None else None
-        return compute if activity is None else activity.around(operator.index, compute)
+    def ran(self, kernels: list[Activity]) -> None:
+        """Write kernels and copies."""
+        if self._trace is not None and self.wants_kernels:
+            self._trace.add_kernels(kernels)
 
     def computed(self, computes: Computes) -> None:
         """Write computes, their work on the device, and the arrows between them."""
