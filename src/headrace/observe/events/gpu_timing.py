@@ -8,11 +8,11 @@ compute if there is nothing to receive.
 
 Between the first event and the first kernel lies the time in which the host prepares the launch. If the device
 reaches the event only after the compute has returned, all of the work was launched by then, and the time is exact.
-An idle device reaches it at once and waits for the host: the time is a bound then, too long by some ten microseconds,
-or by more if threads compete for the interpreter. The reader of the times tells the two apart from times that it has anyway. No
-call of the driver tells when a kernel begins, and libraries have no hook before their first launch: one before the
-first allocation would miss kernels that need none. CUPTI knows (`cupti_activity`). Holding the stream until all is
-launched would be exact, too, but delays the frames that it times.
+An idle device reaches it at once and waits for the host. The time is a bound then: too long by some ten
+microseconds, or by more if threads compete for the interpreter. The reader of the times tells the two apart from
+times that it has anyway. No call of the driver tells when a kernel begins, and libraries have no hook before their
+first launch: one before the first allocation would miss kernels that need none. CUPTI knows (`cupti_activity`).
+Holding the stream until all is launched would be exact, too, but delays the frames that it times.
 
 Nothing here waits for the device. The times are read when the events are complete, and the events are used again.
 The reader reads them, if few wait. Each of its calls to the driver gives up the interpreter, though, and a thread
