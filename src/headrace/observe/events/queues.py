@@ -5,7 +5,6 @@ An `ObservedQueue` stands in place of the runtime's queue, a `Feed` between an o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +20,7 @@ Show: TypeAlias = Callable[[Any], None]
 
 
 class ObservedQueue(Queue):
-    """A queue whose messages have ids and are recorded as they are received.
+    """A queue whose messages are recorded as they are received.
 
     Parameters
     ----------
@@ -36,8 +35,6 @@ class ObservedQueue(Queue):
 
     Attributes
     ----------
-    ids
-        The ids of the waiting messages.
     receiver
         Takes and records messages.
     discarded
@@ -46,7 +43,7 @@ class ObservedQueue(Queue):
         Takes a message and records it.
     """
 
-    __slots__ = ("discarded", "ids", "info", "popleft", "receiver")
+    __slots__ = ("discarded", "info", "popleft", "receiver")
 
     popleft: Callable[[], Any]
 
@@ -63,9 +60,8 @@ class ObservedQueue(Queue):
     ) -> None:
         super().__init__(consumer, port, limit, policy)
         self.info = info
-        self.ids: deque[int] = deque()
         self.discarded = 0
-        self.receiver = Receiver(recorder, self, self.ids)
+        self.receiver = Receiver(recorder, self)
         take = self.receiver.taking()
         self.popleft = take if show is None else _showing_result(take, show)
 
@@ -77,7 +73,7 @@ class ObservedQueue(Queue):
 
 
 class Feed(MessageCounter):
-    """Stands between an output and one queue behind it: gives every message its id and passes it on.
+    """Stands between an output and one queue behind it: records every message and passes it on.
 
     Parameters
     ----------
@@ -103,7 +99,7 @@ class Feed(MessageCounter):
         recorder: NodeRecorder,
         show: Show | None,
     ) -> None:
-        self.emitter = Emitter(recorder, behind, behind.ids, len(behind.info.feeds))
+        self.emitter = Emitter(recorder, behind)
         super().__init__(behind)
         self.output = output
         behind.info.feeds.append(self)
