@@ -3,7 +3,7 @@
 An operator's time on the device is its own: it begins when its stream has passed the work that it waits for, and
 ends with the last work that the compute submitted. So an event is recorded after each wait, and one at the end. If
 the operator waits again in the middle of a compute, the time of that wait does not count: the compute then has
-several segments. If its compute waits for nothing, the time begins when it first receives something, or with the
+several pieces. If its compute waits for nothing, the time begins when it first receives something, or with the
 compute if there is nothing to receive.
 
 Between the first event and the first kernel lies the time in which the host prepares the launch. If the device
@@ -31,7 +31,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import gpu
 from headrace._runtime import Envelope
@@ -40,9 +40,12 @@ from headrace.observe.events.sampling import ALWAYS, Sampling
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
     from headrace.observe.events.records import StreamInfo
-    from headrace.observe.events.replays import ReplayTimer
 
 _log = logging.getLogger("headrace.observe")
+
+Piece: TypeAlias = "tuple[Any, Any, Any, deque[None] | None]"
+"""The events at the beginning and the end of work, one that is complete when both are, and, if they are not free
+afterwards, the entries of times that were not read."""
 
 
 class ComputeTimer(Sampling):
@@ -63,7 +66,7 @@ class ComputeTimer(Sampling):
     def __init__(self) -> None:
         super().__init__()
         self.next = sys.maxsize
-        self.streams: list[StreamTimer | ReplayTimer] = []
+        self.streams: list[Timer] = []
         self.in_use: list[StreamTimer] = []
         self.queues: Sequence[Any] = ()
 
@@ -80,7 +83,7 @@ class ComputeTimer(Sampling):
     def begin(self, now: int) -> bool:
         """Begin to time a compute; return False if it is not, or if the device is too far behind."""
         if self.in_use[0].time.is_sampled and (
-            not self.takes(now) or any(len(stream.segments) >= _MOST for stream in self.in_use)
+            not self.takes(now) or any(len(stream.pieces) >= _MOST for stream in self.in_use)
         ):
             return False
         # If there is something to receive, the time begins when it is received, or has been waited for.
@@ -95,11 +98,87 @@ class ComputeTimer(Sampling):
             stream.receive(item, port)
 
     def end(self) -> list[tuple[int, int]]:
-        """End to time a compute; return the position of each stream, and the number of segments on it."""
+        """End to time a compute; return the position of each stream, and the number of pieces on it."""
         return [(self.streams.index(stream), stream.end()) for stream in self.in_use]
 
 
-class StreamTimer:
+class Timer:
+    """The times of an operator's work on one stream, or in replays.
+
+    Parameters
+    ----------
+    stream
+        The stream in the observation.
+    time
+        The clock of the device.
+
+    Attributes
+    ----------
+    pieces
+        The work whose times were not read yet, oldest first.
+    times
+        When each earlier piece began and ended; None if the device has failed.
+    is_exact
+        Whether all times begin with the work itself. Otherwise an idle device may have waited for the host.
+    may_be_exact
+        Whether the times of work that was launched in time are exact: no other operator works there meanwhile.
+    """
+
+    __slots__ = ("_reading", "is_exact", "may_be_exact", "pieces", "stream", "time", "times")
+
+    def __init__(self, stream: StreamInfo, time: DeviceTime) -> None:
+        self.stream = stream
+        self.time = time
+        self.is_exact = False
+        self.may_be_exact = True
+        self.pieces: deque[Piece] = deque()
+        self.times: deque[tuple[int, int] | None] = deque()
+        self._reading = threading.Lock()
+
+    def read(self, is_last: bool = False) -> None:
+        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
+        with self._reading:
+            pieces = self.pieces
+            # Computes add pieces meanwhile. The last piece that is there now answers for many of them.
+            count = len(pieces)
+            are_done = is_last or (count > 0 and pieces[count - 1][2].is_done)
+            for _ in range(count):
+                if not are_done and not pieces[0][2].is_done:
+                    return
+                self._read_first(is_last)
+
+    def read_some(self) -> None:
+        """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            # One question for all of them: the stream reaches the last one last.
+            if len(self.pieces) >= _AT_ONCE and self.pieces[_AT_ONCE - 1][2].is_done:
+                for _ in range(_AT_ONCE):
+                    self._read_first(is_last=False)
+        except Exception:  # the device has failed, or is not current on this thread: the reader finds out
+            _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
+        finally:
+            self._reading.release()
+
+    def _read_first(self, is_last: bool) -> None:
+        began, ended, _, unread = self.pieces[0]
+        times: tuple[int, int] | None = None
+        try:
+            times = self.time.times(began, ended)
+        except Exception as error:
+            if not is_last:
+                raise
+            _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
+        self.pieces.popleft()
+        self.times.append(times)
+        if unread is None:
+            self.time.events.extend((began, ended))
+        else:
+            unread.popleft()
+
+
+class StreamTimer(Timer):
     """Records timed events around an operator's work on one stream.
 
     Only the thread that runs the operator uses it, except for `read`.
@@ -114,36 +193,9 @@ class StreamTimer:
         Makes the stream wait for an event; None for the default stream, if the operator did not ask for it.
     time
         The clock of the device.
-
-    Attributes
-    ----------
-    segments
-        The events at the beginning and end of each piece of work whose times were not read yet, oldest first.
-    times
-        When each earlier piece began and ended; None if the device has failed.
-    is_assumed
-        Whether the operator did not ask for the stream.
-    may_be_exact
-        Whether the times of work that was launched in time are exact: no other operator works there meanwhile.
-    is_exact
-        Whether all times are exact: not here, where an idle device waits for the host.
     """
 
-    __slots__ = (
-        *(
-            "_began",
-            "_count",
-            "_reading",
-            "_wait",
-            "is_assumed",
-            "managed",
-            "may_be_exact",
-            "segments",
-            "stream",
-        ),
-        *("time", "times"),
-    )
-    is_exact = False
+    __slots__ = ("_began", "_count", "_wait", "managed")
 
     def __init__(
         self,
@@ -152,17 +204,16 @@ class StreamTimer:
         wait: Callable[[Any], None] | None,
         time: DeviceTime,
     ) -> None:
-        self.stream = stream
+        super().__init__(stream, time)
         self.managed = managed
-        self.time = time
-        self.is_assumed = wait is None
-        self.may_be_exact = True
-        self.segments: deque[tuple[Any, Any]] = deque()
-        self.times: deque[tuple[int, int] | None] = deque()
         self._wait = wait
-        self._reading = threading.Lock()
         self._began: Any = None
         self._count = 0
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the operator did not ask for the stream."""
+        return self._wait is None
 
     def begin(self, receives: bool = False) -> None:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
@@ -186,19 +237,17 @@ class StreamTimer:
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
         assert self._wait is not None
-        if self._began is not None:
-            self._end()
+        self._end()
         self._wait(event)
         self._began = self._mark()
 
     def end(self) -> int:
-        """End to time a compute, and return the number of its segments."""
+        """End to time a compute, and return the number of its pieces."""
         if self._wait is not None:
             self.managed.wait = self._wait
-        if self._began is not None:
-            self._end()
-        if len(self.segments) > self.time.most_unread:
-            self._read_some()
+        self._end()
+        if len(self.pieces) > self.time.most_unread:
+            self.read_some()
         count, self._count = self._count, 0
         return count
 
@@ -207,9 +256,11 @@ class StreamTimer:
         self._began = None
 
     def _end(self) -> None:
-        self.segments.append((self._began, self._mark()))
-        self._began = None
-        self._count += 1
+        if self._began is not None:
+            ended = self._mark()
+            self.pieces.append((self._began, ended, ended, None))
+            self._began = None
+            self._count += 1
 
     def _mark(self) -> Any:
         """Record an event on the stream, and return it."""
@@ -219,47 +270,6 @@ class StreamTimer:
             event = self.time.create_event()
         self.managed.record(event)
         return event
-
-    # From any thread.
-
-    def read(self, is_last: bool) -> None:
-        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
-        with self._reading:
-            segments = self.segments
-            # Computes add pieces meanwhile. The last piece that is there now answers for many of them.
-            count = len(segments)
-            are_done = is_last or (count > 0 and segments[count - 1][1].is_done)
-            for _ in range(count):
-                if not are_done and not segments[0][1].is_done:
-                    return
-                self._read_first(is_last)
-
-    def _read_some(self) -> None:
-        """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
-        if not self._reading.acquire(blocking=False):
-            return
-        try:
-            # One question for all of them: the stream reaches the last one last.
-            if len(self.segments) >= _AT_ONCE and self.segments[_AT_ONCE - 1][1].is_done:
-                for _ in range(_AT_ONCE):
-                    self._read_first(is_last=False)
-        except Exception:  # the device has failed, or is not current on this thread: the reader finds out
-            _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
-        finally:
-            self._reading.release()
-
-    def _read_first(self, is_last: bool) -> None:
-        began, ended = self.segments[0]
-        times: tuple[int, int] | None = None
-        try:
-            times = self.time.times(began, ended)
-        except Exception as error:
-            if not is_last:
-                raise
-            _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
-        self.segments.popleft()
-        self.times.append(times)
-        self.time.events.extend((began, ended))
 
 
 class DeviceTime:

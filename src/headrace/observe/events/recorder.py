@@ -4,8 +4,8 @@ There are three kinds of rows, in lists of their own, from whose fronts the read
 writes a row for each of its computes. A feed, through which messages come into a queue, writes when each was
 emitted, and in which compute. The queue writes when each message left it, and in which compute. Messages leave a
 queue in the order in which they came, so the rows of both ends belong together by their numbers, and nothing
-travels with a message. Only if several feeds lead to a queue, their order is written, too. Ints in lists are no work
-for the garbage collector.
+travels with a message. Only if several feeds lead to a queue, their order is written, too. Ints in lists are no
+work for the garbage collector.
 
 The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
 faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
