@@ -366,44 +366,38 @@ class DeviceTime:
         self._stream.close()
 
 
-class SimulatedBesideHost(DeviceTime):
-    """The clock of a simulated device in a run whose clock is the host's: its events tell both times.
+class SimulatedTime(DeviceTime):
+    """The clock of a simulated device, whose events tell when they were reached.
 
-    The device's time may stand still while the program works, so a reference would be wrong soon.
+    If its time is the run's, it is one clock. Every compute is timed then: that takes no simulated time, and the
+    figures are the same in every run. Beside the host's clock, the device's time may stand still while the program
+    works, so a reference would be wrong soon. But its events also tell the host's time.
+
+    Parameters
+    ----------
+    is_beside_host
+        Whether the run's clock is the host's.
     """
+
+    def __init__(self, device_id: int, now: Callable[[], int], is_beside_host: bool) -> None:
+        self._is_beside_host = is_beside_host
+        self.is_sampled = is_beside_host
+        self.most_unread = DeviceTime.most_unread if is_beside_host else sys.maxsize
+        super().__init__(device_id, now)
 
     def synchronize(self) -> None:
         """Compare the two clocks of the host; many systems have only one."""
         self._reference = None, time.perf_counter_ns() - time.monotonic_ns()
 
     def times(self, began: Any, ended: Any) -> tuple[int, int]:
-        """Return when two completed events were reached, on the host's time line."""
+        """Return when two completed events were reached."""
+        if not self._is_beside_host:
+            return began.reached_at, ended.reached_at
         end = ended.reached_at_wall + self._reference[1]
         return end - (ended.reached_at - began.reached_at), end
 
     def refresh(self) -> None:
-        """Do nothing: the distance of the host's clocks does not change."""
-
-
-class SimulatedTime(DeviceTime):
-    """The clock of a simulated device whose time is the run's: its events tell their times.
-
-    Every compute is timed: that takes no simulated time, and the figures are the same in every run.
-    """
-
-    is_sampled = False
-    most_unread = sys.maxsize
-
-    def synchronize(self) -> None:
-        """Do nothing: it is one clock."""
-        self._reference = None, 0
-
-    def times(self, began: Any, ended: Any) -> tuple[int, int]:
-        """Return when two completed events were reached."""
-        return began.reached_at, ended.reached_at
-
-    def refresh(self) -> None:
-        """Do nothing: it is one clock."""
+        """Do nothing: the distance of the clocks does not change."""
 
 
 _EVENTS = 32  # events that are created for a stream at once

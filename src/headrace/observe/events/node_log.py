@@ -228,15 +228,14 @@ class _FeedLog:
 
     Attributes
     ----------
-    producer, emitted, timestamp
-        Of each message.
+    messages
+        A column for each: the compute it follows from, when it was emitted, its acquisition timestamp.
     """
 
     def __init__(self, feed: Feed) -> None:
         emitter = feed.emitter
         self.first = 0
-        self.emitted: Times = np.zeros(0, np.int64)
-        self.producer = self.timestamp = self.emitted
+        self.messages: Rows = np.zeros((3, 0), np.int64)
         self._queue = feed.behind.info
         self._position = self._queue.feeds.index(feed)
         self._timestamps = _Table(emitter.timestamps, 2)
@@ -252,6 +251,12 @@ class _FeedLog:
         """The number after the last message that is known."""
         return self.first + len(self.producer)
 
+    @property
+    def producer(self) -> Times:
+        """The compute that each message follows from."""
+        found: Times = self.messages[0]
+        return found
+
     def read(self, most: int) -> None:
         """Read rows, but at most this many."""
         emitted, producer = self._emissions.read(most).T
@@ -263,9 +268,8 @@ class _FeedLog:
         timestamp = np.full(len(emitted), NO_TIMESTAMP)
         number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
         timestamp[number - self.end] = value
-        self.emitted = _joined(self.emitted, emitted)
-        self.producer = _joined(self.producer, producer)
-        self.timestamp = _joined(self.timestamp, timestamp)
+        if len(emitted):
+            self.messages = np.hstack((self.messages, (producer, emitted, timestamp)))
 
     @property
     def _computes(self) -> Times:
@@ -302,8 +306,7 @@ class _FeedLog:
         count = number - self.first
         if count > 0:
             self.first = number
-            self.producer, self.emitted = self.producer[count:], self.emitted[count:]
-            self.timestamp = self.timestamp[count:]
+            self.messages = self.messages[:, count:]
 
 
 class _QueueLog:
@@ -362,7 +365,7 @@ class _QueueLog:
         for position, (chosen, number) in enumerate(self._numbers(len(compute))):
             feed, place = self._feeds[position], number - self._feeds[position].first
             columns[0, chosen] = position
-            columns[1:, chosen] = number, feed.producer[place], feed.emitted[place], feed.timestamp[place]
+            columns[1, chosen], columns[2:, chosen] = number, feed.messages[:, place]
             self._shown[position] += len(chosen)
         self._order.take(len(compute))
         output, number, producer, emitted, timestamp = columns

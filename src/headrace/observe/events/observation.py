@@ -14,13 +14,7 @@ from headrace.core.errors import choices
 from headrace.core.function_operator import FunctionOperator
 from headrace.gpu.backend import active
 from headrace.observe.events.cupti_activity import CuptiActivity
-from headrace.observe.events.gpu_timing import (
-    ComputeTimer,
-    DeviceTime,
-    SimulatedBesideHost,
-    SimulatedTime,
-    StreamTimer,
-)
+from headrace.observe.events.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
 from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
 from headrace.observe.events.reader import Reader
 from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
@@ -386,10 +380,10 @@ class Observation:
         with self._lock:
             found = self._times.get(device_id)
             if found is None:
-                kind: type[DeviceTime] = DeviceTime
                 if active().models_time:
-                    kind = SimulatedTime if self._machine is not None else SimulatedBesideHost
-                found = kind(device_id, self._now)
+                    found = SimulatedTime(device_id, self._now, self._machine is None)
+                else:
+                    found = DeviceTime(device_id, self._now)
                 if any(watcher.wants_every_gpu_time for watcher in self.watchers):
                     found.is_sampled = False
                 self._times[device_id] = found

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu, waits
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.cupti_activity import CuptiActivity
     from headrace.observe.events.gpu_timing import DeviceTime
     from headrace.observe.events.recorder import NodeRecorder
-    from headrace.observe.events.records import RunInfo
+    from headrace.observe.events.records import OperatorInfo, RunInfo
     from headrace.observe.events.watchers import Watcher
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
@@ -179,20 +180,12 @@ class Reader:
 
 def _in_order_of_flow(logs: list[NodeLog]) -> list[NodeLog]:
     """Return the logs so that producers come before consumers, except for flows that close a cycle."""
-    waits_for = {
-        log.info: {
-            output.operator
-            for queue in log.info.inputs
-            for output in queue.outputs
-            if output.operator not in queue.closing
-        }
-        for log in logs
-    }
-    ordered: list[NodeLog] = []
-    left = list(logs)
-    while left:
-        placed = {log.info for log in ordered}
-        ready = [log for log in left if waits_for[log.info] <= placed]
-        ordered += ready
-        left = [log for log in left if log not in ready]
-    return ordered
+    order: TopologicalSorter[OperatorInfo] = TopologicalSorter()
+    for log in logs:
+        order.add(log.info)
+        for queue in log.info.inputs:
+            order.add(
+                log.info, *(each.operator for each in queue.outputs if each.operator not in queue.closing)
+            )
+    by_info = {log.info: log for log in logs}
+    return [by_info[info] for info in order.static_order()]
