@@ -130,7 +130,7 @@ def test_a_replay_that_fails_ends_the_run_and_its_observation(monkeypatch: pytes
             raise RuntimeError("the device is gone")
         original(self, *arguments)
 
-    monkeypatch.setattr(SimulatedTime, "is_sampled", True)
+    monkeypatch.setattr(SimulatedTime, "is_sampled", property(lambda _: True, lambda *_: None))
     monkeypatch.setattr(Sampling, "takes", lambda self, now: False)  # not by the graphs that take times
     monkeypatch.setattr(Executables, "launch", launch)
     app = App(chain)
