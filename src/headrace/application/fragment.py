@@ -312,7 +312,7 @@ class Fragment(Composition):
 
     def data_flow_tracker(self) -> DataFlowTracker | None:
         """Return the tracker that `track` made, or None."""
-        from headrace.observe.attachment import tracker_of
+        from headrace.observe.figures.data_flow_tracker import tracker_of
 
         return tracker_of(self)
 
@@ -345,7 +345,7 @@ class Fragment(Composition):
         headrace.observe.Goal
             Counts the messages and the misses, and tells where the time of recent misses went.
         """
-        from headrace.observe.attachment import expect
+        from headrace.observe.figures.goals import expect
 
         bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
         return expect(self, path, on_miss, bounds)

@@ -182,8 +182,8 @@ def test_what_is_old_is_forgotten_though_nobody_asks(operator: OperatorInfo) -> 
         times = np.stack([started, started + MS], axis=1)
         figures.flowed([Flows(path, (), np.zeros((1, 1), np.int64), times, started, np.ones(1, np.bool_))])
     assert len(intervals_after(figures, 0)) < 10
-    assert len(figures._host[operator]._batches) < 10
-    assert len(figures._latency[path]._batches) < 10
+    assert len(figures._durations["host", operator]._batches) < 10
+    assert len(figures._durations["latency", path]._batches) < 10
     assert figures.snapshot(99 * SECOND).paths[0].count == 100
 
 

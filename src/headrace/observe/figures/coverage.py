@@ -32,7 +32,8 @@ class Coverage:
 
     def add(self, starts: Times, ends: Times) -> None:
         """Add intervals."""
-        self._waiting.append((starts, ends))
+        if len(starts):
+            self._waiting.append((starts, ends))
         if sum(len(each) for each, _ in self._waiting) > _MOST:
             self._join()
 

@@ -9,13 +9,11 @@ pixels than that.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.observe.figures.distribution import RecentDurations
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher, Timespan
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import Computes, OperatorInfo, RunInfo, Times
@@ -45,9 +43,8 @@ class RecentFigures(StatisticsWatcher):
         # device, and for each interval its start, length, fill and worker.
         self._pieces: deque[tuple[int, int, list[Any]]] = deque()
         self.last_piece = 0
-        # The number of each thread, in the order in which they appeared, and its computes.
+        # The number of each thread, in the order in which they appeared.
         self._numbers: defaultdict[int, int] = defaultdict(lambda: len(self._numbers))
-        self._threads: defaultdict[int, RecentDurations] = defaultdict(partial(RecentDurations, WINDOW))
 
     def computed(self, computes: Computes) -> None:
         """Add computes of one operator."""
@@ -58,7 +55,7 @@ class RecentFigures(StatisticsWatcher):
             workers = np.array([self._numbers[thread] for thread in threads.tolist()])[places]
             for number in set(workers.tolist()):
                 chosen = workers == number
-                self._threads[number].add((ended - started)[chosen], ended[chosen])
+                self._durations["worker", number].add((ended - started)[chosen], ended[chosen])
             self._add_piece(computes.operator, False, started, ended, workers)
             # Not every compute is timed; those that are stand for the others.
             weight = len(started) / max(int(computes.is_timed.sum()), 1)
@@ -69,9 +66,8 @@ class RecentFigures(StatisticsWatcher):
 
     def workers(self, now: int) -> list[float]:
         """Return the share of the time in which each worker computed, in the order in which they appeared."""
-        with self._lock:
-            time = Timespan(self, now)
-            return [time.share(time.of(self._threads[at]).load) for at in range(len(self._threads))]
+        shares = self.shares("worker", now)
+        return [shares[number] for number in sorted(shares)]
 
     def pieces_after(self, number: int) -> tuple[int, list[list[Any]]]:
         """Return the number of the newest piece, and the intervals after a piece, at most of the last seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from headrace.observe.figures.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from headrace.core.outcome import Outcome
     from headrace.observe.events.cupti_activity import Activity
@@ -56,24 +56,18 @@ class StatisticsWatcher(Watcher):
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
-        make: Callable[[], Distribution | RecentDurations]
-        make = partial(RecentDurations, self.window) if self.window else Distribution
         with self._lock:
             self._run = run
-            self._host = {operator: make() for operator in run.operators}
-            # The times on the device: all, those that are exact, and those for which it certainly worked.
-            self._gpu = {operator: make() for operator in run.operators}
-            self._gpu_exact = {operator: make() for operator in run.operators}
-            self._gpu_certain = {operator: make() for operator in run.operators}
-            self._kernels = {operator: make() for operator in run.operators}
+            # By their kind, and the operator, queue or path.
+            self._durations: defaultdict[tuple[str, Any], Distribution | RecentDurations] = defaultdict(
+                partial(RecentDurations, self.window) if self.window else Distribution
+            )
             # By operator and compute: when its kernels known so far began and ended, and how long they took.
             self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
-            self._waits = {queue: make() for queue in run.queues}
-            # The messages of each path, and the latencies of those whose end was timed.
-            self._arrived: defaultdict[Path, Distribution | RecentDurations] = defaultdict(make)
-            self._latency: defaultdict[Path, Distribution | RecentDurations] = defaultdict(make)
             # By device and name of the slice: when work was on it.
             self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
+            # In the order in which messages first came on them.
+            self._paths: dict[Path, None] = {}
             # The end of the newest compute, and of its work on the device.
             self.newest = run.started
 
@@ -82,7 +76,7 @@ class StatisticsWatcher(Watcher):
         operator, ended = computes.operator, computes.ended
         with self._lock:
             self.newest = max(self.newest, int(ended[-1]))
-            self._host[operator].add(ended - computes.started, ended)
+            self._durations["host", operator].add(ended - computes.started, ended)
             if computes.gpu:
                 # Not every compute is timed; those that are stand for the others.
                 weight = len(ended) / max(int(computes.is_timed.sum()), 1)
@@ -90,39 +84,36 @@ class StatisticsWatcher(Watcher):
                 exact = used & computes.gpu_is_exact
                 if self.wants_kernels and self._run is not None and self._run.kernels == SHOWN:
                     exact &= computes.is_replayed  # `ran` adds the others
-                self._gpu[operator].add(times[used], ended[used])
-                self._gpu_exact[operator].add(times[exact], ended[exact])
-                self._gpu_certain[operator].add(computes.certain_gpu_time[used], ended[used], weight)
+                certain = computes.certain_gpu_time[used]
+                self._durations["span", operator].add(times[used], ended[used])
+                self._durations["exact span", operator].add(times[exact], ended[exact])
+                self._durations["gpu", operator].add(certain, ended[used], weight)
             for work in computes.gpu:
                 self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
             for arrivals in computes.arrivals:
-                self._waits[arrivals.queue].add(arrivals.wait, arrivals.received)
+                self._durations["wait", arrivals.queue].add(arrivals.wait, arrivals.received)
 
     def ran(self, kernels: list[Activity]) -> None:
         """Add kernels and copies."""
         with self._lock:
             for each in kernels if self.wants_kernels else ():
                 if each.operator is not None and each.operator < len(self._running):
-                    began, ended, took = self._running[each.operator].get(
-                        each.compute, (each.started, each.started, 0)
-                    )
+                    running = self._running[each.operator]
+                    began, ended, took = running.get(each.compute, (each.started, each.started, 0))
                     took += max(each.ended - max(each.started, ended), 0)
-                    self._running[each.operator][each.compute] = (
-                        min(began, each.started),
-                        max(ended, each.ended),
-                        took,
-                    )
+                    running[each.compute] = min(began, each.started), max(ended, each.ended), took
             self._add_kernels(_UNDELIVERED)
 
     def _add_kernels(self, kept: int) -> None:
         """Add the kernels of all computes but the last ones, of which more may follow."""
-        for operator, running in zip(self._kernels, self._running, strict=True):
+        assert self._run is not None
+        for operator, running in zip(self._run.operators, self._running, strict=True):
             known = sorted(running)[: max(len(running) - kept, 0)]
             if known:
                 began, ended, took = np.array([running.pop(compute) for compute in known], np.int64).T
-                self._gpu_exact[operator].add(ended - began, ended)
-                self._kernels[operator].add(took, ended)
+                self._durations["exact span", operator].add(ended - began, ended)
+                self._durations["kernels", operator].add(took, ended)
 
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
@@ -134,8 +125,10 @@ class StatisticsWatcher(Watcher):
         """Add messages that reached the end of their paths."""
         with self._lock:
             for each in flows:
-                self._arrived[each.path].add(each.latency, each.done)
-                self._latency[each.path].add(each.latency[each.is_timed], each.done[each.is_timed])
+                self._paths[each.path] = None
+                latency, done, is_timed = each.latency, each.done, each.is_timed
+                self._durations["arrival", each.path].add(latency, done)
+                self._durations["latency", each.path].add(latency[is_timed], done[is_timed])
 
     def snapshot(self, now: int = 0) -> Statistics:
         """Return the statistics so far; those of a window end now."""
@@ -144,30 +137,29 @@ class StatisticsWatcher(Watcher):
             run = self._run
             if run is None:
                 return Statistics()
-            time = Timespan(self, now)
-            paths = [(path, time.of(arrived)) for path, arrived in self._arrived.items()]
+            time = _Timespan(self, run, now)
+            sinks: defaultdict[str, int] = defaultdict(int)
+            for queue in run.queues:
+                if queue.operator.is_leaf:
+                    sinks[queue.name] += time.count("wait", queue)
+            sources = [operator for operator in run.operators if operator.is_source]
             return Statistics(
                 run.application,
                 max(max((each.last for each in time.host.values()), default=0) - run.started, 0) / 1e9,
-                tuple(self._operator(operator, time) for operator in run.operators),
-                tuple(self._queue(queue, time) for queue in run.queues),
+                tuple(_operator(operator, time) for operator in run.operators),
+                tuple(_queue(queue, time) for queue in run.queues),
                 tuple(
                     PathStatistics(
                         path.name,
-                        self._arrived[path].count,
-                        time.rate(arrived),
-                        time.of(self._latency[path]).summary(),
+                        time.count("arrival", path),
+                        time.rate(time.of("arrival", path)),
+                        time.of("latency", path).summary(),
                         _names(path.operators),
                     )
-                    for path, arrived in paths
+                    for path in self._paths
                 ),
-                {
-                    output.name: output.count
-                    for operator in run.operators
-                    if operator.is_source
-                    for output in operator.outputs
-                },
-                self._sinks(),
+                {output.name: output.count for operator in sources for output in operator.outputs},
+                dict(sinks),
                 tuple(
                     SegmentStatistics(
                         each.name, _names(each.operators), each.state, each.reason, each.frames, each.replayed
@@ -183,72 +175,23 @@ class StatisticsWatcher(Watcher):
                     )
                     for each in run.workers
                 ),
-                tuple(self._slice(run, device, name, time) for device, name in self._coverage),
+                tuple(
+                    _slice(run, place, coverage.total(time.since), time)
+                    for place, coverage in self._coverage.items()
+                ),
                 run.kernels if self.wants_kernels else "",
             )
 
-    def _operator(self, operator: OperatorInfo, time: Timespan) -> OperatorStatistics:
-        host, gpu, exact = (
-            time.host[operator],
-            time.of(self._gpu[operator]),
-            time.of(self._gpu_exact[operator]),
-        )
-        is_bound = exact.count * 10 < gpu.count
-        return OperatorStatistics(
-            operator.name,
-            self._host[operator].count,
-            time.rate(host),
-            host.summary(),
-            gpu.summary(is_bound) if is_bound else exact.summary(),
-            time.of(self._kernels[operator]).summary(),
-            operator.slice,
-            operator.sm_count,
-            time.share(host.load),
-            time.share(time.of(self._gpu_certain[operator]).load),
-            operator.skipped_errors,
-            operator.restarts,
-        )
-
-    def _queue(self, queue: QueueInfo, time: Timespan) -> QueueStatistics:
-        same = [other for other in queue.operator.inputs if other.port == queue.port]
-        wait = time.of(self._waits[queue])
-        return QueueStatistics(
-            queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}",
-            self._waits[queue].count,
-            queue.waiting,
-            queue.most,
-            queue.dropped,
-            queue.discarded,
-            wait.summary(),
-            time.share(wait.load, queue.limit),
-        )
-
-    def _slice(self, run: RunInfo, device: int, name: str, time: Timespan) -> SliceStatistics:
-        operators = [
-            operator
-            for operator in run.operators
-            if operator.slice == name and any(stream.device == device for stream in operator.streams)
-        ]
-        work = [time.of(self._gpu_certain[operator]) for operator in operators]
-        timed, estimated = sum(each.total for each in work), sum(each.load for each in work)
-        covered = self._coverage[device, name].total(time.since)
-        return SliceStatistics(
-            f"GPU {device}, {f'slice {name}' if name else 'all SMs'}",
-            operators[0].sm_count if name else run.device_sm_counts.get(device, 0),
-            time.share(covered * estimated / timed if timed else 0),
-            _names(operators),
-            f"{device}:{name or '*'}",
-        )
-
-    def _sinks(self) -> dict[str, int]:
-        found: defaultdict[str, int] = defaultdict(int)
-        for queue, wait in self._waits.items():
-            if queue.operator.is_leaf:
-                found[queue.name] += wait.count
-        return dict(found)
+    def shares(self, kind: str, now: int) -> dict[Any, float]:
+        """Return the share of the time that the durations of a kind take, for each that has any."""
+        with self._lock:
+            assert self._run is not None
+            time = _Timespan(self, self._run, now)
+            keys = [key for each, key in self._durations if each == kind]
+            return {key: time.share(time.of(kind, key).load) for key in keys}
 
 
-class Timespan:
+class _Timespan:
     """The time to which statistics refer: all of the run, or its window up to now.
 
     Attributes
@@ -257,18 +200,22 @@ class Timespan:
         The durations of each operator's computes in this time.
     """
 
-    def __init__(self, watcher: StatisticsWatcher, now: int) -> None:
-        self._window = watcher.window
+    def __init__(self, watcher: StatisticsWatcher, run: RunInfo, now: int) -> None:
+        self._durations, self._window = watcher._durations, watcher.window
         self.since = now - self._window if self._window else ALWAYS
-        self.host = {operator: self.of(each) for operator, each in watcher._host.items()}
+        self.host = {operator: self.of("host", operator) for operator in run.operators}
         # In a window, up to the newest compute, unless nothing has come for a while.
         end = now if self._window and now - watcher.newest >= _LATE else watcher.newest
         first = min((each.first for each in self.host.values() if each.count), default=end)
         self._span = max(end - first, _SHORTEST if self._window else 0)
 
-    def of(self, durations: Distribution | RecentDurations) -> Distribution:
-        """Return the durations in this time."""
-        return durations.since(self.since)
+    def of(self, kind: str, key: Any) -> Distribution:
+        """Return the durations of something in this time."""
+        return self._durations[kind, key].since(self.since)
+
+    def count(self, kind: str, key: Any) -> int:
+        """Return the number of durations in all of the run."""
+        return self._durations[kind, key].count
 
     def rate(self, events: Distribution) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
@@ -278,6 +225,58 @@ class Timespan:
     def share(self, load: float, places: int = 1) -> float:
         """Return the part of the time of so many places that a load takes."""
         return min(load / (self._span * places), 1.0) if self._span * places > 0 else 0.0
+
+
+def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
+    host, span, exact = time.host[operator], time.of("span", operator), time.of("exact span", operator)
+    is_bound = exact.count * 10 < span.count
+    return OperatorStatistics(
+        operator.name,
+        time.count("host", operator),
+        time.rate(host),
+        host.summary(),
+        span.summary(is_bound) if is_bound else exact.summary(),
+        time.of("kernels", operator).summary(),
+        operator.slice,
+        operator.sm_count,
+        time.share(host.load),
+        time.share(time.of("gpu", operator).load),
+        operator.skipped_errors,
+        operator.restarts,
+    )
+
+
+def _queue(queue: QueueInfo, time: _Timespan) -> QueueStatistics:
+    same = [other for other in queue.operator.inputs if other.port == queue.port]
+    wait = time.of("wait", queue)
+    return QueueStatistics(
+        queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}",
+        time.count("wait", queue),
+        queue.waiting,
+        queue.most,
+        queue.dropped,
+        queue.discarded,
+        wait.summary(),
+        time.share(wait.load, queue.limit),
+    )
+
+
+def _slice(run: RunInfo, place: tuple[int, str], covered: int, time: _Timespan) -> SliceStatistics:
+    device, name = place
+    operators = [
+        operator
+        for operator in run.operators
+        if operator.slice == name and any(stream.device == device for stream in operator.streams)
+    ]
+    work = [time.of("gpu", operator) for operator in operators]
+    timed, estimated = sum(each.total for each in work), sum(each.load for each in work)
+    return SliceStatistics(
+        f"GPU {device}, {f'slice {name}' if name else 'all SMs'}",
+        operators[0].sm_count if name else run.device_sm_counts.get(device, 0),
+        time.share(covered * estimated / timed if timed else 0),
+        _names(operators),
+        f"{device}:{name or '*'}",
+    )
 
 
 def _names(operators: Iterable[OperatorInfo]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 _LONGEST = 1 << 20  # characters of a line
+_MOST = 100_000  # names on tracks: whatever is kept of each takes a bounded amount of memory
 FORMAT = 1
 """The version of what is written into a trace."""
 HOPS = ("received", "emitted", "gpu_started", "gpu_ended")
@@ -57,6 +58,7 @@ class TraceReader:
         """
         self.is_complete = False
         unread = tuple(f'{{"ph":"{kind}",'.encode() for kind in without)
+        named = set()
         for number, line in self._lines():
             text = line.strip()
             if number == 1:
@@ -73,8 +75,10 @@ class TraceReader:
                         return  # a part of the last event of a program that was killed
                     raise self._error(number, f"not an event: {error}") from None
                 fault = _fault_of(event, is_first=number == 2)
-                if fault:
-                    raise self._error(number, fault)
+                if not fault:
+                    named.add((event["name"], event["pid"], event["tid"]))
+                if fault or len(named) > _MOST:
+                    raise self._error(number, fault or "more names than a trace of headrace has")
                 if number == 2:
                     self.header = event["args"]
                 yield event

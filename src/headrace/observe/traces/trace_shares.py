@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from headrace.observe.figures.statistics import (
     WorkersStatistics,
     saturated,
 )
-from headrace.observe.traces.trace_tracks import HOST, QUEUES
+from headrace.observe.traces.trace_file import Group
 
-_MOST = 1000  # operators, queues, threads or slices
 _BATCH = 4096  # intervals that are joined at once
 _SHOWN = 5  # shares of one kind in the text
 _NOTABLE = 0.005  # a share that is shown as more than 0%
@@ -74,93 +73,100 @@ class Shares:
 
 
 class TraceShares:
-    """Adds up events of a trace."""
+    """Adds up events of a trace.
+
+    Attributes
+    ----------
+    last
+        When the last work ended, in microseconds.
+    dropped
+        The number of messages that each queue dropped.
+    """
 
     def __init__(self) -> None:
         self._first = float("inf")
-        self._last = 0.0
+        self.last = 0.0
+        self.dropped: Counter[str] = Counter()
         # By what it is and its name or number: operators, their work on the device, threads and slices.
-        self._work: dict[str, dict[Any, _Work]] = {kind: {} for kind in ("compute", "gpu", "thread", "slice")}
-        self._names: dict[int, str] = {}
-        self._queues: dict[str, _Filling] = {}
+        self._work: dict[str, defaultdict[Any, _Work]] = {
+            kind: defaultdict(_Work) for kind in ("compute", "gpu", "thread", "slice")
+        }
+        # The names of groups and of threads.
+        self._names: dict[tuple[str, int], str] = {}
+        self._queues: defaultdict[str, _Filling] = defaultdict(_Filling)
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an event; others than computes, work and queues are passed over."""
+        """Add an event."""
         kind, name, group, track = event["ph"], event["name"], event["pid"], event["tid"]
         category = event.get("cat")
         if kind == "X" and category in ("compute", "gpu"):
             began, ended = event["ts"], event["ts"] + event["dur"]
-            self._first, self._last = min(self._first, began), max(self._last, ended)
+            self._first, self.last = min(self._first, began), max(self.last, ended)
             shared = ("thread", track) if category == "compute" else ("slice", group)
             for what, key in ((category, name), shared):
-                work = _entry(self._work[what], key, _Work)
-                if work is not None:
-                    work.add(name, began, ended)
-        elif kind == "C" and group == QUEUES:
+                self._work[what][key].add(name, began, ended)
+        elif kind == "C" and group == Group.QUEUES:
             depth = event["args"].get("messages")
-            filling = _entry(self._queues, name, _Filling)
-            if type(depth) in (int, float) and filling is not None:
-                filling.add(event["ts"], depth)
-        elif kind == "M" and name == "thread_name" and group == HOST and len(self._names) < _MOST:
-            self._names[track] = str(event["args"].get("name", ""))
+            if type(depth) in (int, float):
+                self._queues[name].add(event["ts"], depth)
+        elif kind == "i" and category == "drop":
+            self.dropped[name.removeprefix("dropped: ")] += 1
+        elif kind == "M" and name in ("process_name", "thread_name"):
+            self._names[name, track] = str(event["args"].get("name", ""))
 
-    def shares(self, limits: dict[str, int], groups: dict[int, str]) -> Shares:
-        """Return the shares, given the limit of each queue and the names of groups."""
-        span = self._last - self._first
+    def slices(self) -> dict[str, str]:
+        """Return the slice of each operator that used a device, with its SMs."""
+        return {
+            # The name of a group ends with them.
+            operator: self._names.get(("process_name", group), "").partition(": ")[2]
+            for group, work in self._work["slice"].items()
+            for operator in work.operators
+        }
+
+    def shares(self, limits: dict[str, int]) -> Shares:
+        """Return the shares, given the limit of each queue."""
+        span = self.last - self._first
         if not self._work["compute"] or span <= 0:
             return Shares()
 
         def share(part: float, places: int = 1) -> float:
             return min(max(part / (span * places), 0.0), 1.0) if places > 0 else 0.0
 
-        computes, gpu, threads, slices = (
-            {key: (share(work.total / 1e3), work) for key, work in found.items()}
-            for found in self._work.values()
-        )
-        queues = {
-            name: share(filling.until(self._last), limits.get(name, 0))
-            for name, filling in self._queues.items()
-        }
+        computes, gpu, threads, slices = self._work.values()
         found = Statistics(
             operators=tuple(
-                OperatorStatistics(name, work.count, busy=busy, gpu_busy=gpu[name][0] if name in gpu else 0.0)
-                for name, (busy, work) in computes.items()
+                OperatorStatistics(name, work.count, busy=share(work.total), gpu_busy=share(gpu[name].total))
+                for name, work in computes.items()
             ),
             queues=tuple(
-                QueueStatistics(name, self._queues[name].count, busy=busy) for name, busy in queues.items()
+                QueueStatistics(name, each.count, busy=share(each.until(self.last), limits.get(name, 0)))
+                for name, each in self._queues.items()
             ),
             workers=tuple(
-                WorkersStatistics(self._names.get(track) or f"thread {track}", 1, busy, tuple(work.operators))
-                for track, (busy, work) in threads.items()
+                WorkersStatistics(self._name("thread", key), 1, share(work.total), tuple(work.operators))
+                for key, work in threads.items()
             ),
             slices=tuple(
-                SliceStatistics(groups.get(group) or f"slice {group}", 0, busy, tuple(work.operators))
-                for group, (busy, work) in slices.items()
+                SliceStatistics(self._name("process", key), 0, share(work.total), tuple(work.operators))
+                for key, work in slices.items()
             ),
         )
         return Shares(
-            {name: busy for name, (busy, _) in computes.items()},
-            {name: busy for name, (busy, _) in gpu.items()},
-            queues,
+            {each.name: each.busy for each in found.operators},
+            {each.name: each.gpu_busy for each in found.operators if each.gpu_busy},
+            {each.name: each.busy for each in found.queues},
             {each.name: each.busy for each in found.workers},
             {each.name: each.busy for each in found.slices},
             saturated(found),
         )
 
-
-_Entry = TypeVar("_Entry")
-
-
-def _entry(known: dict[Any, _Entry], key: Any, make: Callable[[], _Entry]) -> _Entry | None:
-    """Return what is known of a key, made at its first use; None if there are too many already."""
-    if key not in known and len(known) < _MOST:
-        known[key] = make()
-    return known.get(key)
+    def _name(self, what: str, number: int) -> str:
+        return self._names.get((f"{what}_name", number)) or f"{what} {number}"
 
 
 @dataclass(slots=True)
 class _Work:
-    """Work of operators on one thread or slice, or of one operator; in nanoseconds."""
+    """Work of operators on one thread or slice, or of one operator."""
 
     count: int = 0
     operators: set[str] = field(default_factory=set)
@@ -169,17 +175,16 @@ class _Work:
 
     def add(self, operator: str, began: float, ended: float) -> None:
         self.count += 1
-        if len(self.operators) < _MOST:
-            self.operators.add(operator)
+        self.operators.add(operator)
         self._waiting.append((began, ended))
         if len(self._waiting) >= _BATCH:
             self._join()
 
     @property
-    def total(self) -> int:
-        """The time in which something went on."""
+    def total(self) -> float:
+        """The time in which something went on, in microseconds."""
         self._join()
-        return self._coverage.total()
+        return self._coverage.total() / 1e3
 
     def _join(self) -> None:
         times = np.array(self._waiting).reshape(-1, 2) * 1e3

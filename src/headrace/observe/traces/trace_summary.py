@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -24,15 +24,14 @@ from typing import Any
 import numpy as np
 
 from headrace.observe.figures.tables import table
+from headrace.observe.traces.trace_file import Group
 from headrace.observe.traces.trace_reader import HOPS, TraceError, TraceReader
 from headrace.observe.traces.trace_shares import Shares, TraceShares
-from headrace.observe.traces.trace_tracks import HOST
 
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
 
 _SAMPLE = 10_000  # messages of a path
-_MOST_PATHS = 100
-_MOST = 1000  # parts of a path, operators, queues or groups
+_MOST = 1000  # parts of a path
 _INTERVALS = 200  # of late messages that are looked at closely
 _MUCH = 1.05
 _SHOWN = 0.005  # milliseconds that are shown as more than 0.00
@@ -172,29 +171,17 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
     """
     reader = TraceReader(Path(path))
     samples: dict[str, _Sample] = {}
-    groups: dict[int, str] = {}
-    used: dict[str, int] = {}
-    dropped: dict[str, int] = defaultdict(int)
-    last = 0.0
     shares = TraceShares()
     for event in reader.events(without="sfe"):
-        shares.add(event)
-        kind, name, arguments = event["ph"], event["name"], event["args"]
-        if kind == "b" and event.get("cat") == "path":
-            if name in samples or len(samples) < _MOST_PATHS:
-                samples.setdefault(name, _Sample(name)).add(arguments)
-        elif kind == "X":
-            last = max(last, event["ts"] + event["dur"])
-            if event.get("cat") == "gpu" and len(used) < _MOST:
-                used[name] = event["pid"]
-        elif kind == "i" and event.get("cat") == "drop" and len(dropped) < _MOST:
-            dropped[name.removeprefix("dropped: ")] += 1
-        elif kind == "M" and name == "process_name" and len(groups) < _MOST:
-            groups[event["pid"]] = str(arguments.get("name", ""))
+        if event["ph"] == "b" and event.get("cat") == "path":
+            name = event["name"]
+            if name not in samples:
+                samples[name] = _Sample(name)
+            samples[name].add(event["args"])
+        else:
+            shares.add(event)
     header, is_complete = reader.header, reader.is_complete
-    # The name of a group ends with the slice and its SMs.
-    slices = {operator: groups.get(group, "").partition(": ")[2] for operator, group in used.items()}
-    busy = shares.shares(_limits(header), groups)
+    busy, slices = shares.shares(_limits(header)), shares.slices()
     for sample in samples.values():
         sample.compare(slices)
     _find_company(reader, [sample for sample in samples.values() if len(sample.began)])
@@ -213,22 +200,20 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
         str(header.get("application", "")),
         header.get("is_virtual") is True,
         is_complete,
-        last / 1e6,
+        shares.last / 1e6,
         sorted(paths, key=lambda path: -path.p99),
-        dict(dropped),
+        dict(shares.dropped),
         busy,
     )
 
 
 def _limits(header: dict[str, Any]) -> dict[str, int]:
     """Return the limit of each queue; what is not as headrace writes it is left out."""
-    operators = header.get("operators")
-    found: dict[str, int] = {}
-    for operator in operators if isinstance(operators, list) else ():
-        queues = operator.get("queues") if isinstance(operator, dict) else None
-        if isinstance(queues, dict):
-            found.update((name, limit) for name, limit in queues.items() if type(limit) is int)
-    return found
+    try:
+        queues = [queue for operator in header["operators"] for queue in operator["queues"].items()]
+    except (AttributeError, KeyError, TypeError):
+        return {}
+    return {name: limit for name, limit in queues if type(limit) is int}
 
 
 def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:
@@ -241,7 +226,7 @@ def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:
         for sample in samples:
             overlap = np.minimum(sample.ended, ended) - np.maximum(sample.began, began)
             total = float(overlap[overlap > 0].sum())
-            if total and (len(sample.company) < _MOST or key in sample.company):
+            if total:
                 sample.company[key] += total / float((sample.ended - sample.began).sum())
 
 
@@ -329,39 +314,40 @@ class _Sample:
             return f"{start}{self._reason_of_queue(grown.operator)}."
         if grown.kind == "gpu":
             where = f", on {grown.slice}" if grown.slice else ""
-            other, share = _largest(
-                (name, share)
-                for (group, name), share in self.company.items()
-                if group != HOST and name != grown.where and _share_sms(grown.slice, slices.get(name, ""))
-            )
+            others = [
+                name for name in slices if name != grown.where and _share_sms(grown.slice, slices[name])
+            ]
+            other, share = self._busiest(False, others)
             if share > _NOTABLE:
-                return (
-                    f"{start}{where}, while {other} works on the same SMs for {share:.0%} of that time; "
-                    f"a slice of its own would keep {grown.where} apart."
-                )
+                where += f", while {other} works on the same SMs for {share:.0%} of that time; "
+                where += f"a slice of its own would keep {grown.where} apart"
             return f"{start}{where}."
         if grown.kind == "device":
             return f"{start}: its stream is still busy with earlier messages."
         return f"{start}, on the host."
 
     def _reason_of_queue(self, consumer: str) -> str:
-        own = self.company.get((HOST, consumer), 0.0)
+        _, own = self._busiest(True, [consumer])
         if own > _NOTABLE:
             return f", which waits for compute of {consumer}: earlier messages take {own:.0%} of that time"
-        on_host = [(name, share) for (group, name), share in self.company.items() if group == HOST]
-        other, share = _largest(each for each in on_host if each[0] != consumer)
+        other, share = self._busiest(True, [name for _, name in self.company if name != consumer])
         if share > _NOTABLE:
             return f", while {other} computes for {share:.0%} of that time"
-        _, share = _largest(
-            (name, share)
-            for (group, name), share in self.company.items()
-            if group != HOST and name == consumer
-        )
+        _, share = self._busiest(False, [consumer])
         if share > _NOTABLE:
             return (
                 f", while the GPU still works on earlier messages of {consumer} for {share:.0%} of that time"
             )
         return f", which waits until {consumer} is ready"
+
+    def _busiest(self, on_host: bool, names: Collection[str]) -> tuple[str, float]:
+        """Return which of some operators worked most, on the host or on the device, and its share of the time."""
+        shares = [
+            (name, share)
+            for (group, name), share in self.company.items()
+            if (group == Group.HOST) is on_host and name in names
+        ]
+        return max(shares, key=lambda each: each[1], default=("", 0.0))
 
 
 def _interval(kind: str, place: int, hops: dict[str, list[float | None]]) -> tuple[float, float] | None:
@@ -372,10 +358,6 @@ def _interval(kind: str, place: int, hops: dict[str, list[float | None]]) -> tup
     except IndexError:
         return None
     return (began, ended) if began is not None and ended is not None and ended > began else None
-
-
-def _largest(shares: Iterable[tuple[str, float]]) -> tuple[str, float]:
-    return max(shares, key=lambda each: each[1], default=("", 0.0))
 
 
 def _share_sms(one: str, other: str) -> bool:
