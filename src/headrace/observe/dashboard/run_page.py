@@ -143,6 +143,7 @@ class RunPage(LiveServer):
                     "busy": round(each.busy, 3),
                     "host": _percentiles(each.host),
                     "gpu": _percentiles(each.gpu),
+                    "gpu_is_bound": each.gpu.is_bound,
                     "gpu_busy": round(each.gpu_busy, 3),
                     "is_saturated": each.is_saturated,
                     "held": operator.frames_kept,
