@@ -58,6 +58,12 @@ class Entry:
         """Whether there is a graph."""
         return self.graph is not None or self.slots is not None
 
+    def take_graph(self) -> Graph | None:
+        """Return the graph for a frame, or one that nobody uses; None if there is none."""
+        if self.slots is None:
+            return self.graph
+        return self.slots.free.popleft().graph if self.slots.free else None
+
 
 class Frame:
     """The messages of one frame, taken apart."""

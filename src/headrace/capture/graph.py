@@ -17,14 +17,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.capture.boundary import Input, Output, OutputArray, copied_arrays
+from headrace.capture.boundary import Input, Output, copied_arrays
 from headrace.capture.slots import Slot
 from headrace.gpu.capture import RecordedCopy, instantiate_with_records
 from headrace.tensor.device_arrays import NewArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
     from headrace.capture.slots import Slots
@@ -37,8 +37,8 @@ class Graph:
 
     Attributes
     ----------
-    structures, outputs
-        What it receives at each input, and what it emits.
+    structures, outputs, names
+        What it receives at each input, what it emits, and at which outputs.
     flow
         How metadata and timestamps pass it.
     launches
@@ -63,75 +63,70 @@ class Graph:
         self.structures = structures
         self.inputs = inputs
         self.outputs = outputs
+        self.names = [output.name for output in outputs]
         self.flow = flow
         self.launches = 0
         self.compare_at = float("-inf")
-        self.copies_back = any(input_.is_copied_back for input_ in inputs)
         self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         self._stream = stream
         self._handle = stream.handle
         self._executables: Launches = executables
         self._kept = kept
-        self._slot = None if slots is None else Slot(slots, self)
-        # What is emitted: the graph's own arrays, or new ones; arrays within others are views of these.
-        self._lent = [
-            array.layout.kind.aliasing(array.layout, array.array)
-            for output in outputs
-            for array in output.arrays
+        self._slot: Slot | None = None
+        # How a launch finds the addresses of its arrays and makes what it emits, so that a frame looks nothing up.
+        copied = [(number, input_) for number, input_ in enumerate(inputs) if input_.copied]
+        self._entering = [(number, input_.address_of, input_.before) for number, input_ in copied]
+        self._copied_back = [place for place, (_, input_) in enumerate(copied) if input_.is_copied_back]
+        self._new: list[NewArrays] = []
+        self._leaving: list[tuple[int, Callable[[Any], int], int]] = []
+        if slots is None:
+            sent = copied_arrays(outputs)
+            self._new = [NewArrays(array.layout, stream.handle) for array in sent]
+            self._leaving = [
+                (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
+            ]
+        else:
+            sent = [array for output in outputs for array in output.arrays]
+            self._slot = Slot(slots, self, sent)
+        # Whether what is emitted are these arrays, one at each output.
+        self._is_plain = all(output.is_array for output in outputs) and sent == [
+            array for output in outputs for array in output.arrays
         ]
-        self._new = (
-            [(array, NewArrays(array.layout, stream.handle)) for array in copied_arrays(outputs)]
-            if slots is None
-            else []
-        )
-        # One array in and one out, the usual case, without loops: without it, the host takes 23.5 µs instead of
-        # 20.5 for a frame of `benchmarks/captured_chain.py` (H200).
-        self._single: tuple[Input, NewArrays, OutputArray] | None = None
-        if len(inputs) == 1 == len(outputs) == len(self._new) and outputs[0].is_array:
-            ((array, new),) = self._new
-            if inputs[0].size and array.size and not self.copies_back:
-                self._single = (inputs[0], new, array)
+        self._sent = sent
+
+    @property
+    def copied_back(self) -> set[int]:
+        """The numbers of the arrays that are copied back after a frame."""
+        return {number for number, input_ in enumerate(self.inputs) if input_.is_copied_back}
 
     def launch(self, leaves: Leaves, values: Leaves) -> list[Any]:
         """Launch an executable on the arrays of a frame, and return what each output emits."""
-        if self._single is not None:
-            input_, new, array = self._single
-            made = new.spare.pop() if new.spare else new.take()
-            source = input_.address_of(leaves[0]) - input_.before
-            self._executables.launch((source, array.address_of(made) - array.before), self._handle)
-            return [made]
-        entering = [
-            input_.address_of(leaf) - input_.before if input_.copied else 0
-            for input_, leaf in zip(self.inputs, leaves, strict=True)
-        ]
-        addresses = [at for at, input_ in zip(entering, self.inputs, strict=True) if input_.copied]
-        arrays: dict[OutputArray, Any] = {}
-        if self._slot is not None:
-            every = [array for output in self.outputs for array in output.arrays]
-            owners = self._slot.lend(self._stream)
-            arrays = {
-                array: alias(owner) for array, alias, owner in zip(every, self._lent, owners, strict=True)
-            }
-        for array, new in self._new:
-            arrays[array] = made = new.take()
-            if array.size:
-                addresses.append(array.address_of(made) - array.before)
-        addresses += [
-            at
-            for at, input_ in zip(entering, self.inputs, strict=True)
-            if input_.copied and input_.is_copied_back
-        ]
+        addresses = [address_of(leaves[number]) - before for number, address_of, before in self._entering]
+        back = [addresses[place] for place in self._copied_back] if self._copied_back else None
+        if self._slot is None:
+            made = [new.spare.pop() if new.spare else new.take() for new in self._new]
+            for place, address_of, before in self._leaving:
+                addresses.append(address_of(made[place]) - before)
+        else:
+            made = self._slot.lend(self._stream)
+        if back is not None:
+            addresses += back
         self._executables.launch(tuple(addresses), self._handle)
+        return made if self._is_plain else self._emitted(made, values)
+
+    def _emitted(self, made: list[Any], values: Leaves) -> list[Any]:
+        """Return what is emitted: the arrays that a launch writes, views of them, and values of the host."""
+        arrays = dict(zip(self._sent, made, strict=True))
         emitted: list[Any] = []
         for output in self.outputs:
-            made = [
+            found = [
                 arrays[array] if array.within is None else array.within.view(array, arrays[array.within])
                 for array in output.arrays
             ]
             emitted.append(
-                made[0]
+                found[0]
                 if output.is_array
-                else rebuild(output.structure, iter(made), iter(output.values_for(values)))
+                else rebuild(output.structure, iter(found), iter(output.values_for(values)))
             )
         return emitted
 
@@ -143,8 +138,8 @@ class Graph:
         """Release the executables first, then the memory that they use; the device has finished."""
         self._executables.close()
         self._new.clear()
-        self._lent.clear()
-        self._single = self._slot = None  # a slot refers to its graph
+        self._sent.clear()
+        self._slot = None  # it refers to its graph
         self.outputs.clear()
         self._kept.clear()
         for input_ in self.inputs:

@@ -206,7 +206,7 @@ def _only_passes_on(compute: DirectCompute, had: list[Any]) -> bool:
 
 def _check_lent(outputs: list[Any], state: DeviceState) -> None:
     """Raise Refusal if a graph would send the buffer of state that is assigned, which all graphs share."""
-    kept = [span_of(array) for array in state.buffers()]
+    kept = [span_of(buffer.array) for buffer in state.buffers.values()]
     for output in outputs:
         for array in output.arrays:
             if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):

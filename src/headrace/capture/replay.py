@@ -104,30 +104,28 @@ class Replay:
 
     # Each frame.
 
-    def replay(self, graph: Graph, items: list[Any], parts: tuple[Leaves, Leaves]) -> None:
+    def replay(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> None:
         """Replay a frame, and emit its results.
 
         Parameters
         ----------
         graph
             The graph for the frame.
-        items, parts
+        items, leaves, values
             The messages of the frame, and the arrays and the values of the host in them. The lists are emptied, so
             that nothing holds an array when its reference count is looked at.
         """
         replayed = self.replayed
         is_timed = replayed < _TIMED or replayed % _TIMED == 0
         began = time.perf_counter_ns() if is_timed else 0
-        node = self._node
-        streams = node.streams
-        own = self._own
+        node, own = self._node, self._own
         assert own is not None
+        streams = node.streams
         if get_ident() != streams.allocation.current_on:
             streams.allocation.make_current(own.device_id)
         lifetimes = streams.lifetimes
         has_details = False
         details: Details | None = None
-        leaves, values = parts
         try:
             for place, item in enumerate(items):
                 # `NodeStreams.received` for a message with one fence and without metadata, without the calls.
@@ -150,19 +148,19 @@ class Replay:
                 is_timed = False
             else:
                 emitted = graph.launch(leaves, values)
+            emit = node.output.emit
             if has_details:
                 self._emit_with_details(graph, items, emitted)
             elif details is not None:
-                node.output.emit(emitted[0], graph.outputs[0].name, acq_timestamp=details.acq_timestamp)
+                emit(emitted[0], graph.names[0], acq_timestamp=details.acq_timestamp)
             else:
-                for place, data in enumerate(emitted):
-                    node.output.emit(data, graph.outputs[place].name)
-            del emitted
+                for name in graph.names:
+                    emit(emitted.pop(0), name)
         finally:
             items.clear()
             leaves.clear()
             values.clear()
-            item = data = None
+            item = emitted = None
             lifetimes.end_compute()
         if node.has_details:
             node.clear_details()
@@ -198,6 +196,15 @@ class Replay:
             output.emit(data, each.name)
 
     # Comparing.
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether a comparison has found a difference, or arrays that are changed in place."""
+        return bool(self.difference or self.changed)
+
+    def forget_findings(self) -> None:
+        """Forget what the last comparison found."""
+        self.difference, self.changed = "", set()
 
     def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
@@ -246,8 +253,7 @@ class Replay:
             handle.stream.sync()
             computed = {boundary.name: data for boundary, data in emitted.items()}
             self.difference = self._find_difference(graph, replayed, computed, left)
-            copied_back = {number for number, input_ in enumerate(graph.inputs) if input_.is_copied_back}
-            self.changed = changed_numbers(before, leaves, handle) - copied_back
+            self.changed = changed_numbers(before, leaves, handle) - graph.copied_back
             return replayed if not self.difference else [computed[each.name] for each in graph.outputs]
         finally:
             before.close()

@@ -47,36 +47,43 @@ class _Block:
 class Slot:
     """A graph whose own memory is sent; it keeps the graph, and the arrays that were sent keep it."""
 
-    def __init__(self, slots: Slots, graph: Graph) -> None:
+    __slots__ = ("_blocks", "_count", "_events", "_make", "_returned", "_slots", "_users", "graph")
+
+    def __init__(self, slots: Slots, graph: Graph, arrays: list[OutputArray]) -> None:
         self.graph = graph
         self._slots = slots
-        self._blocks = [_Block(self, array) for output in graph.outputs for array in output.arrays]
+        self._blocks = [_Block(self, array) for array in arrays]
+        self._make = [array.layout.kind.aliasing(array.layout, array.array) for array in arrays]
+        self._count = len(arrays)
         # The last of those that come back knows it: `next` is atomic.
         self._returned = itertools.count(1)
         self._users: deque[list[StreamUser]] = deque()
         self._events: dict[ManagedStream, Any] = {}
 
-    def lend(self, own: ManagedStream) -> list[Allocation]:
-        """Order a stream after the work of all that used the memory, and return what the arrays refer to."""
-        while self._users:
-            for user in self._users.popleft():
+    def lend(self, own: ManagedStream) -> list[Any]:
+        """Order a stream after the work of all that used the memory, and return the arrays."""
+        users, events = self._users, self._events
+        while users:
+            for user in users.popleft():
                 for stream in user.streams():
                     if stream is not own:
-                        event = self._events.get(stream)
+                        event = events.get(stream)
                         if event is None:
-                            event = self._events[stream] = stream.create_event()
+                            event = events[stream] = stream.create_event()
                         stream.record(event)
                         own.wait(event)
-        self._returned = itertools.count(1)
-        if not self._blocks:  # nothing is lent
+        if not self._count:  # nothing is lent
             self._slots.give_back(self)
-        return [Allocation(self, block, block.size, []) for block in self._blocks]
+        return [
+            make(Allocation(self, block, block.size, []))
+            for make, block in zip(self._make, self._blocks, strict=True)
+        ]
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Take back the memory of one array; called from a finalizer, so it takes no lock."""
         if users:
             self._users.append(users)
-        if next(self._returned) == len(self._blocks):
+        if next(self._returned) % self._count == 0:
             self._slots.give_back(self)
 
     def collect(self) -> None:
@@ -110,7 +117,8 @@ class Slots:
     def give_back(self, slot: Slot) -> None:
         """Take back a slot; called from a finalizer."""
         self.free.append(slot)
-        self._condition.tell()
+        if self._condition.is_awaited:
+            self._condition.tell()
 
 
 class SlotAvailable(PatientCondition):
@@ -132,11 +140,23 @@ class SlotAvailable(PatientCondition):
     def __init__(self, fragment: Any, most: int, *, name: str) -> None:
         super().__init__(fragment, name=name)
         self.slots: list[Slots] = []
+        self.is_awaited = False
         self._most = most
 
     def is_there(self) -> bool:
-        """Return whether some kind of frame has a graph that nobody uses, or may have another."""
-        return not self.slots or any(slots.free or slots.made < self._most for slots in self.slots)
+        """Return whether some kind of frame has a graph that nobody uses, or may have another; else await it."""
+        self.is_awaited = False
+        if self.has_one():
+            return True
+        self.is_awaited = True  # first: a slot that comes back after the next look is announced
+        return self.has_one()
+
+    def has_one(self) -> bool:
+        """Return whether there is one now."""
+        for slots in self.slots:  # noqa: SIM110 (every frame asks)
+            if slots.free or slots.made < self._most:
+                return True
+        return not self.slots
 
     @property
     def starving(self) -> str:

@@ -94,11 +94,11 @@ class ReplayWatch:
             except Exception:
                 _log.exception("%s raised, and is not called around replays", type(watcher).__name__)
 
-        def observed(graph: Any, items: list[Any], parts: Any) -> None:
+        def observed(*frame: Any) -> None:
             self._is_watching = True
             started = now()
             try:
-                replay(graph, items, parts)
+                replay(*frame)
                 self._note(started, now())
             finally:
                 self._is_watching = False
