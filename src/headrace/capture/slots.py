@@ -47,7 +47,7 @@ class _Block:
 class Slot:
     """A graph whose own memory is sent; it keeps the graph, and the arrays that were sent keep it."""
 
-    __slots__ = ("_blocks", "_count", "_events", "_make", "_returned", "_slots", "_users", "graph")
+    __slots__ = ("_blocks", "_count", "_make", "_returned", "_slots", "_users", "graph")
 
     def __init__(self, slots: Slots, graph: Graph, arrays: list[OutputArray]) -> None:
         self.graph = graph
@@ -57,21 +57,14 @@ class Slot:
         self._count = len(arrays)
         # The last of those that come back knows it: `next` is atomic.
         self._returned = itertools.count(1)
-        self._users: deque[list[StreamUser]] = deque()
-        self._events: dict[ManagedStream, Any] = {}
+        # Who used the memory of each array, and when it came back.
+        self._users: deque[tuple[int, list[StreamUser]]] = deque()
 
     def lend(self, own: ManagedStream) -> list[Any]:
         """Order a stream after the work of all that used the memory, and return the arrays."""
-        users, events = self._users, self._events
+        users = self._users
         while users:
-            for user in users.popleft():
-                for stream in user.streams():
-                    if stream is not own:
-                        event = events.get(stream)
-                        if event is None:
-                            event = events[stream] = stream.create_event()
-                        stream.record(event)
-                        own.wait(event)
+            self._slots.order(own, *users.popleft())
         if not self._count:  # nothing is lent
             self._slots.give_back(self)
         return [
@@ -82,7 +75,7 @@ class Slot:
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Take back the memory of one array; called from a finalizer, so it takes no lock."""
         if users:
-            self._users.append(users)
+            self._users.append((next(self._slots.moments), users))
         if next(self._returned) % self._count == 0:
             self._slots.give_back(self)
 
@@ -99,14 +92,20 @@ class Slots:
         The number of graphs.
     free
         Those that nobody uses. Any thread appends; the thread that runs the segment takes.
+    moments
+        Numbers the moments at which memory comes back and streams are ordered.
     """
 
-    __slots__ = ("_condition", "free", "made")
+    __slots__ = ("_condition", "_events", "_ordered", "free", "made", "moments")
 
     def __init__(self, condition: SlotAvailable) -> None:
         self.made = 0
         self.free: deque[Slot] = deque()
+        self.moments = itertools.count()
         self._condition = condition
+        # When the stream of replays was ordered after each user, and the events for that.
+        self._ordered: dict[StreamUser, int] = {}
+        self._events: dict[ManagedStream, Any] = {}
         condition.slots.append(self)
 
     def forget(self) -> None:
@@ -119,6 +118,24 @@ class Slots:
         self.free.append(slot)
         if self._condition.is_awaited:
             self._condition.tell()
+
+    def order(self, own: ManagedStream, returned: int, users: list[StreamUser]) -> None:
+        """Order a stream after users of memory that was returned at a moment.
+
+        Their work of that time may be covered: the stream waits for all that they had submitted when it was last
+        ordered after them, for another slot.
+        """
+        for user in users:
+            if self._ordered.get(user, -1) > returned:
+                continue
+            self._ordered[user] = next(self.moments)
+            for stream in user.streams():
+                if stream is not own:
+                    event = self._events.get(stream)
+                    if event is None:
+                        event = self._events[stream] = stream.create_event()
+                    stream.record(event)
+                    own.wait(event)
 
 
 class SlotAvailable(PatientCondition):
