@@ -26,6 +26,7 @@ os.environ["HEADRACE_DEVICE"] = "sim"
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
 from headrace.capture.segment import CapturedSegment
 from headrace.gpu import sim
+from headrace.gpu.sim.backend import SimBackend
 from headrace.resources import CudaStreamPool, RealtimeClock
 from headrace.tensor import register_library
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
@@ -204,7 +205,7 @@ class Driver:
                 (sim.Graph, "launch"),
                 (sim.Stream, "wait"),
                 (sim.Stream, "record"),
-                (sim.Buffer, "fill"),
+                (SimBackend, "write_words"),
             )
         ]
         is_done = sim.Event.is_done.fget

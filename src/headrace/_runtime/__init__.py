@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.default_stream import default_stream_of
-    from headrace._runtime.streams.knobs import Knobs
+    from headrace._runtime.streams.knobs import Knobs, write_knobs
     from headrace._runtime.streams.order import wait_for
     from headrace._runtime.streams.owners import add_owners
     from headrace._runtime.streams.run_streams import RunStreams, slice_of, source_of
@@ -74,6 +74,7 @@ __all__ = [
     "slice_of",
     "source_of",
     "wait_for",
+    "write_knobs",
 ]
 
 _MODULES = {
@@ -88,6 +89,7 @@ _MODULES = {
     "Group": "scheduling.group",
     "GroupPlan": "scheduling.group",
     "Knobs": "streams.knobs",
+    "write_knobs": "streams.knobs",
     "Launches": "observer",
     "ManagedStream": "messages.managed_stream",
     "Node": "scheduling.node",

@@ -31,6 +31,7 @@ from headrace._runtime import (
     add_owners,
     create_event,
     wait_for,
+    write_knobs,
 )
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
@@ -43,6 +44,7 @@ from headrace.tensor.structures import Leaves, rebuild
 if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
     from headrace.capture.graph import Graph
+    from headrace.core.parameter import ParameterVersion
 
 _log = logging.getLogger("headrace.capture")
 
@@ -63,7 +65,9 @@ class Replay:
         The arrays that the compute of that frame changed in place and the graph does not copy back, by number.
     """
 
-    def __init__(self, group: Group, state: DeviceState, check_every: float | None) -> None:
+    def __init__(
+        self, group: Group, state: DeviceState, version: ParameterVersion, check_every: float | None
+    ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
         self.difference = ""
@@ -78,7 +82,11 @@ class Replay:
         if check_every is not None and isfinite(check_every):
             self._period = round(check_every * 1e9)
         self._compute_streams: DirectStreams | None = None
+        # The knobs of the operators, and the version at which they were written; some have to be looked at anyway.
         self._knobs: list[Knobs] = []
+        self._version = version
+        self._seen_knobs = -1
+        self._polls_knobs = False
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
         self._is_replaying = False
         self._are_settled = False
@@ -126,6 +134,7 @@ class Replay:
         lifetimes = streams.lifetimes
         has_details = False
         details: Details | None = None
+        emitted: list[Any] = []
         try:
             for place, item in enumerate(items):
                 # `NodeStreams.received` for a message with one fence and without metadata, without the calls.
@@ -141,8 +150,8 @@ class Replay:
                 else:
                     streams.received(node.input.ports[place], item)
                     has_details |= type(item) is Envelope and item.details is not None
-            for knobs in self._knobs:
-                knobs.replay(own)
+            if self._polls_knobs or self._version.knobs != self._seen_knobs:
+                self._write_knobs(own)
             if self._period is not None and self._clock() >= graph.compare_at:
                 emitted = self._compare(graph, items, leaves, values)
                 is_timed = False
@@ -160,7 +169,7 @@ class Replay:
             items.clear()
             leaves.clear()
             values.clear()
-            item = emitted = None
+            item, emitted = None, []
             lifetimes.end_compute()
         if node.has_details:
             node.clear_details()
@@ -171,6 +180,14 @@ class Replay:
             if not self._are_settled:
                 kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
                 self._are_settled = not [each for each in kept if not each.settle()]
+
+    def _write_knobs(self, own: ManagedStream) -> None:
+        """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""
+        # First: what is set from now on is written with the next frame.
+        self._seen_knobs = self._version.knobs
+        changes = [change for knobs in self._knobs for change in knobs.changes()]
+        if changes:
+            write_knobs(changes, own)
 
     def _emit_with_details(self, graph: Graph, items: list[Any], emitted: list[Any]) -> None:
         """Emit results, each with the metadata and the timestamp that an ordinary compute would send."""
@@ -284,6 +301,8 @@ class Replay:
         self._is_replaying = True
         self._are_settled = False
         self._knobs = [knobs for node in self._group.members if (knobs := node.streams.knobs) is not None]
+        self._polls_knobs = any(knobs.are_polled for knobs in self._knobs)
+        self._seen_knobs = -1
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
         return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)

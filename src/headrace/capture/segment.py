@@ -72,21 +72,22 @@ class CapturedSegment:
         self._is_strict = options.strict or mode == "strict"
         self._slot_available = slot_available
         self._state = DeviceState(self.members)
-        self._replay = Replay(group, self._state, 0.0 if mode == "verify" else options.check_every)
+        # Raised by the parameters and knobs of the operators, and what it was when the parameters were looked at.
+        self._version = ParameterVersion()
+        period = 0.0 if mode == "verify" else options.check_every
+        self._replay = Replay(group, self._state, self._version, period)
         self._cache = GraphCache(options, group.inputs, self._close)
         # `Replay.replay`, or what an observer puts around it.
         self._replay_frame: Callable[[Graph, list[Any], Leaves, Leaves], None] = self._replay.replay
         self._replays: Replays | None = None
         self._takes: list[Callable[[], Any]] = []
-        self._usual_compute: Callable[[Any, Any, Any], None] = self._compute
+        self._usual_compute: Any = self._compute
         self._waits: Any = None
         self._is_refused = False
         self._is_changing = False
         self._recordings = 0
         self._graphs: list[Graph] = []
         self._eager_times: deque[int] = deque(maxlen=32)
-        # Raised by the parameters of the operators, and what it was when the parameters were looked at.
-        self._version = ParameterVersion()
         self._seen_version = -1
         self._knob_count = 0
         self._live = [live for node in self.members if (live := node.operator._live) is not None]
@@ -178,8 +179,8 @@ class CapturedSegment:
         if difference:
             self._refuse(
                 Refusal(
-                    f"a replay differs from a compute of the same frame: {difference}; compute depends on something "
-                    "that is not declared (headrace check finds the usual ones), or its results vary"
+                    f"a replay differs from a compute of the same frame: {difference}; compute depends on "
+                    "something that is not declared (headrace check finds the usual ones), or its results vary"
                 )
             )
         elif any(graph.inputs[number].layout.has_gaps for number in changed):

@@ -170,7 +170,7 @@ class SlotAvailable(PatientCondition):
 
     def has_one(self) -> bool:
         """Return whether there is one now."""
-        for slots in self.slots:  # noqa: SIM110 (every frame asks)
+        for slots in self.slots:  # without a generator: every frame asks
             if slots.free or slots.made < self._most:
                 return True
         return not self.slots
