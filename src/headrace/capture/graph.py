@@ -130,9 +130,9 @@ class Graph:
             )
         return emitted
 
-    def watch(self, replays: Replays, marks: Any) -> None:
-        """Let an observer see every launch; `marks` tells where the work of each operator begins and ends."""
-        self._executables = replays.around_launches(self._executables, marks, self._stream)
+    def watch(self, replays: Replays, spans: Any) -> None:
+        """Let an observer see every launch; `spans` tells where the work of each operator begins and ends."""
+        self._executables = replays.around_launches(self._executables, spans, self._stream)
 
     def close(self) -> None:
         """Release the executables first, then the memory that they use; the device has finished."""

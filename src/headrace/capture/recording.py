@@ -17,58 +17,72 @@ from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_
 from headrace.capture.graph import BoundaryCopy, Executables, Graph
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
+from headrace.core.operator import Operator
+from headrace.core.reserved_names import reserved_names
 from headrace.gpu.capture import captured_nodes
-from headrace.tensor.device_arrays import kind_of, span_of
+from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
-from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, take_apart
+from headrace.tensor.structures import Leaves, key_of_object, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Hashable, Sequence
 
     from headrace._runtime import Group, ManagedStream, Node, Replays
+    from headrace.capture.cache import Entry, Frame
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
-    from headrace.core.operator import Operator
 
 
 def record(
     group: Group,
     own: ManagedStream,
     state: DeviceState,
-    structures: tuple[Structure, ...],
-    leaves: Leaves,
+    frame: Frame,
     values: Leaves,
-    copied_back: Collection[int],
-    slots: Slots | None,
-    replays: Replays | None,
+    entry: Entry,
+    **options: Any,
 ) -> Graph:
-    """Record one frame of a group, whose messages have these structures; raise Refusal if that is not possible.
+    """Record one frame of a group as a graph of an entry; raise Refusal if that is not possible.
 
-    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays
-    whose numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is
-    one of these. Nothing is launched.
+    `values` are those of the host, with something that stands for each that the operators may only pass on. The
+    arrays that are changed in place, as the entry knows, are copied back. If it has slots, the graph sends its own
+    memory, and is one of these. Nothing is launched.
+
+    Parameters
+    ----------
+    options
+        `replays`: who watches the graph, or None. `is_settled`: whether the last compute was for such a frame, so
+        that operators that keep something for a kind of frame have it.
     """
-    for boundary, structure in zip(group.inputs, structures, strict=True):
+    for boundary, structure in zip(group.inputs, frame.structures, strict=True):
         for layout in layouts_of(structure):
             if layout.device_id != own.device_id:
                 raise Refusal(
                     f"operator {boundary.node.name!r} receives at {boundary.port!r} an array on device "
                     f"{layout.device_id}, and the segment is on device {own.device_id}; copy it before the segment"
                 )
-    layouts = [layout for structure in structures for layout in layouts_of(structure)]
-    inputs = [Input(layout, number in copied_back) for number, layout in enumerate(layouts)]
-    marks = None if replays is None else replays.new_marks(group.inner)
+    layouts = [layout for structure in frame.structures for layout in layouts_of(structure)]
+    inputs = [Input(layout, number in entry.copied_back) for number, layout in enumerate(layouts)]
+    replays: Replays | None = options["replays"]
+    spans = None if replays is None else replays.new_spans(group.inner)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(gpu.on_device(own.device_id))
-            place_inputs(inputs, leaves, own.handle)
+            place_inputs(inputs, frame.leaves, own.handle)
             arrays, others = iter([input_.array() for input_ in inputs]), iter(values)
-            received = [rebuild(structure, arrays, others) for structure in structures]
+            received = [rebuild(structure, arrays, others) for structure in frame.structures]
             streams = DirectStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
             stack.callback(streams.close)
             stack.callback(state.restore)
-            stack.callback(_put_back, [(node.operator, dict(vars(node.operator))) for node in group.members])
-            graph = _capture(group, own, state, structures, streams, received, inputs, slots, marks)
+            attributes = _Attributes(group.members)
+            stack.callback(attributes.put_back)
+            graph = _capture(group, own, state, frame, streams, received, inputs, entry.slots, spans)
+            try:
+                attributes.check(options["is_settled"])
+            except Refusal:
+                graph.close()
+                inputs.clear()
+                raise
         except BaseException as error:
             for input_ in inputs:
                 input_.close(own.handle)
@@ -76,32 +90,73 @@ def record(
                 raise
             raise refusal_of(error, "") from error
     if replays is not None:
-        graph.watch(replays, marks)
+        graph.watch(replays, spans)
     return graph
 
 
-def _put_back(before: list[tuple[Operator, dict[str, Any]]]) -> None:
-    """Let attributes refer again to the arrays of before a recording: nothing is in the graph's before a launch."""
-    for operator, attributes in before:
-        now = vars(operator)  # without `__setattr__`: nobody has set a parameter
-        for name, value in list(now.items()):
-            if value is not attributes.get(name) and kind_of(value) is not None:
-                if name in attributes:
-                    now[name] = attributes[name]
-                else:
+class _Attributes:
+    """The attributes of operators before a frame is recorded, which is a call of `compute` that is no frame.
+
+    What it assigns is put back: the arrays among it are in memory of the graph, where nothing is before the first
+    launch. State that is declared is looked after by `DeviceState`, and a parameter that is set has its version.
+    """
+
+    def __init__(self, members: Sequence[Node]) -> None:
+        self._before = [
+            (node.operator, dict(vars(node.operator)), _keys_of(node.operator)) for node in members
+        ]
+        self._contents = {
+            (operator, name): value.copy()
+            for operator, before, _ in self._before
+            for name, value in before.items()
+            if type(value) in (list, dict, set)
+        }
+
+    def check(self, is_settled: bool) -> None:
+        """Raise Refusal if what an operator keeps on the host is something else now, and it is settled."""
+        for operator, before, keys in self._before if is_settled else ():
+            for name, key in _keys_of(operator).items():
+                is_set = vars(operator)[name] is not before.get(name)
+                if key != keys.get(name) and not (is_set and name in operator.spec.params):
+                    raise Refusal(
+                        f"operator {operator.name!r} changes `self.{name}` in compute, an effect on the host, "
+                        "which a replay would leave out; declare an array on the device as state "
+                        f"(spec.state({name!r})), count on the device, or do it outside of the segment"
+                    )
+
+    def put_back(self) -> None:
+        """Let attributes refer to what they referred to, and lists, dicts and sets contain what they contained."""
+        for operator, before, keys in self._before:
+            now = vars(operator)  # without `__setattr__`: nobody has set a parameter
+            for name, key in _keys_of(operator).items():
+                if name not in before:
                     del now[name]
+                    continue
+                if now[name] is not before[name] and name not in operator.spec.params:
+                    now[name] = before[name]
+                elif key != keys[name] and (operator, name) in self._contents:
+                    now[name].clear()
+                    (now[name].extend if type(now[name]) is list else now[name].update)(
+                        self._contents[operator, name]
+                    )
+
+
+def _keys_of(operator: Operator) -> dict[str, Hashable]:
+    """Return what the attributes of an operator are compared by, which are neither state nor headrace's own."""
+    others = {*operator.spec.states, *operator._knobs.types, *reserved_names(Operator)}
+    return {name: key_of_object(value) for name, value in vars(operator).items() if name not in others}
 
 
 def _capture(
     group: Group,
     own: ManagedStream,
     state: DeviceState,
-    structures: tuple[Structure, ...],
+    frame: Frame,
     streams: DirectStreams,
     received: list[Any],
     inputs: list[Input],
     slots: Slots | None,
-    marks: Any,
+    spans: Any,
 ) -> Graph:
     origin = streams.origin
     memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
@@ -115,10 +170,10 @@ def _capture(
             for input_ in inputs
             if input_.copied
         ]
-        if marks is not None:
-            marks.begin(origin)
+        if spans is not None:
+            spans.begin(origin)
         with memory:
-            emitted = group.compute_directly(streams, received, kept, partial(_record_one, marks), flow)
+            emitted = group.compute_directly(streams, received, kept, partial(_record_one, spans), flow)
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
@@ -140,7 +195,9 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes({type(node).__name__ for node in definition.nodes()})
-        graph = Graph(own, structures, inputs, outputs, Executables(definition, copies), flow, kept, slots)
+        graph = Graph(
+            own, frame.structures, inputs, outputs, Executables(definition, copies), flow, kept, slots
+        )
     except BaseException:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
@@ -171,7 +228,7 @@ def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) ->
         raise NotDirect(compute.refused)
 
 
-def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
+def _record_one(spans: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
     """Let one operator compute on a stream that captures; raise Refusal if nothing of it was captured."""
     had = [*compute.waiting.values(), *vars(node.operator).values()]
     before = captured_nodes(handle.stream)
@@ -188,8 +245,8 @@ def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.Stre
             f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on "
             "the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
         )
-    if marks is not None:
-        marks.end(node, compute.streams.of(node.operator))
+    if spans is not None:
+        spans.end(node, compute.streams.of(node.operator))
 
 
 def _only_passes_on(compute: DirectCompute, had: list[Any]) -> bool:

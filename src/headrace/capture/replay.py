@@ -250,44 +250,42 @@ class Replay:
             return graph.launch(leaves, values)
         try:
             replayed = graph.launch(leaves, values)
-            left = Saved(state.arrays(self._knobs), handle)
+            copied_back = graph.copied_back
+            left = Saved([*state.arrays(self._knobs), *[received[number] for number in copied_back]], handle)
             before.restore()
             state.release(handle)
             streams.order(handle, streams.origin)
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
+            emitted: dict[Any, Any] | None = None
             try:
                 emitted = self._group.compute_directly(streams, messages, kept, compute_one)
             except (Refusal, NotDirect) as refusal:
                 self.difference = f"an ordinary compute of the same frame failed ({refusal})"
-                state.restore()
-                return replayed
             finally:
                 streams.join()
                 streams.order(streams.origin, handle)
+            if emitted is None:  # what the replay left is what the next frame goes on with
+                before.restore()
+                left.restore()
+                state.take_back()
+                return replayed
             state.look()
             state.adopt(handle, kept)
             handle.stream.sync()
             computed = {boundary.name: data for boundary, data in emitted.items()}
-            self.difference = self._find_difference(graph, replayed, computed, left)
-            self.changed = changed_numbers(before, leaves, handle) - graph.copied_back
-            return replayed if not self.difference else [computed[each.name] for each in graph.outputs]
+            found = [
+                compare_messages(name, data, computed[name], handle)
+                for name, data in zip(graph.names, replayed, strict=True)
+            ]
+            self.difference = next(filter(None, found), "") or compare_saved(left, handle)
+            self.changed = changed_numbers(before, leaves, handle) - copied_back
+            return replayed if not self.difference else [computed[name] for name in graph.names]
         finally:
             before.close()
             if left is not None:
                 left.close()
             handle.stream.sync()  # what the compute used goes now
-
-    def _find_difference(
-        self, graph: Graph, replayed: list[Any], computed: dict[str, Any], left: Saved
-    ) -> str:
-        assert self._own is not None
-        handle = self._own.handle
-        for each, data in zip(graph.outputs, replayed, strict=True):
-            difference = compare_messages(each.name, data, computed[each.name], handle)
-            if difference:
-                return difference
-        return compare_saved(left, handle)
 
     # The order between replays and ordinary computes.
 

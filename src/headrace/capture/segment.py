@@ -15,12 +15,12 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
-from headrace.capture.cache import Entry, Frame, GraphCache, Same
+from headrace.capture.cache import Entry, Frame, GraphCache
 from headrace.capture.declaration import CaptureError, CaptureRefused
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.recording import record
@@ -33,7 +33,7 @@ from headrace.core.parameter import ParameterVersion
 from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
 from headrace.tensor.saved_arrays import KeptArray, Saved
-from headrace.tensor.structures import Leaves, key_of_value
+from headrace.tensor.structures import Leaves, key_of_object
 
 if TYPE_CHECKING:
     from headrace._runtime import Group, Replays
@@ -86,6 +86,9 @@ class CapturedSegment:
         self._is_refused = False
         self._is_changing = False
         self._recordings = 0
+        # Recordings in a row in which a parameter was set, frames without state, the last kind that was computed.
+        self._lost = self._unknown = 0
+        self._settled_for: Hashable = None
         self._graphs: list[Graph] = []
         self._eager_times: deque[int] = deque(maxlen=32)
         self._seen_version = -1
@@ -177,12 +180,14 @@ class CapturedSegment:
         difference, changed = self._replay.difference, self._replay.changed
         self._replay.forget_findings()
         if difference:
-            self._refuse(
-                Refusal(
-                    f"a replay differs from a compute of the same frame: {difference}; compute depends on "
-                    "something that is not declared (headrace check finds the usual ones), or its results vary"
-                )
+            why = (
+                "compute depends on something that is not declared (headrace check finds the usual ones), or its "
+                "results vary"
             )
+            for (operator, name), key in self._parameters_now().items():
+                if key != self._cache.parameters.get((operator, name)):
+                    why = f"parameter {name!r} of operator {operator!r} was changed in place; assign a new object"
+            self._refuse(Refusal(f"a replay differs from a compute of the same frame: {difference}; {why}"))
         elif any(graph.inputs[number].layout.has_gaps for number in changed):
             self._refuse(Refusal(_CHANGES_GAPS))
         else:
@@ -205,10 +210,12 @@ class CapturedSegment:
             return
         if self._cache.unmet == _CHANGING:
             self._say_what_changes()
-        if entry.has_graph and not self._state.is_known:  # the program begins anew, as before the first frame
-            frame.leaves.clear()
-            self._compute_eagerly(items)
-            return
+        if not self._state.is_known:
+            self._say_what_is_unknown()
+            if entry.has_graph:  # the program begins anew, as before the first frame
+                frame.leaves.clear()
+                self._compute_eagerly(items)
+                return
         try:
             is_stale = entry.has_graph and self._replay.begin()
         except Refusal as refusal:
@@ -247,6 +254,7 @@ class CapturedSegment:
         else:
             frame.leaves.clear()
             self._compute_eagerly(items)
+        self._settled_for = frame.kind
         if not self._is_refused and self._cache.is_due(entry):
             self._will_record()
 
@@ -315,19 +323,20 @@ class CapturedSegment:
                 )
             )
 
-    def _look_at_parameters(self) -> None:
+    def _parameters_now(self) -> dict[tuple[str, str], Any]:
+        return {
+            (operator.name, name): key_of_object(getattr(operator._parameters, name, None))
+            for operator in self._group.operators
+            for name in operator.spec.params
+            if name not in operator._knobs.types
+        }
+
+    def _look_at_parameters(self) -> bool:
+        """Find out what the parameters are now; return whether one is something else."""
+        before = self._cache.parameters
         self._seen_version = self._version.number
-        parameters: dict[tuple[str, str], Any] = {}
-        for node in self.members:
-            operator = node.operator
-            for name in operator.spec.params:
-                if name not in operator._knobs.types:
-                    value = getattr(operator._parameters, name, None)
-                    try:
-                        parameters[operator.name, name] = key_of_value(value)
-                    except Unsupported:
-                        parameters[operator.name, name] = Same(value)
-        self._cache.parameters = parameters
+        self._cache.parameters = self._parameters_now()
+        return self._cache.parameters != before
 
     # Recording, while nothing else computes.
 
@@ -347,12 +356,23 @@ class CapturedSegment:
             self._compute_eagerly(items)
             self._refuse(error if isinstance(error, Refusal) else Refusal(str(error)))
             return
-        self._graphs.append(graph)
-        if self._version.number != self._seen_version or self._state.look():
+        has_changed = self._version.number != self._seen_version and self._look_at_parameters()
+        if has_changed or self._state.look():
             # A parameter has changed meanwhile, or a declared attribute was assigned for the first time.
+            graph.close()
             frame.leaves.clear()
             self._compute_eagerly(items)
+            self._lost += 1
+            if self._lost == _SOON:
+                self._refuse(
+                    Refusal(
+                        "a parameter of its operators is set whenever a frame is recorded; if compute sets it, it "
+                        "is no parameter: keep it on the device as state (spec.state)"
+                    )
+                )
             return
+        self._lost = 0
+        self._graphs.append(graph)
         if not self._recordings:
             self._advise()
         self._recordings += 1
@@ -363,27 +383,36 @@ class CapturedSegment:
             if entry.slots.made < options.slots:
                 self._will_record()
         self._replay.begin(has_recorded=True)
+        self._settled_for = None  # the first replay is compared, and later ones of any kind
         self._replay_any(entry, graph, frame, items)
 
     def _record_until_known(self, entry: Entry, frame: Frame) -> tuple[Entry, Graph]:
         """Record a frame, and again as long as that shows that its operators use further values of the host."""
-        used = self._cache.used.setdefault(frame.kind, set())
+        used = self._cache.used_in(frame)
+        every = set(range(len(frame.values)))
+        is_settled = frame.kind == self._settled_for
         while True:
             if entry.slots is None and self._slot_available is not None:
                 entry.slots = Slots(self._slot_available)
             uses: set[int] = set()
-            with suppress(HostValueUsed):
-                graph = record(
-                    self._group,
-                    self._replay.own,
-                    self._state,
-                    frame.structures,
-                    frame.leaves,
-                    frame.standing_for(used, uses),
-                    entry.copied_back,
-                    entry.slots,
-                    self._replays,
-                )
+            values = frame.standing_for(used, uses)
+            own, state = self._replay.own, self._state
+            try:
+                with suppress(HostValueUsed):
+                    graph = record(
+                        self._group,
+                        own,
+                        state,
+                        frame,
+                        values,
+                        entry,
+                        replays=self._replays,
+                        is_settled=is_settled,
+                    )
+            except Refusal:
+                if used == every:
+                    raise
+                uses = every  # a function may want the very type of a value, and not what stands for it
             if not uses:
                 return entry, graph
             used |= uses  # from now on these values belong to the key
@@ -458,6 +487,16 @@ class CapturedSegment:
                 "context.knob(name, dtype), or send an array on the device"
             )
             self._say("runs as without capture while values change", why, None)
+
+    def _say_what_is_unknown(self) -> None:
+        """Report that no frame is recorded because declared state refers to nothing."""
+        self._unknown += 1
+        if self._unknown == _SOON:
+            why = (
+                f"{self._state.unknown} (spec.state) refers to nothing after {_SOON} frames; assign an array on "
+                "the device, in start or in compute, or leave the name out"
+            )
+            self._say("runs as without capture until its state is known", why, None)
 
     def _say(self, how: str, why: str, cause: Exception | None) -> None:
         segment = self.segment

@@ -9,6 +9,7 @@ finds, and what it assigns is copied to the buffer before the next replay.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from headrace import gpu
 from headrace._runtime import add_owners
 from headrace.capture.refusal import Refusal
 from headrace.gpu.capture import RecordedCopy
+from headrace.tensor import tree
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, make_on, span_of
 from headrace.tensor.device_memory import DeviceMemory, copy
 from headrace.tensor.saved_arrays import KeptArray
@@ -101,7 +103,15 @@ class DeviceState:
     @property
     def is_known(self) -> bool:
         """Whether all declared attributes refer to something: the first computes may make it."""
-        return all(getattr(*key, None) is not None for key in self._declared)
+        return not self.unknown
+
+    @property
+    def unknown(self) -> str:
+        """A declared attribute that refers to nothing, in words; an empty text if there is none."""
+        found = [
+            (operator, name) for operator, name in self._declared if getattr(operator, name, None) is None
+        ]
+        return f"state {found[0][1]!r} of operator {found[0][0].name!r}" if found else ""
 
     @property
     def is_set_anew(self) -> bool:
@@ -140,6 +150,12 @@ class DeviceState:
             copies.append((buffer, span_of(value)[0]))
         _copy_all(copies, partial(RecordedCopy, stream))
 
+    def take_back(self) -> None:
+        """Let attributes refer to the buffers again, whatever a compute that failed has assigned."""
+        for (operator, name), buffer in self.buffers.items():
+            setattr(operator, name, buffer.array)
+            self._last[operator, name] = buffer.array
+
     def restore(self) -> None:
         """Let the declared attributes refer to what they referred to before a frame was recorded."""
         for (operator, name), value in self._last.items():
@@ -155,7 +171,8 @@ class DeviceState:
         for node in self._members:
             for name, value in vars(node.operator).items():
                 leaves: Leaves = []
-                if kind_of(value) is not None or type(value) in (list, tuple, dict):
+                value = list(value) if type(value) is deque else value
+                if kind_of(value) is not None or tree.inside(value) is not None:
                     take_apart(value, leaves, [])
                 label = f"{name!r} of operator {node.name!r}"
                 found += [

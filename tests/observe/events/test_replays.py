@@ -232,7 +232,7 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in (
-        "observe.events.graph_marks.captured_frontier",
+        "observe.events.operator_spans.captured_frontier",
         "capture.graph.instantiate_with_records",
     ):
         with monkeypatch.context() as patch:
@@ -313,7 +313,7 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
 def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace.observe.events.graph_marks.captured_frontier", refuse)
+    monkeypatch.setattr("headrace.observe.events.operator_spans.captured_frontier", refuse)
     trace = traced(lambda app: chain(app, slices={"three": 32}), tmp_path / "trace.json")
     tracks = [trace.track_of(event) for event in trace.of("X", cat="gpu", name="three")[-20:]]
     assert (

@@ -25,7 +25,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.observe.events.graph_marks import GraphMarks
+from headrace.observe.events.operator_spans import OperatorSpans
 from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
 from headrace.observe.events.sampling import Sampling
@@ -81,9 +81,9 @@ class ReplayWatch:
         # Which replays are timed.
         self._sampling = Sampling()
 
-    def new_marks(self, inner: Any) -> GraphMarks | None:
+    def new_spans(self, inner: Any) -> OperatorSpans | None:
         """Return what notes where each operator's work is in a graph; None if work on the device is not timed."""
-        return None if self._device_time is None else GraphMarks(inner)
+        return None if self._device_time is None else OperatorSpans(inner)
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return a replay that records what its operators would have recorded."""
@@ -118,7 +118,7 @@ class ReplayWatch:
 
     # Launches.
 
-    def around_launches(self, launches: Any, marks: Any, managed: Any) -> _Launches:
+    def around_launches(self, launches: Any, spans: Any, managed: Any) -> _Launches:
         """Return what launches a recorded graph, and takes the times of some launches."""
         if self._device_time is None:
             return _Launches(self, launches, None, None)
@@ -126,14 +126,14 @@ class ReplayWatch:
             member.prepare(place, managed)
         self._members[-1].segment = self._segment.name
         return _Launches(
-            self, launches, self._device_time(managed.device_id), self._how_to_time(launches, marks)
+            self, launches, self._device_time(managed.device_id), self._how_to_time(launches, spans)
         )
 
-    def _how_to_time(self, launches: Any, marks: Any) -> Callable[[DeviceTime], _TimedGraph]:
-        if marks is None or not marks.is_complete:
+    def _how_to_time(self, launches: Any, spans: Any) -> Callable[[DeviceTime], _TimedGraph]:
+        if spans is None or not spans.is_complete:
             return lambda time: _WholeGraph(launches, time)
-        spans = {place: marks.spans[member.info.node] for place, member in enumerate(self._members)}
-        return lambda time: _MarkedGraph(launches, time, marks.points, spans)
+        places = {place: spans.spans[member.info.node] for place, member in enumerate(self._members)}
+        return lambda time: _DividedGraph(launches, time, spans.points, places)
 
     def is_due(self, time: DeviceTime) -> bool:
         """Return whether the current replay is to be timed."""
@@ -353,7 +353,7 @@ class _TimedGraph:
         """Release the graph; the device has finished."""
 
 
-class _MarkedGraph(_TimedGraph):
+class _DividedGraph(_TimedGraph):
     """A graph that records events where the work of each operator begins and ends."""
 
     def __init__(
