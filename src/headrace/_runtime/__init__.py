@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.group import Boundary, Group, GroupPlan
+    from headrace._runtime.scheduling.host_attributes import HostAttributes
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.default_stream import default_stream_of
     from headrace._runtime.streams.knobs import Knobs, write_knobs
@@ -49,6 +50,7 @@ __all__ = [
     "Fences",
     "Group",
     "GroupPlan",
+    "HostAttributes",
     "Knobs",
     "Launches",
     "ManagedStream",
@@ -88,6 +90,7 @@ _MODULES = {
     "Fences": "messages.fences",
     "Group": "scheduling.group",
     "GroupPlan": "scheduling.group",
+    "HostAttributes": "scheduling.host_attributes",
     "Knobs": "streams.knobs",
     "write_knobs": "streams.knobs",
     "Launches": "observer",

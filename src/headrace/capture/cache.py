@@ -77,7 +77,8 @@ class Frame:
         self.ends: list[int] = []
         structures: list[Structure] = []
         for item in items:
-            structures.append(take_apart(data_of(item), self.leaves, self.values))
+            data = item.data if type(item) is Envelope else item
+            structures.append(take_apart(data, self.leaves, self.values))
             self.ends.append(len(self.values))
         self.structures = tuple(structures)
         self.kind: Hashable = self.structures
@@ -90,11 +91,6 @@ class Frame:
             value if number in used else stand_in(value, number, uses)
             for number, value in enumerate(self.values)
         ]
-
-
-def data_of(item: Any) -> Any:
-    """Return what is in a message."""
-    return item.data if type(item) is Envelope else item
 
 
 class GraphCache:

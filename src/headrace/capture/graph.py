@@ -1,35 +1,25 @@
-"""Graph: one frame of a segment as a CUDA graph, its executables, and its launches.
+"""Graph: one frame of a segment as a CUDA graph, and its launches.
 
-A graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ from
-frame to frame, but memory is used again and again, so after a few frames the same addresses come back. An
-executable is made for each set of addresses, up to a number; from then on one of them is changed for every frame
-whose addresses are not known. A change affects later launches only. The first is made with the graph: if that
-fails, the segment is not captured. If another cannot be made, the existing ones have to do.
-
-What was received, emitted and held while a graph was recorded lives as long as the graph, which keeps nothing alive
-itself. On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6
-(`benchmarks/graph_costs.py`).
+A graph begins with copies from where a frame is, and ends with copies to where its results go; both are other
+addresses from frame to frame (`headrace.gpu.executables`). What was received, emitted and held while a graph was
+recorded lives as long as the graph, which keeps nothing alive itself.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace import gpu
 from headrace.capture.boundary import Input, Output, copied_arrays
 from headrace.capture.slots import Slot
-from headrace.gpu.capture import RecordedCopy, instantiate_with_records
+from headrace.gpu.executables import Executables
 from headrace.tensor.device_arrays import NewArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable
 
     from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
     from headrace.capture.slots import Slots
-
-_MOST_EXECUTABLES = 16
 
 
 class Graph:
@@ -144,81 +134,3 @@ class Graph:
         self._kept.clear()
         for input_ in self.inputs:
             input_.close(self._handle)
-
-
-class BoundaryCopy:
-    """A copy at the boundary of a graph, between a fixed address inside and one outside that changes."""
-
-    def __init__(self, stream: gpu.StreamHandle, fixed: int, size: int, enters: bool) -> None:
-        self._fixed = fixed
-        self._enters = enters
-        # Each executable is changed before its first launch; until then the address outside is not known.
-        self._recorded = RecordedCopy(stream, fixed, fixed, size)
-
-    def change(self, executable: Any, outside: int) -> None:
-        """Copy from or to an address outside in later launches of an executable."""
-        if self._enters:
-            self._recorded.change(executable, self._fixed, outside)
-        else:
-            self._recorded.change(executable, outside, self._fixed)
-
-
-class Executables:
-    """The executables of one graph.
-
-    Parameters
-    ----------
-    definition
-        The recorded graph.
-    copies
-        The copies at its boundary, in the order of the addresses that `launch` takes.
-    changing
-        The only executable, which is changed for every frame; without it, they are made as they are needed.
-    """
-
-    def __init__(self, definition: Any, copies: Sequence[BoundaryCopy], changing: Any = None) -> None:
-        self._definition = definition
-        self._copies = list(copies)
-        self._known: dict[tuple[int, ...], Any] = {}
-        # The executable that was made and not used yet, and the one that is changed for unknown addresses.
-        self._spare: Any = None if changing else definition.instantiate(gpu.GraphCompleteOptions())
-        self._changing: Any = changing
-
-    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
-        """Launch the graph for a frame whose arrays are at these addresses."""
-        executable = self._known.get(addresses)
-        if executable is None:
-            executable = self._make(addresses)
-        executable.launch(stream.stream)
-
-    def _make(self, addresses: tuple[int, ...]) -> Any:
-        if self._changing is None:
-            executable, self._spare = self._spare, None
-            if executable is None:
-                with suppress(Exception):  # there is too little memory, say
-                    executable = self._definition.instantiate(gpu.GraphCompleteOptions())
-            if executable is not None and len(self._known) < _MOST_EXECUTABLES:
-                self._change(executable, addresses)
-                self._known[addresses] = executable
-                return executable
-            self._changing = executable or self._known.popitem()[1]
-        self._change(self._changing, addresses)
-        return self._changing
-
-    def _change(self, executable: Any, addresses: tuple[int, ...]) -> None:
-        for copy, address in zip(self._copies, addresses, strict=True):
-            copy.change(executable, address)
-
-    def with_records(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> Executables:
-        """Return another executable, which also records events, each after some of the nodes."""
-        changing = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
-        return Executables(self._definition, self._copies, changing)
-
-    def close(self) -> None:
-        """Close the executables; the device has finished."""
-        executables = [*self._known.values(), self._spare, self._changing]
-        self._known.clear()
-        self._spare = self._changing = None
-        for executable in executables:
-            if executable is not None:
-                executable.close()

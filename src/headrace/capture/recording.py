@@ -12,21 +12,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime import DetailsFlow, DirectCompute, DirectStreams, NotDirect, RefusingMetadata
+from headrace._runtime import (
+    DetailsFlow,
+    DirectCompute,
+    DirectStreams,
+    HostAttributes,
+    NotDirect,
+    RefusingMetadata,
+)
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
-from headrace.capture.graph import BoundaryCopy, Executables, Graph
+from headrace.capture.graph import Graph
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
-from headrace.core.operator import Operator
-from headrace.core.reserved_names import reserved_names
 from headrace.gpu.capture import captured_nodes
+from headrace.gpu.executables import BoundaryCopy, Executables
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
-from headrace.tensor.structures import Leaves, key_of_object, layouts_of, rebuild, take_apart
+from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
     from headrace._runtime import Group, ManagedStream, Node, Replays
     from headrace.capture.cache import Entry, Frame
     from headrace.capture.slots import Slots
@@ -40,7 +44,8 @@ def record(
     frame: Frame,
     values: Leaves,
     entry: Entry,
-    **options: Any,
+    replays: Replays | None,
+    is_settled: bool,
 ) -> Graph:
     """Record one frame of a group as a graph of an entry; raise Refusal if that is not possible.
 
@@ -48,11 +53,8 @@ def record(
     arrays that are changed in place, as the entry knows, are copied back. If it has slots, the graph sends its own
     memory, and is one of these. Nothing is launched.
 
-    Parameters
-    ----------
-    options
-        `replays`: who watches the graph, or None. `is_settled`: whether the last compute was for such a frame, so
-        that operators that keep something for a kind of frame have it.
+    `is_settled` says that the last compute was for such a frame, so that operators that keep something for a kind
+    of frame have it; what they change on the host is an effect then.
     """
     for boundary, structure in zip(group.inputs, frame.structures, strict=True):
         for layout in layouts_of(structure):
@@ -63,7 +65,6 @@ def record(
                 )
     layouts = [layout for structure in frame.structures for layout in layouts_of(structure)]
     inputs = [Input(layout, number in entry.copied_back) for number, layout in enumerate(layouts)]
-    replays: Replays | None = options["replays"]
     spans = None if replays is None else replays.new_spans(group.inner)
     with contextlib.ExitStack() as stack:
         try:
@@ -74,15 +75,19 @@ def record(
             streams = DirectStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
             stack.callback(streams.close)
             stack.callback(state.restore)
-            attributes = _Attributes(group.members)
+            attributes = HostAttributes(group.operators)
             stack.callback(attributes.put_back)
             graph = _capture(group, own, state, frame, streams, received, inputs, entry.slots, spans)
-            try:
-                attributes.check(options["is_settled"])
-            except Refusal:
+            changed = attributes.changed() if is_settled else None
+            if changed is not None:
                 graph.close()
                 inputs.clear()
-                raise
+                operator, name = changed
+                raise Refusal(
+                    f"operator {operator.name!r} changes `self.{name}` in compute, an effect on the host, which a "
+                    f"replay would leave out; declare an array on the device as state (spec.state({name!r})), "
+                    "count on the device, or do it outside of the segment"
+                )
         except BaseException as error:
             for input_ in inputs:
                 input_.close(own.handle)
@@ -92,59 +97,6 @@ def record(
     if replays is not None:
         graph.watch(replays, spans)
     return graph
-
-
-class _Attributes:
-    """The attributes of operators before a frame is recorded, which is a call of `compute` that is no frame.
-
-    What it assigns is put back: the arrays among it are in memory of the graph, where nothing is before the first
-    launch. State that is declared is looked after by `DeviceState`, and a parameter that is set has its version.
-    """
-
-    def __init__(self, members: Sequence[Node]) -> None:
-        self._before = [
-            (node.operator, dict(vars(node.operator)), _keys_of(node.operator)) for node in members
-        ]
-        self._contents = {
-            (operator, name): value.copy()
-            for operator, before, _ in self._before
-            for name, value in before.items()
-            if type(value) in (list, dict, set)
-        }
-
-    def check(self, is_settled: bool) -> None:
-        """Raise Refusal if what an operator keeps on the host is something else now, and it is settled."""
-        for operator, before, keys in self._before if is_settled else ():
-            for name, key in _keys_of(operator).items():
-                is_set = vars(operator)[name] is not before.get(name)
-                if key != keys.get(name) and not (is_set and name in operator.spec.params):
-                    raise Refusal(
-                        f"operator {operator.name!r} changes `self.{name}` in compute, an effect on the host, "
-                        "which a replay would leave out; declare an array on the device as state "
-                        f"(spec.state({name!r})), count on the device, or do it outside of the segment"
-                    )
-
-    def put_back(self) -> None:
-        """Let attributes refer to what they referred to, and lists, dicts and sets contain what they contained."""
-        for operator, before, keys in self._before:
-            now = vars(operator)  # without `__setattr__`: nobody has set a parameter
-            for name, key in _keys_of(operator).items():
-                if name not in before:
-                    del now[name]
-                    continue
-                if now[name] is not before[name] and name not in operator.spec.params:
-                    now[name] = before[name]
-                elif key != keys[name] and (operator, name) in self._contents:
-                    now[name].clear()
-                    (now[name].extend if type(now[name]) is list else now[name].update)(
-                        self._contents[operator, name]
-                    )
-
-
-def _keys_of(operator: Operator) -> dict[str, Hashable]:
-    """Return what the attributes of an operator are compared by, which are neither state nor headrace's own."""
-    others = {*operator.spec.states, *operator._knobs.types, *reserved_names(Operator)}
-    return {name: key_of_object(value) for name, value in vars(operator).items() if name not in others}
 
 
 def _capture(

@@ -16,13 +16,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace import gpu
 from headrace._runtime import (
     DirectStreams,
     Envelope,
@@ -36,7 +34,6 @@ from headrace._runtime import (
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
-from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers, compare_messages, compare_saved
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, rebuild
@@ -59,10 +56,9 @@ class Replay:
     ----------
     replayed, times
         The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
-    difference
-        How the last replay that was compared differed from the compute of the same frame, in words; or empty.
-    changed
-        The arrays that the compute of that frame changed in place and the graph does not copy back, by number.
+    findings
+        What the last comparison found, or None: how the replay differed from the compute, in words, or an empty
+        text; and the numbers of the arrays that the compute changed in place and the graph does not copy back.
     """
 
     def __init__(
@@ -70,8 +66,7 @@ class Replay:
     ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
-        self.difference = ""
-        self.changed: set[int] = set()
+        self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
         self._state = state
@@ -104,11 +99,6 @@ class Replay:
             streams.allocation.own = self._own
             streams.work_on(self._own)
         return self._own
-
-    def prepare(self) -> None:
-        """Do what takes long before a frame is recorded: nothing else may compute while one is."""
-        with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
-            RecordedCopy.prepare(gpu.Device(self.own.device_id))
 
     # Each frame.
 
@@ -214,15 +204,6 @@ class Replay:
 
     # Comparing.
 
-    @property
-    def has_findings(self) -> bool:
-        """Whether a comparison has found a difference, or arrays that are changed in place."""
-        return bool(self.difference or self.changed)
-
-    def forget_findings(self) -> None:
-        """Forget what the last comparison found."""
-        self.difference, self.changed = "", set()
-
     def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
         assert self._period is not None
@@ -261,7 +242,7 @@ class Replay:
             try:
                 emitted = self._group.compute_directly(streams, messages, kept, compute_one)
             except (Refusal, NotDirect) as refusal:
-                self.difference = f"an ordinary compute of the same frame failed ({refusal})"
+                self.findings = (f"an ordinary compute of the same frame failed ({refusal})", set())
             finally:
                 streams.join()
                 streams.order(streams.origin, handle)
@@ -278,9 +259,11 @@ class Replay:
                 compare_messages(name, data, computed[name], handle)
                 for name, data in zip(graph.names, replayed, strict=True)
             ]
-            self.difference = next(filter(None, found), "") or compare_saved(left, handle)
-            self.changed = changed_numbers(before, leaves, handle) - copied_back
-            return replayed if not self.difference else [computed[name] for name in graph.names]
+            difference = next(filter(None, found), "") or compare_saved(left, handle)
+            changed = changed_numbers(before, leaves, handle) - copied_back
+            if difference or changed:
+                self.findings = difference, changed
+            return replayed if not difference else [computed[name] for name in graph.names]
         finally:
             before.close()
             if left is not None:

@@ -30,6 +30,7 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
+from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
 from headrace.tensor.saved_arrays import KeptArray, Saved
@@ -85,7 +86,6 @@ class CapturedSegment:
         self._waits: Any = None
         self._is_refused = False
         self._is_changing = False
-        self._recordings = 0
         # Recordings in a row in which a parameter was set, frames without state, the last kind that was computed.
         self._lost = self._unknown = 0
         self._settled_for: Hashable = None
@@ -151,8 +151,8 @@ class CapturedSegment:
             leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
             if matches(leaves[0]) and (graph := entry.take_graph()) is not None:
                 self._replay_frame(graph, items, leaves, [])
-                if self._replay.has_findings:
-                    self._look_at_findings(entry, graph)
+                if self._replay.findings is not None:
+                    self._look_at(self._replay.findings, entry, graph)
                 return
             leaves.clear()
         if self._is_refused:
@@ -175,10 +175,10 @@ class CapturedSegment:
             node.evaluated = waits
             node.update_guard()
 
-    def _look_at_findings(self, entry: Entry, graph: Graph) -> None:
+    def _look_at(self, findings: tuple[str, set[int]], entry: Entry, graph: Graph) -> None:
         """Draw the conclusions from a comparison with a compute."""
-        difference, changed = self._replay.difference, self._replay.changed
-        self._replay.forget_findings()
+        self._replay.findings = None
+        difference, changed = findings
         if difference:
             why = (
                 "compute depends on something that is not declared (headrace check finds the usual ones), or its "
@@ -241,8 +241,8 @@ class CapturedSegment:
         if type(structure) is Layout and is_full:
             self._matches, self._last = structure.kind.matching(structure), entry
         self._replay_frame(graph, items, frame.leaves, frame.values)
-        if self._replay.has_findings:
-            self._look_at_findings(entry, graph)
+        if self._replay.findings is not None:
+            self._look_at(self._replay.findings, entry, graph)
 
     # As without capture.
 
@@ -262,7 +262,8 @@ class CapturedSegment:
         """Let the operators compute a frame, and find out which arrays they change in place."""
         own = self._replay.own.handle
         leaves = frame.leaves
-        self._replay.prepare()
+        with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
+            RecordedCopy.prepare(own.device)  # takes long, and nothing else may compute during a recording
         self._replay.order_after(items)
         refusal: Refusal | None = None
         try:
@@ -373,9 +374,9 @@ class CapturedSegment:
             return
         self._lost = 0
         self._graphs.append(graph)
-        if not self._recordings:
+        if not self.segment.recordings:
             self._advise()
-        self._recordings += 1
+        self.segment.recordings += 1
         if entry.slots is None:
             entry.graph = graph
         else:
@@ -399,16 +400,7 @@ class CapturedSegment:
             own, state = self._replay.own, self._state
             try:
                 with suppress(HostValueUsed):
-                    graph = record(
-                        self._group,
-                        own,
-                        state,
-                        frame,
-                        values,
-                        entry,
-                        replays=self._replays,
-                        is_settled=is_settled,
-                    )
+                    graph = record(self._group, own, state, frame, values, entry, self._replays, is_settled)
             except Refusal:
                 if used == every:
                     raise
@@ -545,7 +537,7 @@ class CapturedSegment:
     def finish(self) -> None:
         """Report, and release the graphs; the device has finished."""
         segment = self.segment
-        segment.frames, segment.replayed, segment.recordings = self.frames, self.replayed, self._recordings
+        segment.frames, segment.replayed = self.frames, self.replayed
         if self._eager_times:
             segment.eager_ns = statistics.median(self._eager_times)
         if self._replay.times:

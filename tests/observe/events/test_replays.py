@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.capture.graph import Executables
 from headrace.core import EndedBy
 from headrace.gpu import sim
+from headrace.gpu.executables import Executables
 from headrace.observe import NvtxRanges, Watcher, watch
 from headrace.observe.events.gpu_timing import SimulatedTime
 from headrace.observe.events.observation import Observation
@@ -233,7 +233,7 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
 ) -> None:
     for name in (
         "observe.events.operator_spans.captured_frontier",
-        "capture.graph.instantiate_with_records",
+        "gpu.executables.instantiate_with_records",
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"headrace.{name}", refuse)
