@@ -227,7 +227,7 @@ class KnobValues:
         for name in list(self.given):
             if name not in self.types:
                 where = f"set_knob({name!r}, ...): operator {self._operator.name!r}"
-                raise ParameterError(absent(f"operator {operator.name!r}", "knob", name, self.types))
+                raise ParameterError(absent(where, "knob", name, self.types))
 
     def end_run(self, computes: int) -> None:
         """Forget the knobs of a run, which go with it; warn of values that none of its computes asked for."""

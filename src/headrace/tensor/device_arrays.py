@@ -167,13 +167,14 @@ class ArrayAt:
 
 def make_on(stream: StreamHandle, kind: DeviceLibrary, make: Callable[[], Any], count: int = 1) -> list[Any]:
     """Return what a function makes while a stream is current in a library."""
-    if type(kind).use_stream is Library.use_stream:
+    if type(kind).set_stream is Library.set_stream:
         return [make() for _ in range(count)]
-    previous = kind.use_stream(stream)
+    previous = kind.read_stream()
+    kind.set_stream(kind.stream_state(stream))
     try:
         return [make() for _ in range(count)]
     finally:
-        kind.restore_stream(previous)
+        kind.set_stream(previous)
 
 
 class NewArrays:
