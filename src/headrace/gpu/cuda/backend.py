@@ -26,7 +26,6 @@ class CudaBackend(CudaCapture, CudaCallbacks):
     name = "cuda"
     description = "CUDA"
     runs_cuda = True
-    _writes_words = True  # until the driver refuses
 
     def why_not(self) -> str | None:
         """Return the reason why CUDA cannot be used, or None if it can.
@@ -115,18 +114,12 @@ class CudaBackend(CudaCapture, CudaCallbacks):
             raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
 
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
-        """Write words by commands of the stream, each cheaper than a kernel; by fills where the driver refuses them."""
+        """Write words by fills; a command of the stream for each word takes longer (`benchmarks.knobs`)."""
         from cuda.bindings import driver
 
         handle = driver.CUstream(handle_of(stream))
         for address, word in words:
-            status = None
-            if self._writes_words:
-                # Not on every device, nor to memory of every pool.
-                (status,) = driver.cuStreamWriteValue32(handle, address, word, 0)
-                self._writes_words = status == driver.CUresult.CUDA_SUCCESS
-            if not self._writes_words:
-                (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
+            (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
             if status != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"the driver refused to write a word: {status.name}")
 
