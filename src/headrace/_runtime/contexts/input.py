@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port
 from headrace._runtime.messages.queue import Batch
-from headrace._runtime.streams.owners import PLAIN, add_owners
+from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
+from headrace.gpu.allocation import in_use
 from headrace.tensor import TensorMap
 
 if TYPE_CHECKING:
@@ -113,15 +114,33 @@ class InputContext:
                         fences = item.fences
                         if fences is not None and fences.stream is not own and item.number > fences.completed:
                             own.wait(item.event)
+                        if item.work is not None:
+                            streams.note_work(item.work, own)
                     if port.is_noted:
                         streams.note(port, item)
                     data = item.data
+                    held = self._held
+                    owner_of = array_owners.get(type(data))
+                    if owner_of is not None and held.is_on and not in_use:
+                        try:
+                            held.received.append(owner_of(data))
+                        except Exception:  # a sparse tensor has no owner
+                            add_owners(data, held.received)
+                        return data
                     if type(data) in PLAIN:
                         return data
-                    held = self._held
                     if held.is_on:
                         add_owners(data, held.received)
                     return data if type(data) is not TensorMap else data.copy()
+                owner_of = array_owners.get(type(item))
+                if (
+                    owner_of is not None and self._held.is_on and not in_use
+                ):  # of an operator on the same stream
+                    try:
+                        self._held.received.append(owner_of(item))
+                        return item
+                    except Exception:
+                        pass
                 if type(item) not in PLAIN:
                     streams.received(port, item)
         else:

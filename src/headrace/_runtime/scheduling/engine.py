@@ -177,6 +177,7 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
+        self.streams.place()
         for node in self.operator_nodes:
             # Read only now: an operator may choose its compute in start().
             compute = node.operator.compute

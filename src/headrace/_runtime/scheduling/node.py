@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.ports import no_such_port
-from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace._runtime.scheduling.pace import UNKNOWN
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.node import Receiver, Transmitter
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
