@@ -551,3 +551,13 @@ def test_the_figures_of_the_run_are_served_to_prometheus(shared: Watched) -> Non
 
 def test_the_figures_need_the_token_too(shared: Watched) -> None:
     assert get(shared.server, "/metrics")[0] == 403
+
+
+def test_a_page_is_told_at_once_what_came_of_its_request() -> None:
+    async def action(socket: Any) -> Any:
+        await next_of(socket, "figures")
+        await socket.send_str('{"type": "command", "do": "pause"}')
+        return await next_of(socket, "figures")
+
+    with watched(interval="1h") as one:
+        assert talk(one, action)["state"] == "paused"
