@@ -65,6 +65,11 @@ def choices(names: Iterable[str], wanted: str = "") -> str:
     return listed
 
 
+def absent(owner: str, what: str, name: object, known: Iterable[str]) -> str:
+    """Return the text of an error: `owner` has no `what` of that name, and which it has."""
+    return f"{owner} has no {what} {name!r}; it has {choices(known, str(name))}"
+
+
 def closest(wanted: str, names: Iterable[str]) -> str | None:
     """Return the name that is most similar to the wanted one, or None."""
     import difflib  # needed only for errors

@@ -8,12 +8,12 @@ from typing import Any
 
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields
-from headrace.viewer.display import Picture
+from headrace.viewer.display import Outlet, Picture
 from headrace.viewer.events import Event, event_of
 from headrace.viewer.pictures import encode_jpeg, encode_png
 
 
-class PageServer(LiveServer):
+class PageServer(LiveServer, Outlet):
     """Serves the viewer's page; an outlet of a display.
 
     Parameters

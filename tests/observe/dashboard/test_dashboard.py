@@ -138,7 +138,7 @@ def test_figures_move(shared: Watched) -> None:
     assert source["rate"] > 0
     median, p99 = worker["host"]
     assert 0 < median <= p99
-    assert "gpu" not in worker
+    assert worker["gpu"] is None
     assert later["queues"][2]["dropped"] > 0, "of the sink that does not take anything"
     assert later["queues"][2]["depth"] == 1
     assert {tuple(path["names"]) for path in later["paths"]} >= {("source", "filter", HOSTILE)}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, Flows, RunInfo
+    from headrace.observe.figures.distribution import Summary
 
 _WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
 
@@ -108,6 +109,11 @@ class Dashboard(Watcher):
         page, self._page = self._page, None
         if page is not None:
             page.close()
+
+
+def _percentiles(durations: Summary) -> list[float] | None:
+    """Return the median and the 99th percentile, in microseconds; None without any."""
+    return [round(durations.p50 / 1e3, 1), round(durations.p99 / 1e3, 1)] if durations.count else None
 
 
 def _print_address(url: str) -> None:

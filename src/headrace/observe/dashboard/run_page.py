@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
+from dataclasses import asdict
 from importlib import resources
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -26,13 +26,14 @@ from headrace.observe.dashboard.log_lines import LogLines
 from headrace.observe.figures.goals import GoalsWatcher
 from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.recent_figures import RecentFigures
-from headrace.observe.figures.statistics import StatisticsWatcher
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.parameter import Parameter
     from headrace.observe.events.observation import Observation
     from headrace.observe.events.records import Computes, Flows, RunInfo
+    from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal
 
 _LARGEST = 1e300  # value of a parameter in a message
@@ -49,11 +50,10 @@ class RunPage(LiveServer):
     def __init__(self, observation: Observation, run: RunInfo, **options: Any) -> None:
         self._observation, self.run = observation, run
         self._control = observation.fragment._run_control
-        self._lock = threading.Lock()
-        self._figures = RecentFigures(run)
-        # Not attached to the run itself: it is shown what the dashboard is shown.
-        self._statistics = StatisticsWatcher()
+        # Not attached to the run themselves: they are shown what the dashboard is shown.
+        self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
         self._statistics.begin(run)
+        self._figures.begin(run)
         self._slices = DeviceSlices(observation.fragment, run)
         self._parameters: dict[tuple[str, str], tuple[Operator, Parameter]] = {
             (operator.name, name): (operator.node.operator, parameter)
@@ -75,14 +75,12 @@ class RunPage(LiveServer):
     def add_computes(self, computes: Computes) -> None:
         """Add finished computes to the figures."""
         self._statistics.computed(computes)
-        with self._lock:
-            self._figures.add_computes(computes)
+        self._figures.computed(computes)
 
     def add_flows(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths to the figures."""
         self._statistics.flowed(flows)
-        with self._lock:
-            self._figures.add_flows(flows)
+        self._figures.flowed(flows)
 
     def close(self) -> None:
         """Show the last figures, and end the server."""
@@ -131,49 +129,61 @@ class RunPage(LiveServer):
         """Return the figures of this moment."""
         run, now = self.run, self._observation.now()
         state = "ended" if self._is_over else "paused" if self._control.pause_wanted else "running"
-        with self._lock:
-            figures = self._figures
-            figures.forget(now)
-            return {
-                "type": "figures",
-                "now": (now - run.started) // 1000,
-                "seen": (figures.newest - run.started) // 1000,
-                "state": state,
-                "operators": [
-                    {
-                        **figures.operator(operator, now),
-                        "held": operator.frames_kept,
-                        **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
-                    }
-                    for operator in run.operators
-                ],
-                "queues": [
-                    {
-                        "depth": queue.waiting,
-                        "dropped": queue.dropped,
-                        "wait": figures.wait(queue, now),
-                        "busy": figures.queue_busy(queue, now),
-                    }
-                    for queue in run.queues
-                ],
-                "paths": figures.paths(now),
-                "workers": figures.workers(now),
-                "saturated": figures.saturated(now),
-                "gpus": self._slices.devices(figures.slices(now)),
-                "segments": [
-                    _attributes(segment, "state", "reason", "frames", "replayed") for segment in run.segments
-                ],
-                "goals": [
-                    _judged(goal)
-                    for watcher in self._observation.watchers
-                    if isinstance(watcher, GoalsWatcher)
-                    for goal in watcher.goals
-                ],
-                "parameters": [
-                    _shown(operator._live.get(parameter.name))  # type: ignore[union-attr]
-                    for operator, parameter in self._parameters.values()
-                ],
-            }
+        self._figures.forget(now)
+        recent = self._figures.snapshot(now)
+        return {
+            "type": "figures",
+            "now": (now - run.started) // 1000,
+            "seen": (self._figures.newest - run.started) // 1000,
+            "state": state,
+            "operators": [
+                {
+                    "count": each.count,
+                    "rate": round(each.rate, 2),
+                    "busy": round(each.busy, 3),
+                    "host": _percentiles(each.host),
+                    "gpu": _percentiles(each.gpu),
+                    "gpu_is_bound": each.gpu.is_bound,
+                    "gpu_busy": round(each.gpu_busy, 3),
+                    "is_saturated": each.is_saturated,
+                    "held": operator.frames_kept,
+                    **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
+                }
+                for each, operator in zip(recent.operators, run.operators, strict=True)
+            ],
+            "queues": [
+                {
+                    "depth": each.depth,
+                    "dropped": each.dropped,
+                    "wait": _percentiles(each.wait),
+                    "busy": round(each.busy, 3),
+                }
+                for each in recent.queues
+            ],
+            "paths": [
+                {
+                    "names": each.operators,
+                    "count": each.count,
+                    "rate": round(each.rate, 2),
+                    "latency": _percentiles(each.latency),
+                }
+                for each in recent.paths
+            ],
+            "workers": [round(busy, 3) for busy in self._figures.workers(now)],
+            "saturated": list(recent.saturated),
+            "gpus": self._slices.devices({each.key: round(each.busy, 3) for each in recent.slices}),
+            "segments": [asdict(segment) for segment in recent.segments],
+            "goals": [
+                _judged(goal)
+                for watcher in self._observation.watchers
+                if isinstance(watcher, GoalsWatcher)
+                for goal in watcher.goals
+            ],
+            "parameters": [
+                _shown(operator._live.get(parameter.name))  # type: ignore[union-attr]
+                for operator, parameter in self._parameters.values()
+            ],
+        }
 
     def metrics(self) -> bytes:
         """Return the figures of the whole run for Prometheus."""
@@ -200,9 +210,7 @@ class RunPage(LiveServer):
     def _complete(self, figures: Fields, client: Client) -> str:
         """Return figures with the intervals and the lines of the log that a client has not seen, as JSON."""
         seen = client.seen
-        with self._lock:
-            line = list(self._figures.pieces_after(seen.get("piece", 0)))
-            seen["piece"] = self._figures.last_piece
+        seen["piece"], line = self._figures.pieces_after(seen.get("piece", 0))
         seen["log"], log = self._log_lines.after(seen.get("log", 0))
         return json.dumps({**figures, "line": line, "log": log})
 
@@ -259,6 +267,11 @@ def _judged(goal: Goal) -> Fields:
         ],
         "last": str(goal.recent[-1]) if goal.recent else "",
     }
+
+
+def _percentiles(durations: Summary) -> list[float] | None:
+    """Return the median and the 99th percentile, in microseconds; None without any."""
+    return [round(durations.p50 / 1e3, 1), round(durations.p99 / 1e3, 1)] if durations.count else None
 
 
 def _kind_of(parameter: Parameter) -> str:

@@ -185,7 +185,7 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
             left._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
             rewired.add(left)
     rewired.flows = list(flows.values())
-    fragment._graph = rewired
+    fragment.graph = rewired
     for pool in fragment._thread_pools:
         for assignment in pool.assignments:
             assignment.operator = players.get(assignment.operator, assignment.operator)

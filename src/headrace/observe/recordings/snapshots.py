@@ -42,6 +42,7 @@ from headrace.tensor import (
 from headrace.tensor.conversion import is_array
 from headrace.tensor.copies import HostMemory, copy
 from headrace.tensor.description import compute_layout
+from headrace.tensor.tensor import Described
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo
@@ -56,7 +57,7 @@ def _described_by(name: str, what: str) -> Any:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class TensorCopy:
+class TensorCopy(Described):
     """A copy of a tensor's contents in host memory, with the tensor's description.
 
     It has the attributes of a :class:`headrace.Tensor` that describe it, and NumPy reads it (``np.asarray``).
@@ -80,18 +81,6 @@ class TensorCopy:
 
     shape = _described_by("shape", "The shape of the tensor.")
     strides = _described_by("strides", "The strides of the copy.")
-    ndim = _described_by("ndim", "The number of dimensions.")
-    size = _described_by("size", "The number of elements.")
-    nbytes = _described_by("nbytes", "The size of all elements in bytes.")
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
-        return self.dl_dtype.numpy()
-
-    def is_contiguous(self) -> bool:
-        """Return whether the elements of the tensor were contiguous in row-major order."""
-        return bool(self.owner.flags.c_contiguous)
 
     def elements(self) -> np.ndarray:
         """Return the elements as bytes of their size, for types that NumPy does not know."""
