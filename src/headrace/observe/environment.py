@@ -134,14 +134,10 @@ def _file_of_run(filename: str) -> Path:
 def _report() -> Watcher | None:
     """Return what reports the statistics of a run to a file, or on the terminal."""
     target = os.environ.get("HEADRACE_TRACK", "")
-    if not target:
-        target = os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
-        if not is_set("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
+    if not target.endswith((".json", ".prom", ".txt")):
+        if not is_set("HEADRACE_TRACK" if target else "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
             return None
-    elif not target.endswith((".json", ".prom", ".txt")):
-        target = ""
-        if not is_set("HEADRACE_TRACK"):
-            return None
+        target = "" if target else os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
     from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
     path = _file_of_run(target) if target else None

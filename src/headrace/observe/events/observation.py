@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime import UnconnectedQueue, source_of
 from headrace.core.errors import choices
-from headrace.core.function_operator import FunctionOperator
+from headrace.core.function import FunctionOperator
 from headrace.gpu.backend import active
 from headrace.observe.events.cupti_activity import CuptiActivity
 from headrace.observe.events.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer

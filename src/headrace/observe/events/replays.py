@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.observe.events.gpu_timing import Timer
-from headrace.observe.events.graph_marks import GraphMarks
+from headrace.observe.events.operator_spans import OperatorSpans
 from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
 from headrace.observe.events.sampling import Sampling
@@ -81,9 +81,9 @@ class ReplayWatch:
         # Which replays are timed.
         self._sampling = Sampling()
 
-    def new_marks(self, inner: Any) -> GraphMarks | None:
+    def new_spans(self, inner: Any) -> OperatorSpans | None:
         """Return what notes where each operator's work is in a graph; None if work on the device is not timed."""
-        return None if self._device_time is None else GraphMarks(inner)
+        return None if self._device_time is None else OperatorSpans(inner)
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return a replay that records what its operators would have recorded."""
@@ -94,11 +94,11 @@ class ReplayWatch:
             except Exception:
                 _log.exception("%s raised, and is not called around replays", type(watcher).__name__)
 
-        def observed(graph: Any, items: list[Any], parts: Any) -> None:
+        def observed(*frame: Any) -> None:
             self._is_watching = True
             started = now()
             try:
-                replay(graph, items, parts)
+                replay(*frame)
                 self._note(started, now())
             finally:
                 self._is_watching = False
@@ -118,14 +118,14 @@ class ReplayWatch:
 
     # Launches.
 
-    def around_launches(self, launches: Any, marks: Any, managed: Any) -> _Launches:
+    def around_launches(self, launches: Any, spans: Any, managed: Any) -> _Launches:
         """Return what launches a recorded graph, and takes the times of some launches."""
         if self._device_time is None:
             return _Launches(self, launches, None, None, ())
         for member in self._members:
             member.managed, member.time = managed, self._device_time(managed.device_id)
         self._members[-1].segment = self._segment.name
-        known = None if marks is None or not marks.is_complete else marks
+        known = None if spans is None or not spans.is_complete else spans
         return _Launches(self, launches, self._members[0].time, known, self._members)
 
     def is_due(self, time: DeviceTime) -> bool:
@@ -217,7 +217,7 @@ class _Launches:
         What launches the plain graph.
     time
         The clock of the device; None if nothing is timed.
-    marks
+    spans
         Where the work of each operator begins and ends; None if that is not known.
     members
         The operators.
@@ -228,13 +228,13 @@ class _Launches:
         watch: ReplayWatch,
         launches: Any,
         time: DeviceTime | None,
-        marks: GraphMarks | None,
+        spans: OperatorSpans | None,
         members: Sequence[_Member],
     ) -> None:
         self._watch = watch
         self._launches = launches
         self._time = time
-        self._marks = marks
+        self._spans = spans
         self._members = members
         self._graphs: deque[_TimedGraph] = deque()
 
@@ -270,17 +270,17 @@ class _Launches:
         if len(graphs) >= (_FEW if time.is_sampled else _MOST):
             return None
         try:
-            graph = _TimedGraph(self._launches, time, self._marks)
+            graph = _TimedGraph(self._launches, time, self._spans)
         except Exception:
             _log.debug("a segment is timed as a whole", exc_info=True)
-            self._marks = None
+            self._spans = None
             graph = _TimedGraph(self._launches, time, None)
         graphs.append(graph)
         return graph
 
 
 class _TimedGraph:
-    """A graph whose launches are timed: by events that it records, or, without marks, as a whole from outside.
+    """A graph whose launches are timed: by events that it records, or, without spans, as a whole from outside.
 
     Attributes
     ----------
@@ -288,19 +288,19 @@ class _TimedGraph:
         An entry for each time of the last launch that was not read; until then, the events are in use.
     """
 
-    def __init__(self, launches: Any, time: DeviceTime, marks: GraphMarks | None) -> None:
+    def __init__(self, launches: Any, time: DeviceTime, spans: OperatorSpans | None) -> None:
         self.unread: deque[None] = deque()
         self._graph = launches
-        self._is_own = marks is not None
+        self._is_own = spans is not None
         self._done = time.create_event()
-        if marks is None:
+        if spans is None:
             self._began = time.create_event()
             self._spans: dict[Any, tuple[Any, Any]] = {_WHOLE: (self._began, self._done)}
         else:
-            events = [time.create_event() for _ in marks.points]
-            self._graph = launches.with_records(zip(marks.points, events, strict=True))
+            events = [time.create_event() for _ in spans.points]
+            self._graph = launches.with_records(zip(spans.points, events, strict=True))
             self._spans = {
-                node: (events[began], events[ended]) for node, (began, ended) in marks.spans.items()
+                node: (events[began], events[ended]) for node, (began, ended) in spans.spans.items()
             }
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> dict[Any, Piece]:

@@ -9,12 +9,14 @@ import logging
 import os
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from headrace.core.errors import choices
+from headrace.core.whole_numbers import whole_number
 from headrace.observe.figures.statistics import Statistics
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
@@ -77,14 +79,14 @@ class DataFlowTracker(StatisticsWatcher):
     ) -> None:
         super().__init__()
         self.wants_kernels = kernels
-        self._skip = _whole(num_start_messages_to_skip, "num_start_messages_to_skip")
-        self._discard = _whole(num_last_messages_to_discard, "num_last_messages_to_discard")
+        self._skip = whole_number(num_start_messages_to_skip, "num_start_messages_to_skip", 0)
+        self._discard = whole_number(num_last_messages_to_discard, "num_last_messages_to_discard", 0)
         self._threshold = float(latency_threshold)
         self._is_limited = is_limited_tracking
         self._probes: set[str] = set()
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
-        self._fragment: weakref.ref[Composition] | None = None
+        self._fragment: Callable[[], Composition | None] = lambda: None
 
     def attach(self, fragment: Composition) -> None:
         """Track every later run of a fragment, in place of the tracker that it has."""
@@ -94,7 +96,7 @@ class DataFlowTracker(StatisticsWatcher):
 
     def detach(self) -> None:
         """Track no later run; one that has begun is tracked to its end."""
-        fragment = None if self._fragment is None else self._fragment()
+        fragment = self._fragment()
         if fragment is not None:
             fragment._watchers = [other for other in fragment._watchers if other is not self]
 
@@ -219,11 +221,11 @@ class DataFlowTracker(StatisticsWatcher):
 
     def set_skip_starting_messages(self, num: int) -> None:
         """Set the number of messages that do not count at the beginning of each path."""
-        self._skip = _whole(num, "num")
+        self._skip = whole_number(num, "num", 0)
 
     def set_discard_last_messages(self, num: int) -> None:
         """Set the number of messages that do not count at the end of each path."""
-        self._discard = _whole(num, "num")
+        self._discard = whole_number(num, "num", 0)
 
     def set_skip_latencies(self, threshold: float) -> None:
         """Leave out messages that took less than this many milliseconds."""
@@ -238,7 +240,7 @@ class DataFlowTracker(StatisticsWatcher):
     ) -> None:
         """Write the times of every message to a file, in the format of the Holoscan SDK."""
         self.end_logging()
-        buffered = _whole(num_buffered_messages, "num_buffered_messages")
+        buffered = whole_number(num_buffered_messages, "num_buffered_messages", 0)
         self._flow_log = FlowLog(filename, buffered, self._is_limited)
 
     def end_logging(self) -> None:
@@ -250,7 +252,7 @@ class DataFlowTracker(StatisticsWatcher):
                 self._flow_log = None
 
     def __enter__(self) -> DataFlowTracker:
-        fragment = None if self._fragment is None else self._fragment()
+        fragment = self._fragment()
         if fragment is not None:
             self.attach(fragment)  # a second block tracks again
         return self
@@ -396,9 +398,3 @@ class Tracker(DataFlowTracker):
         if self._filename is not None:
             self.enable_logging(self._filename, self._buffered)
         return self
-
-
-def _whole(value: int, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be an int of 0 or more, not {value!r}")
-    return value

@@ -228,17 +228,15 @@ class Goal:
             self.outstanding += waiting
             self._overdue += sum(now - time > self.bound for time in times)
 
-    def start_in(self, operators: tuple[OperatorInfo, ...]) -> int | None:
-        """Return where the goal's path begins in a path of the run; None if it is not that path."""
-        names = [operator.name for operator in operators]
+    def add(self, flows: Flows, critical: CriticalPath) -> None:
+        """Count messages, if they came on the goal's path."""
+        names = [operator.name for operator in flows.path.operators]
         if names[-1] != self.names[-1] or self.names[0] not in names:
-            return None
+            return
         start = names.index(self.names[0])
         left = iter(names[start:])
-        return start if all(name in left for name in self.names) else None
-
-    def add(self, flows: Flows, start: int, critical: CriticalPath) -> None:
-        """Count messages; `start` is where the path begins in theirs."""
+        if not all(name in left for name in self.names):
+            return
         flows = flows.part(slice(None), start)
         # A message whose end was not timed counts as one that did not miss.
         latency = np.where(flows.is_timed, flows.latency, 0)
@@ -329,9 +327,7 @@ class GoalsWatcher(Watcher):
         """Count messages."""
         for each in flows:
             for goal in self.goals:
-                start = goal.start_in(each.path.operators)
-                if start is not None:
-                    goal.add(each, start, self._critical)
+                goal.add(each, self._critical)
 
     def end(self, outcome: Outcome | None) -> None:
         """Log which goals were met; with a warning if one was not, or could not be judged."""

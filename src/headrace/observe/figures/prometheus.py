@@ -11,19 +11,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.lazy import import_or_explain
 from headrace.observe.attachment import watch
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+from headrace.observe.figures.tables import label_of
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.observe.figures.statistics import Statistics
 
-_LABELS = {
-    "operators": "operator",
-    "queues": "queue",
-    "paths": "path",
-    "workers": "threads",
-    "slices": "slice",
-    "segments": "segment",
-}
 # The group of statistics, the field, and the kind, name and description of the metric.
 _METRICS = (
     ("operators", "count", "counter", "computes", "Finished computes."),
@@ -80,7 +73,7 @@ class StatisticsCollector:
             for each in getattr(statistics, group):
                 if field == "gpu_busy" and not each.gpu.count:  # an operator that does not use the device
                     continue
-                labels = {"application": statistics.application, _LABELS[group]: each.name}
+                labels = {"application": statistics.application, label_of(group): each.name}
                 _add(metric, labels, getattr(each, field))
             if metric.samples:
                 yield metric

@@ -20,7 +20,6 @@ _TABLES = {
     "segments": "state frames replayed",
 }
 _TITLES = {
-    "workers": "threads",
     "rate": "per s",
     "gpu_busy": "GPU busy",
     "sm_count": "SMs",
@@ -41,7 +40,7 @@ def statistics_text(statistics: Statistics) -> str:
     for group, names in _TABLES.items():
         items = getattr(statistics, group)
         if items:
-            columns = [[_TITLES.get(group, group.removesuffix("s")), *(_name(group, each) for each in items)]]
+            columns = [[label_of(group), *(_name(group, each) for each in items)]]
             for name in names.split():
                 values = [getattr(each, name.removesuffix("?")) for each in items]
                 if name == "gpu_busy?":
@@ -57,6 +56,11 @@ def statistics_text(statistics: Statistics) -> str:
     )
     lines += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
     return "\n".join(lines)
+
+
+def label_of(group: str) -> str:
+    """Return what one of a group of the statistics is called, as in ``"operator"``."""
+    return "threads" if group == "workers" else group.removesuffix("s")
 
 
 def _name(group: str, item: Any) -> str:
@@ -100,13 +104,15 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{value:.3f}" if value < 100 else f"{value:.1f}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], is_ruled: bool = True) -> list[str]:
-    """Return the lines of a table; all columns but the first are aligned to the right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], is_ruled: bool = True, left: int = 1
+) -> list[str]:
+    """Return the lines of a table; the first columns are aligned to the left, and all others to the right."""
     rows = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
-            cell.rjust(width) if at else cell.ljust(width)
+            cell.ljust(width) if at < left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
