@@ -230,7 +230,8 @@ def test_a_wait_in_the_middle_makes_two_pieces() -> None:
 def test_the_default_stream_is_not_timed_once_the_operator_asks_for_another() -> None:
     clock, default, own, found = Clock(), Stream(), Stream(), ComputeTimer()
     info: Any = SimpleNamespace(operator=SimpleNamespace(name="one"))
-    assumed = StreamTimer(info, default, None, clock)  # type: ignore[arg-type]
+    assumed = StreamTimer(info, default, default.wait, clock)  # type: ignore[arg-type]
+    assumed.is_assumed = True
     found.add(assumed)
     assert found.begin(0)
     found.add(StreamTimer(info, own, own.wait, clock))  # type: ignore[arg-type]
