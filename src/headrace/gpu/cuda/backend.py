@@ -114,14 +114,12 @@ class CudaBackend(CudaCapture, CudaCallbacks):
             raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
 
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
-        """Write words by commands of the stream, each cheaper than a kernel; by fills where there are none."""
+        """Write words by fills; a command of the stream for each word takes longer (`benchmarks.knobs`)."""
         from cuda.bindings import driver
 
         handle = driver.CUstream(handle_of(stream))
         for address, word in words:
-            (status,) = driver.cuStreamWriteValue32(handle, address, word, 0)
-            if status == driver.CUresult.CUDA_ERROR_NOT_SUPPORTED:
-                (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
+            (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
             if status != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"the driver refused to write a word: {status.name}")
 
