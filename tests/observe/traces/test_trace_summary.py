@@ -183,6 +183,20 @@ def test_a_cut_off_trace_is_read_up_to_there(written: Path, tmp_path: Path) -> N
     assert counts == [100, 99, 100]
 
 
+def test_the_shares_of_a_cut_off_trace_are_the_last_ones_that_were_written(
+    written: Path, tmp_path: Path
+) -> None:
+    first, second = (busy_with(operators={"step": share}) for share in (0.25, 0.5))
+    data = written.read_bytes()
+    data = data[: data.index(b'{"ph":"M","name":"busy"')]
+    for event in (first, second):
+        data += json.dumps(event).encode() + b",\n"
+    (tmp_path / "cut.json").write_bytes(data + b'{"ph":"M","na')
+    summary = summarize_trace(tmp_path / "cut.json")
+    assert not summary.is_complete
+    assert summary.busy.operators == {"step": 0.5}
+
+
 def test_a_cut_off_compressed_trace_is_read_up_to_there(written: Path, tmp_path: Path) -> None:
     packed = gzip.compress(written.read_bytes(), mtime=0)
     (tmp_path / "cut.json.gz").write_bytes(packed[: len(packed) * 3 // 4])
@@ -255,6 +269,11 @@ def path_with(**arguments: Any) -> dict[str, Any]:
     return {**PATH, "args": {**PATH["args"], **arguments}}
 
 
+def busy_with(**arguments: Any) -> dict[str, Any]:
+    kinds = ("operators", "gpu", "queues", "threads", "slices", "saturated")
+    return {**HEADER, "name": "busy", "args": {**{kind: {} for kind in kinds}, **arguments}}
+
+
 @pytest.mark.parametrize(
     ("data", "what"),
     [
@@ -286,6 +305,9 @@ def path_with(**arguments: Any) -> dict[str, Any]:
         (lines(HEADER, path_with(latency_us="1")), "line 3: a path lacks its times"),
         (lines(HEADER, path_with(parts_us=[])), "line 3: a path lacks its times"),
         (lines(HEADER, path_with(received="00")), "line 3: a path lacks its times"),
+        (lines(HEADER, {**HEADER, "name": "busy"}), "line 3: shares of the time"),
+        (lines(HEADER, busy_with(gpu={"a": "1"})), "line 3: shares of the time"),
+        (lines(HEADER, busy_with(saturated={"a": [["b"]]})), "line 3: shares of the time"),
         (
             lines(HEADER, path_with(parts_us={"__import__": 1})),
             "a part '__import__', which",

@@ -13,7 +13,7 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.observe import TraceWriter, Watcher, watch
-from headrace.observe.figures import recent_rows
+from headrace.observe.figures import distribution, recent_rows
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import (
@@ -299,6 +299,7 @@ def test_a_name_that_ends_with_gz_is_compressed_and_a_second_run_has_its_own_fil
 
 def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_rows, "_MOST", 256)
+    monkeypatch.setattr(distribution, "_KEPT", 256)
     app = App(lambda app: app.add_flow(source(app, range(20)), sink(app, [])))
     writer = TraceWriter(tmp_path / "out.json")
     watch(app, writer)
