@@ -294,20 +294,20 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
     assert "errors skipped" not in str(tracked(chain(1, 2)))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_coverage_is_the_length_of_the_union(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    coverage, covered = Coverage(), np.zeros(1200, bool)
-    for _ in range(random.integers(1, 6)):
-        starts = random.integers(0, 1000, random.integers(1, 40))
-        ends = starts + random.integers(0, 40, len(starts))
-        coverage.add(starts, ends)
-        for start, end in zip(starts, ends, strict=True):
-            covered[start:end] = True
-        if random.integers(2):
-            assert coverage.total() == covered.sum()
-    assert coverage.total() == covered.sum()
-    assert coverage.total(since=500) == covered[500:].sum()
+def test_coverage_is_the_length_of_the_union() -> None:
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        coverage, covered = Coverage(), np.zeros(1200, bool)
+        for _ in range(random.integers(1, 6)):
+            starts = random.integers(0, 1000, random.integers(1, 40))
+            ends = starts + random.integers(0, 40, len(starts))
+            coverage.add(starts, ends)
+            for start, end in zip(starts, ends, strict=True):
+                covered[start:end] = True
+            if random.integers(2):
+                assert coverage.total() == covered.sum(), seed
+        assert coverage.total() == covered.sum(), seed
+        assert coverage.total(since=500) == covered[500:].sum(), seed
 
 
 def test_coverage_takes_bounded_memory() -> None:

@@ -314,7 +314,7 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
     sent, taken = batches
     sizes = []
     tracemalloc.start()
-    for turn in range(60):
+    for turn in range(40):
         for batch in (sent, taken):
             writer.computed(batch)
             batch.first += 20
@@ -331,12 +331,12 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
             arrivals.received += 1000
         writer.flowed(flows[0])
         writer.resolved()
-        if turn in (29, 59):
+        if turn in (19, 39):
             sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     writer.end(None)
     assert sizes[1] < sizes[0] + 10_000
-    assert (tmp_path / "out.json").stat().st_size > 500_000
+    assert (tmp_path / "out.json").stat().st_size > 300_000
 
 
 def test_a_watcher_that_does_not_want_emissions_gets_none(tmp_path: Path) -> None:
