@@ -319,3 +319,4 @@ def test_coverage_takes_bounded_memory() -> None:
     assert len(coverage._starts) + sum(len(starts) for starts, _ in coverage._waiting) <= 16_384
     coverage.add(np.array([3, 1_999_990]), np.array([8, 1_999_999]))  # one of long ago, one within the last
     assert coverage.total() == 20 * 10_000 * 5 + 4
+    assert coverage.total(since=1_990_000) == 1000 * 5 + 4, "not what was settled long ago"

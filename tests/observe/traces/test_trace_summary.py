@@ -20,7 +20,7 @@ from headrace.observe import TraceError, TraceSummary, summarize_trace
 from headrace.observe.events.records import Flows, OperatorInfo, QueueInfo
 from headrace.observe.events.records import Path as FlowPath
 from headrace.observe.figures import critical_path
-from headrace.observe.traces import trace_summary
+from headrace.observe.traces import trace_reader, trace_summary
 from tests.harness import Consumer, MakeScheduler, Producer, Step, greedy, launch, source
 from tests.harness.processes import signal_python
 from tests.observe.traces.traces import load_cut, traced
@@ -322,6 +322,18 @@ def test_a_foreign_or_hostile_file_is_refused_in_a_line(tmp_path: Path, data: by
         summarize_trace(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+def test_a_file_of_countless_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_reader, "_MOST", 5)
+    for names, is_refused in (("abc", False), ("abcdef", True)):
+        events = [{**HEADER, "ph": "X", "dur": 1, "name": name} for name in names * 3]
+        (tmp_path / "out.json").write_bytes(lines(HEADER, *events))
+        if is_refused:
+            with pytest.raises(TraceError, match="line 7: more names than a trace of headrace has"):
+                summarize_trace(tmp_path / "out.json")
+        else:
+            assert summarize_trace(tmp_path / "out.json").seconds == 1e-6
 
 
 def test_paths_with_wrong_lengths_are_no_crash(tmp_path: Path) -> None:
