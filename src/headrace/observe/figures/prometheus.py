@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.lazy import import_or_explain
-from headrace.observe.attachment import watch
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.observe.figures.tables import label_of
 
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 _METRICS = (
     ("operators", "count", "counter", "computes", "Finished computes."),
     ("operators", "host", "summary", "compute_seconds", "Time in compute on the host."),
-    ("operators", "gpu", "summary", "gpu_seconds", "Time of computes on the device."),
+    ("operators", "gpu", "summary", "gpu_seconds", "Time of computes on the device, at most."),
+    ("operators", "kernels", "summary", "kernels_seconds", "Time of the kernels and copies of computes."),
     ("operators", "skipped_errors", "counter", "skipped_errors", "Errors of computes that were skipped."),
     ("operators", "restarts", "counter", "restarts", "Restarts after errors."),
     ("operators", "busy", "gauge", "operator_busy_ratio", "Share of the time in compute on the host."),
@@ -108,5 +108,5 @@ def prometheus_collector(fragment: Composition) -> StatisticsCollector:
     """
     watcher = StatisticsWatcher()
     collector = StatisticsCollector(watcher.snapshot)
-    watch(fragment, watcher)
+    fragment._watchers.append(watcher)
     return collector
