@@ -435,20 +435,25 @@ def test_the_output_format_must_be_given() -> None:
         run_operator(FormatConverterOp, inputs=[RGB])
 
 
-def test_each_frame_is_converted_by_its_own_shape_and_by_the_parameters_of_its_time() -> None:
+@pytest.mark.parametrize("changed", ["alpha_value", "out_channel_order"])
+def test_each_frame_is_converted_by_its_own_shape_and_by_the_parameters_of_its_time(changed: str) -> None:
     """What an operator keeps of a frame holds for frames of that kind and for these parameters."""
 
     class Changing(FormatConverterOp):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             super().compute(op_input, op_output, context)
-            self.alpha_value += 1
-            self.out_channel_order.reverse()
+            if changed == "alpha_value":
+                self.alpha_value += 1
+            else:
+                self.out_channel_order.reverse()  # in place
 
     frames = [RGB, RGB, RGB[:6], RGB[:6], RGB]
     order = [0, 1, 2, 3]
     params: dict[str, Any] = {"out_dtype": "rgba8888", "alpha_value": 7, "out_channel_order": list(order)}
     found = run_operator(Changing, inputs=frames, **params)["tensor"]
     for number, (frame, message) in enumerate(zip(frames, found, strict=True)):
-        expected = np.dstack([frame, np.full(frame.shape[:2], 7 + number, np.uint8)])
-        expected = expected[..., order if number % 2 == 0 else order[::-1]]
+        alpha = 7 + number if changed == "alpha_value" else 7
+        expected = np.dstack([frame, np.full(frame.shape[:2], alpha, np.uint8)])
+        if changed == "out_channel_order" and number % 2:
+            expected = expected[..., ::-1]
         np.testing.assert_array_equal(np.asarray(message.get()), expected)

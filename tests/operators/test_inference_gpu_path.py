@@ -70,7 +70,12 @@ def _stand_in(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_models(
-    *names: str, frames: int = 6, scheduler: MakeScheduler | None = None, streams: int = 0, **parameters: Any
+    *names: str,
+    frames: int = 6,
+    scheduler: MakeScheduler | None = None,
+    streams: int = 0,
+    hold: list[Any] | None = None,
+    **parameters: Any,
 ) -> list[dict[str, float]]:
     """Run models on the frames of a camera, and return what a slow reader saw."""
     seen: list[dict[str, float]] = []
@@ -87,7 +92,7 @@ def run_models(
             **parameters,
         )
         app.add_flow(camera(app, frames), net, {("out", "receivers")})
-        app.add_flow(net, reader(app, seen), {("transmitter", "in")})
+        app.add_flow(net, reader(app, seen, hold), {("transmitter", "in")})
 
     run(compose, *([] if scheduler is None else [scheduler]))
     return seen
@@ -132,6 +137,13 @@ def test_outputs_come_from_the_allocator_unless_the_runtime_has_its_own() -> Non
 def test_results_are_sent_in_host_memory_where_that_is_asked_for() -> None:
     seen = run_models("by_2", "host_3", frames=3, transmit_on_cuda=False)
     assert seen == [{"by_2": 2.0 * n, "host_3": 3.0 * n} for n in range(1, 4)]
+
+
+def test_results_of_the_host_are_sent_in_device_memory() -> None:
+    messages: list[Any] = []
+    run_models("by_2", "host_3", frames=2, hold=messages)
+    assert all(tensor.device.is_cuda for message in messages for tensor in message.values())
+    assert len(messages) == 2
 
 
 def test_the_last_result_is_sent_again() -> None:

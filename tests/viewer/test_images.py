@@ -169,6 +169,17 @@ def test_709_is_not_601() -> None:
     assert [picture[0, 0].tolist() for picture in pictures] == [[221, 82, 53], [233, 93, 49], [226, 85, 49]]
 
 
+def test_chroma_of_every_row_has_no_place_between_rows() -> None:
+    data = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    first, second = (
+        draw_one(
+            data, (8, 4), type="color", image_format="y8_u8v8_2plane_422_unorm", y_chroma_location=location
+        )
+        for location in ("cosited_even", "midpoint")
+    )
+    assert (first == second).all()
+
+
 def test_chroma_lies_where_its_location_says() -> None:
     y = np.full((2, 8), 128, np.uint8)
     u = np.full((2, 4), 128, np.uint8)

@@ -296,3 +296,11 @@ def test_a_depth_map_without_a_name_has_the_colour_of_its_layer() -> None:
     named = draw({"it": depth}, [{"name": "it", **spec}], SIZE)
     assert (draw({"": depth}, [{"name": "", **spec}], SIZE) == named).all()
     assert {tuple(color) for color in named.reshape(-1, 3).tolist()} == {(0, 0, 0), (255, 0, 0)}
+
+
+def test_of_a_triangle_that_reaches_beyond_the_farthest_depth_the_near_part_is_drawn() -> None:
+    """The depth is 0.5 on top and 2.5 at the lower end: it is 1 after a quarter of the way."""
+    triangle = points((-1, -1, 0.5), (1, -1, 0.5), (0, 1, 2.5))
+    picture = draw_one(triangle, SIZE, type="triangles_3d", **FLAT)
+    rows = np.flatnonzero(picture.any(axis=(1, 2)))
+    assert (rows[0], rows[-1]) == (0, SIZE[1] // 4 - 1)

@@ -268,7 +268,7 @@ class InferenceProcessorOp(TensorOperator):
         return chain
 
     def _name_results(self, key: str, operations: list[_Operation], results: dict[str, str]) -> None:
-        """Give the operations on a tensor the names of their results; raise if they do not fit."""
+        """Set the names of the results of the operations on a tensor; raise if they do not fit."""
         where = f"operator {self.name!r}, process_operations[{key!r}]"
         if not operations:
             raise ValueError(f"{where}: the list of operations is empty")

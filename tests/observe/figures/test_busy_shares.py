@@ -126,7 +126,7 @@ def test_threads_of_a_trace_have_a_share(tmp_path: Path) -> None:
     app.run()
     busy = summarize_trace(tmp_path / "out.json").busy
     assert busy.threads == pytest.approx({"MainThread": 1})
-    assert list(busy.saturated) == ["MainThread: the only worker computes 100% of the time"]
+    assert list(busy.saturated) == ["workers: the only worker computes 100% of the time"]
 
 
 def test_the_workers_of_a_pool_have_a_share_of_their_own() -> None:
@@ -213,8 +213,8 @@ def test_a_slice_is_busy_while_any_work_is_on_it(tmp_path: Path) -> None:
     ]
     slices = summarize_trace(tmp_path / "out.json").busy.slices
     assert slices == {
-        "GPU 0: slice live, 16 of 132 SMs": pytest.approx(live, abs=0.001),
-        "GPU 0: slice other, 16 of 132 SMs": pytest.approx(other, abs=0.001),
+        "GPU 0, slice live": pytest.approx(live, abs=0.001),
+        "GPU 0, slice other": pytest.approx(other, abs=0.001),
     }
 
 
@@ -294,20 +294,20 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
     assert "errors skipped" not in str(tracked(chain(1, 2)))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_coverage_is_the_length_of_the_union(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    coverage, covered = Coverage(), np.zeros(1200, bool)
-    for _ in range(random.integers(1, 6)):
-        starts = random.integers(0, 1000, random.integers(1, 40))
-        ends = starts + random.integers(0, 40, len(starts))
-        coverage.add(starts, ends)
-        for start, end in zip(starts, ends, strict=True):
-            covered[start:end] = True
-        if random.integers(2):
-            assert coverage.total() == covered.sum()
-    assert coverage.total() == covered.sum()
-    assert coverage.total(since=500) == covered[500:].sum()
+def test_coverage_is_the_length_of_the_union() -> None:
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        coverage, covered = Coverage(), np.zeros(1200, bool)
+        for _ in range(random.integers(1, 6)):
+            starts = random.integers(0, 1000, random.integers(1, 40))
+            ends = starts + random.integers(0, 40, len(starts))
+            coverage.add(starts, ends)
+            for start, end in zip(starts, ends, strict=True):
+                covered[start:end] = True
+            if random.integers(2):
+                assert coverage.total() == covered.sum(), seed
+        assert coverage.total() == covered.sum(), seed
+        assert coverage.total(since=500) == covered[500:].sum(), seed
 
 
 def test_coverage_takes_bounded_memory() -> None:
@@ -319,3 +319,4 @@ def test_coverage_takes_bounded_memory() -> None:
     assert len(coverage._starts) + sum(len(starts) for starts, _ in coverage._waiting) <= 16_384
     coverage.add(np.array([3, 1_999_990]), np.array([8, 1_999_999]))  # one of long ago, one within the last
     assert coverage.total() == 20 * 10_000 * 5 + 4
+    assert coverage.total(since=1_990_000) == 1000 * 5 + 4, "not what was settled long ago"

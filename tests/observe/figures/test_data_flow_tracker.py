@@ -6,8 +6,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headrace.conditions import CountCondition
-from headrace.observe import Tracker
+from headrace.observe import DataFlowMetric, DataFlowTracker, Flows, OperatorInfo, RunInfo, Tracker
+from headrace.observe import Path as FlowPath
 from tests.harness.application import App
 from tests.harness.operators import Step, sink
 
@@ -101,6 +104,27 @@ def test_a_run_that_has_begun_in_the_block_is_tracked_to_its_end() -> None:
     may_end.set()
     future.result()
     assert tracker.statistics.operator("source").count == 3
+
+
+def test_the_least_and_the_largest_latency_are_those_of_all_messages() -> None:
+    tracker = DataFlowTracker(0, 0)
+    operators = [OperatorInfo("source", 0), OperatorInfo("sink", 1)]
+    tracker.begin(RunInfo("test", operators, started=0, epoch=0, is_virtual=True))
+    for latencies in ([5, 7], [6, 3], [9, 4]):
+        times = np.zeros((2, 4), np.int64)
+        times[:, 3] = np.array(latencies) * 1_000_000
+        timed = np.ones(2, np.bool_)
+        tracker.flowed(
+            [Flows(FlowPath(tuple(operators)), (), np.zeros((2, 2), np.int64), times, times[:, 1], timed)]
+        )
+    metrics = [DataFlowMetric.MIN_E2E_LATENCY, DataFlowMetric.MIN_MESSAGE_ID]
+    metrics += [
+        DataFlowMetric.MAX_E2E_LATENCY,
+        DataFlowMetric.MAX_MESSAGE_ID,
+        DataFlowMetric.NUM_DST_MESSAGES,
+    ]
+    assert [tracker.get_metric("source,sink", metric) for metric in metrics] == [3, 4, 9, 5, 6]
+    assert tracker.get_metric("source,sink", DataFlowMetric.AVG_E2E_LATENCY) == 34 / 6
 
 
 def test_tracker_tracks_and_logs_the_runs_of_its_block(tmp_path: Path) -> None:

@@ -401,13 +401,15 @@ def test_messages_that_are_lost_elsewhere_do_not_count() -> None:
         app.add_flow(source, lossy, size=1, policy=IOSpec.QueuePolicy.POP)
         app.add_flow(lossy, sink)
 
-    through_quick, through_lossy, either, behind = run(
+    through_quick, through_lossy, either, behind, backwards = run(
         compose,
         ("source->quick->sink", {"p99": "1s"}),
         ("source->lossy->sink", {"p99": "1s"}),
         ("source->sink", {"p99": "1s"}),
         ("lossy->sink", {"p99": "1s"}),
+        ("source->sink->lossy", {"p99": "1s"}),
     )
+    assert (backwards.lost, backwards.outstanding, backwards.is_met) == (0, 0, None), "no message can come so"
     assert [goal.lost for goal in (through_quick, through_lossy, either, behind)] == [0, 45, 45, 0]
     assert [goal.is_met for goal in (through_quick, through_lossy, either, behind)] == [
         True,

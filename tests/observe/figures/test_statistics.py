@@ -16,6 +16,7 @@ from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, wa
 from headrace.observe import Path as FlowPath
 from headrace.observe.figures.data_flow_tracker import FlowLog
 from headrace.observe.figures.distribution import Distribution
+from headrace.observe.figures.recent_rows import RecentRows
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
@@ -551,6 +552,22 @@ def test_negative_and_huge_values_have_their_places() -> None:
     assert distribution.percentile(1) == 0
     assert distribution.percentile(100) == pytest.approx(1 << 62, rel=0.005)
     assert Distribution().summary().count == 0
+
+
+def test_recent_rows_are_found_by_their_numbers_and_old_ones_are_not() -> None:
+    random = np.random.default_rng(7)
+    rows, total = RecentRows(2), 0
+    while total < 100_000:
+        count = int(random.integers(1, 5000))
+        numbers = np.arange(total, total + count)
+        rows.extend(np.column_stack((numbers, -numbers)))
+        total += count
+        asked = random.integers(-100, total + 100, 1000)
+        found, is_known = rows.find(asked)
+        assert is_known[(asked >= max(total - 16_384, 0)) & (asked < total)].all()
+        assert not is_known[(asked < 0) | (asked >= total)].any()
+        assert (found[is_known] == np.column_stack((asked, -asked))[is_known]).all()
+    assert not rows.find(np.array([0, total // 2]))[1].any()
 
 
 # Text.

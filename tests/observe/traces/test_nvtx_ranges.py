@@ -66,9 +66,14 @@ def test_a_variable_asks_for_ranges(domain: Domain, variable: str, monkeypatch: 
     monkeypatch.setenv(variable, "1")
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert sorted(domain.ranges) == [("sink", 0), ("source", 0)]
-    monkeypatch.setenv(variable, "0")
+    for each in ("HEADRACE_NVTX", "HOLOSCAN_ENABLE_PROFILE"):
+        monkeypatch.setenv(each, "1")
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
-    assert len(domain.ranges) == 2
+    assert len(domain.ranges) == 4, "one range a compute, however often they are asked for"
+    for each in ("HEADRACE_NVTX", "HOLOSCAN_ENABLE_PROFILE"):
+        monkeypatch.setenv(each, "0")
+    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
+    assert len(domain.ranges) == 4
 
 
 def test_without_a_tool_computes_run_as_they_are(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,20 @@ def test_computes_work_on_two_slices_arrows_and_counters(
     assert [(row["name"], row["dur"], row["at"]) for row in paths] == [
         ("producer → doubler → consumer", 3_007_500, "App: paths, from origin to end")
     ] * 3
+    # The same of a process that was killed.
+    data = (tmp_path / "out.json").read_bytes()
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(data[: len(data) * 2 // 3])
+    known = load_cut(cut)
+    found = read(cut)
+    assert found.problems == {}
+    (row,) = found.query("select count(*) as count from slice where category in ('compute', 'gpu')")
+    assert row["count"] == len(known.of("X"))
 
 
-def test_branches_drops_and_messages_that_are_discarded(read: Read, tmp_path: Path) -> None:
+def test_branches_drops_discarded_messages_and_odd_names_in_a_compressed_trace(
+    read: Read, tmp_path: Path
+) -> None:
     def emit(self: Any, op_input: Any, op_output: Any) -> None:
         for number in range(3):
             op_output.emit(number, "out")
@@ -110,7 +121,7 @@ def test_branches_drops_and_messages_that_are_discarded(read: Read, tmp_path: Pa
             PeriodicCondition(app, 1_000_000),
             outputs=["out"],
             body=emit,
-            name="source",
+            name='a "name"',
         )
         left = through(app, name="left")
         sink = Step(app, inputs=["in"], body=fail_sometimes, name="sink", on_error="skip")
@@ -118,37 +129,12 @@ def test_branches_drops_and_messages_that_are_discarded(read: Read, tmp_path: Pa
             app,
             inputs=[("in", {"size": 1, "policy": IOSpec.QueuePolicy.POP})],
             body=lambda self, i, o: i.receive("in"),
-            name="last",
+            name="größe",
         )
         app.add_flow(source, left, size=3)
         app.add_flow(left, sink)
         app.add_flow(source, last)
 
-    trace = traced(compose, tmp_path / "out.json")
-    assert trace.of("i", cat="drop")
-    check(read(tmp_path / "out.json"), trace)
-
-
-def test_a_compressed_trace(read: Read, tmp_path: Path) -> None:
-    def compose(app: Any) -> None:
-        source = Step(app, CountCondition(app, 3), outputs=["out"], body=_emit, name='a "name"')
-        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="größe"))
-
     trace = traced(compose, tmp_path / "out.json.gz")
+    assert trace.of("i", cat="drop")
     check(read(tmp_path / "out.json.gz"), trace)
-
-
-def test_a_trace_of_a_process_that_was_killed(machine: sim.Machine, read: Read, tmp_path: Path) -> None:
-    traced(two_slices, tmp_path / "out.json")
-    data = (tmp_path / "out.json").read_bytes()
-    cut = tmp_path / "cut.json"
-    cut.write_bytes(data[: len(data) * 2 // 3])
-    known = load_cut(cut)
-    found = read(cut)
-    assert found.problems == {}
-    (row,) = found.query("select count(*) as count from slice where category in ('compute', 'gpu')")
-    assert row["count"] == len(known.of("X"))
-
-
-def _emit(self: Any, op_input: Any, op_output: Any) -> None:
-    op_output.emit(self.ticks, "out")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.observe import TraceWriter, Watcher, watch
-from headrace.observe.figures import recent_rows
+from headrace.observe.figures import distribution, recent_rows
+from headrace.observe.traces import trace_writer
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import (
@@ -299,6 +302,8 @@ def test_a_name_that_ends_with_gz_is_compressed_and_a_second_run_has_its_own_fil
 
 def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_rows, "_MOST", 256)
+    monkeypatch.setattr(distribution, "_KEPT", 256)
+    monkeypatch.setattr(trace_writer, "_SHARED", 8_000)  # nanoseconds: shares are written after 8 rounds
     app = App(lambda app: app.add_flow(source(app, range(20)), sink(app, [])))
     writer = TraceWriter(tmp_path / "out.json")
     watch(app, writer)
@@ -313,9 +318,10 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
     sent, taken = batches
     sizes = []
     tracemalloc.start()
-    for turn in range(60):
+    for turn in range(40):
         for batch in (sent, taken):
             writer.computed(batch)
+            writer.resolved()
             batch.first += 20
             batch.started += 1000
             batch.ended += 1000
@@ -330,12 +336,16 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
             arrivals.received += 1000
         writer.flowed(flows[0])
         writer.resolved()
-        if turn in (29, 59):
+        if turn in (19, 39):
+            gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     writer.end(None)
     assert sizes[1] < sizes[0] + 10_000
-    assert (tmp_path / "out.json").stat().st_size > 500_000
+    assert (tmp_path / "out.json").stat().st_size > 300_000
+    depths = re.findall(r'"name":"sink.in".*"messages":(\d+)', (tmp_path / "out.json").read_text())
+    assert set(depths) == {"0"}, "what is emitted is shown when it is known what was received"
+    assert (tmp_path / "out.json").read_text().count('"name":"busy"') == 40 // 9 + 1
 
 
 def test_a_watcher_that_does_not_want_emissions_gets_none(tmp_path: Path) -> None:

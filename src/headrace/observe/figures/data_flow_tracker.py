@@ -123,7 +123,7 @@ class DataFlowTracker(StatisticsWatcher):
                     self._counts[name] = _PathCounts(self._skip, self._discard, self._threshold)
                 latencies = (each.done - each.times[:, 0]) / 1e6
                 self._counts[name].add(np.where(each.is_timed, latencies, np.nan))
-                if self._flow_log is not None and self._run is not None:
+                if self._flow_log is not None:
                     self._flow_log.add(each, self._run.epoch)
 
     def resolved(self, is_last: bool = False) -> None:

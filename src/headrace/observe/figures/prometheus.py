@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.lazy import import_or_explain
-from headrace.observe.attachment import watch
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.observe.figures.tables import label_of
 
@@ -109,5 +108,5 @@ def prometheus_collector(fragment: Composition) -> StatisticsCollector:
     """
     watcher = StatisticsWatcher()
     collector = StatisticsCollector(watcher.snapshot)
-    watch(fragment, watcher)
+    fragment._watchers.append(watcher)
     return collector

@@ -33,6 +33,8 @@ class RecentFigures(StatisticsWatcher):
         The number of the newest piece of the time line, from 1.
     """
 
+    wants_threads = True
+
     def __init__(self) -> None:
         super().__init__(WINDOW)
 
@@ -53,9 +55,6 @@ class RecentFigures(StatisticsWatcher):
         with self._lock:
             threads, places = np.unique(computes.threads, return_inverse=True)
             workers = np.array([self._numbers[thread] for thread in threads.tolist()])[places]
-            for number in set(workers.tolist()):
-                chosen = workers == number
-                self._durations["worker", number].add((ended - started)[chosen], ended[chosen])
             self._add_piece(computes.operator, False, started, ended, workers)
             # Not every compute is timed; those that are stand for the others.
             weight = len(started) / max(int(computes.is_timed.sum()), 1)
@@ -66,8 +65,7 @@ class RecentFigures(StatisticsWatcher):
 
     def workers(self, now: int) -> list[float]:
         """Return the share of the time in which each worker computed, in the order in which they appeared."""
-        shares = self.shares("worker", now)
-        return [shares[number] for number in sorted(shares)]
+        return list(self.threads(now).values())
 
     def pieces_after(self, number: int) -> tuple[int, list[list[Any]]]:
         """Return the number of the newest piece, and the intervals after a piece, at most of the last seconds."""
@@ -98,7 +96,6 @@ class RecentFigures(StatisticsWatcher):
             took = np.add.reduceat(np.minimum(ended - started, CELL), first) * weight
             fill = np.clip(took * 100 // CELL, 2, 100).astype(np.int64)
             started, ended, workers = cells * CELL, (cells + 1) * CELL, workers[first]
-        assert self._run is not None
         begins, lengths = (started - self._run.started) // 1000, np.maximum((ended - started) // 1000, 1)
         entry = [
             operator.index,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.observe.events.cupti_activity import SHOWN
+from headrace.observe.events.records import RunInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, RecentDurations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.core.outcome import Outcome
     from headrace.observe.events.cupti_activity import Activity
-    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo
+    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo
 
 _LATE = 1_500_000_000  # nanoseconds after which computes are known, also in a run that does not pause
 _UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
@@ -52,7 +53,7 @@ class StatisticsWatcher(Watcher):
         self.window = window
         # Reentrant: a signal handler may ask for figures while its thread holds it.
         self._lock = threading.RLock()
-        self._run: RunInfo | None = None
+        StatisticsWatcher.begin(self, RunInfo("", [], 0, 0, is_virtual=True))  # until there is one
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
@@ -82,12 +83,16 @@ class StatisticsWatcher(Watcher):
                 weight = len(ended) / max(int(computes.is_timed.sum()), 1)
                 used, times = computes.uses_gpu, computes.gpu_time
                 exact = used & computes.gpu_is_exact
-                if self.wants_kernels and self._run is not None and self._run.kernels == SHOWN:
+                if self.wants_kernels and self._run.kernels == SHOWN:
                     exact &= computes.is_replayed  # `ran` adds the others
                 certain = computes.certain_gpu_time[used]
                 self._durations["span", operator].add(times[used], ended[used])
                 self._durations["exact span", operator].add(times[exact], ended[exact])
                 self._durations["gpu", operator].add(certain, ended[used], weight)
+            threads = np.unique(computes.threads).tolist() if self.wants_threads else ()
+            for thread in threads:
+                chosen = computes.threads == thread
+                self._durations["thread", thread].add((ended - computes.started)[chosen], ended[chosen])
             for work in computes.gpu:
                 self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
@@ -107,7 +112,6 @@ class StatisticsWatcher(Watcher):
 
     def _add_kernels(self, kept: int) -> None:
         """Add the kernels of all computes but the last ones, of which more may follow."""
-        assert self._run is not None
         for operator, running in zip(self._run.operators, self._running, strict=True):
             known = sorted(running)[: max(len(running) - kept, 0)]
             if known:
@@ -118,8 +122,7 @@ class StatisticsWatcher(Watcher):
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
         with self._lock:
-            if self._run is not None:
-                self._add_kernels(0)
+            self._add_kernels(0)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
@@ -134,10 +137,7 @@ class StatisticsWatcher(Watcher):
         """Return the statistics so far; those of a window end now."""
         self.catch_up()
         with self._lock:
-            run = self._run
-            if run is None:
-                return Statistics()
-            time = _Timespan(self, run, now)
+            run, time = self._run, _Timespan(self, now)
             sinks: defaultdict[str, int] = defaultdict(int)
             for queue in run.queues:
                 if queue.operator.is_leaf:
@@ -182,13 +182,12 @@ class StatisticsWatcher(Watcher):
                 run.kernels if self.wants_kernels else "",
             )
 
-    def shares(self, kind: str, now: int) -> dict[Any, float]:
-        """Return the share of the time that the durations of a kind take, for each that has any."""
+    def threads(self, now: int = 0) -> dict[int, float]:
+        """Return the share of the time in which each thread computed, in the order in which they appeared."""
         with self._lock:
-            assert self._run is not None
-            time = _Timespan(self, self._run, now)
-            keys = [key for each, key in self._durations if each == kind]
-            return {key: time.share(time.of(kind, key).load) for key in keys}
+            time = _Timespan(self, now)
+            threads = [key for kind, key in self._durations if kind == "thread"]
+            return {thread: time.share(time.of("thread", thread).load) for thread in threads}
 
 
 class _Timespan:
@@ -200,10 +199,10 @@ class _Timespan:
         The durations of each operator's computes in this time.
     """
 
-    def __init__(self, watcher: StatisticsWatcher, run: RunInfo, now: int) -> None:
+    def __init__(self, watcher: StatisticsWatcher, now: int) -> None:
         self._durations, self._window = watcher._durations, watcher.window
         self.since = now - self._window if self._window else ALWAYS
-        self.host = {operator: self.of("host", operator) for operator in run.operators}
+        self.host = {operator: self.of("host", operator) for operator in watcher._run.operators}
         # In a window, up to the newest compute, unless nothing has come for a while.
         end = now if self._window and now - watcher.newest >= _LATE else watcher.newest
         first = min((each.first for each in self.host.values() if each.count), default=end)

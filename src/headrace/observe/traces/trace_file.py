@@ -101,11 +101,18 @@ class Group(IntEnum):
 
 
 class Tracks:
-    """Numbers and names the tracks of a trace, as they are needed."""
+    """Numbers and names the tracks of a trace, as they are needed.
+
+    Attributes
+    ----------
+    threads
+        The names of the threads that have a track.
+    """
 
     def __init__(self, file: TraceFile, run: RunInfo) -> None:
         self._file = file
         self._run = run
+        self.threads: dict[int, str] = {}
         self._groups: dict[tuple[int, str], int] = {}
         self._tracks: dict[Hashable, int] = {}
         titles = ("host", "paths, from origin to end", "messages in queues", "messages in use")
@@ -115,8 +122,10 @@ class Tracks:
 
     def thread(self, ident: int) -> str:
         """Return the place of a thread's events."""
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
-        return place(Group.HOST, self._track(ident, Group.HOST, names.get(ident) or f"worker {ident}"))
+        if ident not in self.threads:
+            names = {thread.ident: thread.name for thread in threading.enumerate()}
+            self.threads[ident] = names.get(ident) or f"worker {ident}"
+        return place(Group.HOST, self._track(ident, Group.HOST, self.threads[ident]))
 
     def stream(self, stream: StreamInfo) -> str:
         """Return the place of a stream's events."""

@@ -11,7 +11,7 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,6 +19,8 @@ _LONGEST = 1 << 20  # characters of a line
 _MOST = 100_000  # names on tracks: whatever is kept of each takes a bounded amount of memory
 FORMAT = 1
 """The version of what is written into a trace."""
+SHARES = ("operators", "gpu", "queues", "threads", "slices")
+"""The kinds of shares of the time, each by name."""
 HOPS = ("received", "emitted", "gpu_started", "gpu_ended")
 """The columns of times of a path's message, each with a time for each operator."""
 
@@ -117,17 +119,31 @@ def _fault_of(event: Any, is_first: bool) -> str:
         return "a slice has a duration 'dur' that is not negative"
     if not isinstance(arguments, dict):
         return "the arguments 'args' of an event have names"
-    if kind == "b":
-        parts, hops = arguments.get("parts_us"), [arguments.get(column) for column in HOPS]
-        if not (
-            _is_number(arguments.get("latency_us"))
-            and isinstance(parts, dict)
-            and all(map(_is_number, parts.values()))
-            and all(isinstance(column, list) for column in hops)
-            and all(value is None or _is_number(value) for column in hops for value in column or ())
-        ):
-            return "a path lacks its times"
+    if kind == "b" and not (
+        _is_number(arguments.get("latency_us"))
+        and _is_all(_is_number, arguments.get("parts_us"), dict)
+        and all(_is_all(_is_time, arguments.get(column), list) for column in HOPS)
+    ):
+        return "a path lacks its times"
+    if (kind, event["name"]) == ("M", "busy") and not (
+        all(_is_all(_is_number, arguments.get(group), dict) for group in SHARES)
+        and _is_all(_is_names, arguments.get("saturated"), dict)
+    ):
+        return "shares of the time are numbers by name"
     return ""
+
+
+def _is_all(check: Callable[[Any], bool], values: Any, kind: type[Any]) -> bool:
+    """Return whether a check holds for all values of a list or a dict."""
+    return isinstance(values, kind) and all(map(check, values.values() if kind is dict else values))
+
+
+def _is_time(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_names(value: Any) -> bool:
+    return _is_all(lambda name: isinstance(name, str), value, list)
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ import numpy as np
 from headrace.observe.figures.tables import table
 from headrace.observe.traces.trace_file import Group
 from headrace.observe.traces.trace_reader import HOPS, TraceError, TraceReader
-from headrace.observe.traces.trace_shares import Shares, TraceShares
 
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
 
 _SAMPLE = 10_000  # messages of a path
 _MOST = 1000  # parts of a path
+_MOST_SHARES = 5  # of one kind in the text
+_LEAST_SHARE = 0.005  # that is shown as more than 0%
 _INTERVALS = 200  # of late messages that are looked at closely
 _MUCH = 1.05
 _SHOWN = 0.005  # milliseconds that are shown as more than 0.00
@@ -46,6 +47,54 @@ _KINDS = {
     "device": ("wait of {} for the GPU", ("received", 0), ("gpu_started", 0)),
     "gpu": ("GPU work of {}", ("gpu_started", 0), ("gpu_ended", 0)),
 }
+
+
+@dataclass(slots=True)
+class Shares:
+    """How busy everything in a trace was: shares of the time from its first compute to the end of its last work.
+
+    Attributes
+    ----------
+    operators, gpu
+        By operator: the share of the time in which it computed on the host, and in which the device worked for it.
+    queues
+        By queue: the share of its places that were taken, on average.
+    threads
+        By thread: the share of the time in which it computed.
+    slices
+        By slice of a device: the share of the time in which at least one operator's work was on it.
+    saturated
+        What was busy at least 90 % of the time, in words, with the operators whose work that was.
+    """
+
+    operators: dict[str, float] = field(default_factory=dict)
+    gpu: dict[str, float] = field(default_factory=dict)
+    queues: dict[str, float] = field(default_factory=dict)
+    threads: dict[str, float] = field(default_factory=dict)
+    slices: dict[str, float] = field(default_factory=dict)
+    saturated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return the largest shares of each kind, a line for each kind, and what is saturated."""
+        kinds = {
+            "busy on the host": self.operators,
+            "busy on the GPU": self.gpu,
+            "busy threads": self.threads,
+            "busy slices": self.slices,
+            "filled queues": self.queues,
+        }
+        lines = []
+        for kind, shares in kinds.items():
+            notable = sorted(
+                ((share, name) for name, share in shares.items() if share >= _LEAST_SHARE),
+                key=lambda each: -each[0],
+            )
+            texts = [f"{name} {share:.0%}" for share, name in notable[:_MOST_SHARES]]
+            if len(notable) > _MOST_SHARES:
+                texts.append(f"and {len(notable) - _MOST_SHARES} more")
+            if texts:
+                lines.append(f"{kind}: {', '.join(texts)}")
+        return [*lines, *(f"saturated: {text}" for text in self.saturated)]
 
 
 @dataclass(slots=True)
@@ -171,17 +220,29 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
     """
     reader = TraceReader(Path(path))
     samples: dict[str, _Sample] = {}
-    shares = TraceShares()
-    for event in reader.events(without="sfe"):
-        if event["ph"] == "b" and event.get("cat") == "path":
-            name = event["name"]
+    groups: dict[int, str] = {}
+    used: dict[str, int] = {}
+    dropped: Counter[str] = Counter()
+    last, busy = 0.0, Shares()
+    for event in reader.events(without="sfeC"):
+        kind, category, name, arguments = event["ph"], event.get("cat"), event["name"], event["args"]
+        if kind == "b" and category == "path":
             if name not in samples:
                 samples[name] = _Sample(name)
-            samples[name].add(event["args"])
-        else:
-            shares.add(event)
+            samples[name].add(arguments)
+        elif kind == "X":
+            last = max(last, event["ts"] + event["dur"])
+            if category == "gpu":
+                used[name] = event["pid"]
+        elif kind == "i" and category == "drop":
+            dropped[name.removeprefix("dropped: ")] += 1
+        elif name == "process_name":
+            groups[event["pid"]] = str(arguments.get("name", ""))
+        elif name == "busy":
+            busy = Shares(**{kind.name: arguments[kind.name] for kind in fields(Shares)})
     header, is_complete = reader.header, reader.is_complete
-    busy, slices = shares.shares(_limits(header)), shares.slices()
+    # The name of a group ends with the slice and its SMs.
+    slices = {operator: groups.get(group, "").partition(": ")[2] for operator, group in used.items()}
     for sample in samples.values():
         sample.compare(slices)
     _find_company(reader, [sample for sample in samples.values() if len(sample.began)])
@@ -200,20 +261,11 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
         str(header.get("application", "")),
         header.get("is_virtual") is True,
         is_complete,
-        shares.last / 1e6,
+        last / 1e6,
         sorted(paths, key=lambda path: -path.p99),
-        dict(shares.dropped),
+        dict(dropped),
         busy,
     )
-
-
-def _limits(header: dict[str, Any]) -> dict[str, int]:
-    """Return the limit of each queue; what is not as headrace writes it is left out."""
-    try:
-        queues = [queue for operator in header["operators"] for queue in operator["queues"].items()]
-    except (AttributeError, KeyError, TypeError):
-        return {}
-    return {name: limit for name, limit in queues if type(limit) is int}
 
 
 def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:

@@ -28,9 +28,10 @@ import numpy as np
 
 from headrace._runtime import Envelope
 from headrace.observe.events.records import QueueInfo
-from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.recent_rows import RecentRows
+from headrace.observe.figures.statistics import saturated
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.observe.traces.levels import END, Level
 from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, micros, place
 from headrace.observe.traces.trace_reader import FORMAT, HOPS
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     )
 
 
-class TraceWriter(Watcher):
+class TraceWriter(StatisticsWatcher):
     """Writes every run that it watches to a trace file.
 
     Parameters
@@ -62,11 +63,13 @@ class TraceWriter(Watcher):
         Whether each kernel and copy on a GPU is shown, if the package ``cupti-python`` is installed.
     """
 
+    period = 0.25
     wants_threads = True
     wants_every_gpu_time = True
     wants_emissions = True
 
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:
+        super().__init__()
         self.path = Path(path)
         self.wants_data = metadata
         self.wants_kernels = kernels
@@ -74,9 +77,9 @@ class TraceWriter(Watcher):
 
     def begin(self, run: RunInfo) -> None:
         """Open the file, and name what is known of the run."""
+        super().begin(run)
         self._runs += 1
         self._file = TraceFile(numbered(self.path, self._runs))
-        self._run = run
         # For each queue, the metadata of the messages that were received and not written yet, in order.
         self._metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
         self._write_header()
@@ -99,6 +102,7 @@ class TraceWriter(Watcher):
         # When the last work at each place ended.
         self._gpu_ended: defaultdict[str, int] = defaultdict(lambda: -END)
         self._flow_count = 0
+        self._shared_at = run.started
         more = f',"s":"p","args":{{"epoch_ns":{run.epoch}}}'
         self._file.add(self._event("i", '"run"', "run", place(Group.HOST, Group.HOST), run.started, more))
         self._file.write()
@@ -158,6 +162,7 @@ class TraceWriter(Watcher):
 
     def computed(self, computes: Computes) -> None:
         """Write computes, their work on the device, and the arrows between them."""
+        super().computed(computes)
         self._critical.add(computes)
         started, ended, threads = (
             computes.started.tolist(),
@@ -349,6 +354,7 @@ class TraceWriter(Watcher):
 
     def ran(self, kernels: list[Activity]) -> None:
         """Write kernels and copies."""
+        super().ran(kernels)
         for each in kernels if self.wants_kernels else ():
             self._add_kernel(each)
 
@@ -374,17 +380,33 @@ class TraceWriter(Watcher):
             operators = (queue.operator, *(output.operator for output in queue.outputs))
             horizon = END if is_last else min(self._known[operator] for operator in operators)
             self._add_counter(Group.QUEUES, queue.name, depth.tell(horizon))
-        newest = max(self._run.started, *self._known.values())
         for operator in self._run.operators:
             # How many frames are kept because a stream may still read them. Simulated time is over when it is read.
             if operator.streams and not self._run.is_virtual:
                 name = f"{operator.name}: frames kept"
-                self._add_counter(Group.IN_FLIGHT, name, [(newest, operator.frames_kept)])
+                self._add_counter(Group.IN_FLIGHT, name, [(self.newest, operator.frames_kept)])
+        # Now and then, for the summary of a trace whose end is missing.
+        if is_last or self.newest - self._shared_at > _SHARED:
+            self._shared_at = self.newest
+            self._add_metadata("busy", self._shares())
         self._file.write()
+
+    def _shares(self) -> dict[str, Any]:
+        """Return how busy everything has been so far, as in `Shares`."""
+        found, threads = self.snapshot(), self.threads()
+        return {
+            "operators": {each.name: each.busy for each in found.operators},
+            "gpu": {each.name: each.gpu_busy for each in found.operators if each.gpu_busy},
+            "queues": {each.name: each.busy for each in found.queues},
+            "threads": {self._tracks.threads[thread]: busy for thread, busy in threads.items()},
+            "slices": {each.name: each.busy for each in found.slices},
+            "saturated": saturated(found),
+        }
 
     def end(self, outcome: Outcome | None) -> None:
         """Write the rest and close the file."""
         run = self._run
+        super().end(outcome)
         try:
             self.resolved(is_last=True)
             for operator, level in self._in_use.items():
@@ -432,5 +454,6 @@ def _short(value: Any) -> Any:
 
 _MOST_STREAMS = 1 << 10  # of an operator
 _NEVER = -(1 << 61)
+_SHARED = 1_000_000_000  # nanoseconds after which shares are written again
 _MOST = 32  # entries of the metadata
 _LONGEST = 200  # characters
