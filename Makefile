@@ -93,6 +93,7 @@ bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holo
 	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.stream_chain
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.workers
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.compose

@@ -145,6 +145,34 @@ def test_an_operator_that_was_short_and_is_not_any_more_does_not_hold_up_its_pro
 
 
 @threaded
+def test_an_operator_with_a_thread_of_its_own_that_was_short_does_not_hold_up_its_producer(
+    scheduler: MakeScheduler,
+) -> None:
+    """Nobody could take the place of its worker."""
+    made = threading.Event()
+    seen: list[bool] = []
+
+    def compose(app: App) -> None:
+        def make_one(op: Step, i: Any, o: Any) -> None:
+            o.emit(op.ticks)
+            made.set()
+
+        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
+            made.clear()
+            i.receive()
+            if op.ticks == 200:
+                seen.append(made.wait(PATIENCE))  # only the producer ends this
+
+        producer = Step(app, CountCondition(app, 300), outputs=["out"], body=make_one, name="producer")
+        consumer = Step(app, inputs=["in"], body=sometimes_slow, name="sometimes_slow")
+        app.add_flow(producer, consumer)
+        app.make_thread_pool("pool").add(consumer, True)
+
+    run(compose, scheduler)
+    assert seen == [True]
+
+
+@threaded
 def test_an_operator_that_should_have_been_short_keeps_nobody_from_what_is_announced(
     scheduler: MakeScheduler,
 ) -> None:
