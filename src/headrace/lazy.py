@@ -5,57 +5,39 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from headrace.extras import installing
 
-
-def lazy_names(
-    namespace: dict[str, Any], modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` of a package, which imports a name when it is first used, and its ``__dir__``.
-
-    Parameters
-    ----------
-    namespace
-        The ``globals()`` of the package; an imported name is stored there, so that it is looked up once. Its
-        ``__all__`` is what ``dir`` lists, the names that are not imported yet included.
-    modules
-        The module of each name, relative to the package; with a dot in front, relative to the package above.
-    """
-    package = namespace["__name__"]
-
-    def __getattr__(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = namespace[name] = getattr(import_module(f".{modules[name]}", package), name)
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted(namespace["__all__"])
-
-    return __getattr__, __dir__
+_IMPORT = re.compile(r"^from (\S+) import (?:(?:\(\s*)?(\w+) as \2\b|\*)", re.MULTILINE)
 
 
-_IMPORT = re.compile(r"^from (\S+) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
+def stub_names(file: str) -> dict[str, str]:
+    """Return the module of each name that a stub imports, by itself or with ``*`` from another stub."""
+    with open(file, encoding="utf-8") as stub:
+        found = _IMPORT.findall(stub.read())
+    names: dict[str, str] = {}
+    for module, name in found:
+        other = os.path.join(os.path.dirname(__file__), *module.split(".")[1:]) + ".pyi"
+        names.update({name: module} if name else stub_names(other))
+    return names
 
 
 def lazy_package(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its names.
 
     The stub beside its ``__init__.py`` is the one list of the names: type checkers read it, and so does this
-    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``. No name may be
-    that of a module of the package, which would replace it.
+    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``, or imports ``*``
+    from a module that is such a stub. No name may be that of a module of the package, which would replace it.
 
     Parameters
     ----------
     package, file
         The package's ``__name__`` and ``__file__``.
     """
-    with open(os.path.join(os.path.dirname(file), "__init__.pyi"), encoding="utf-8") as stub:
-        modules = {name: module for module, name in _IMPORT.findall(stub.read())}
+    modules = stub_names(os.path.join(os.path.dirname(file), "__init__.pyi"))
 
     def __getattr__(name: str) -> Any:
         if name not in modules:

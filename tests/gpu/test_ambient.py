@@ -43,10 +43,16 @@ def current(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch,
         "torch",
         cuda=SimpleNamespace(
-            ExternalStream=int,
+            ExternalStream=lambda handle: SimpleNamespace(
+                stream_id=int(handle), device_index=0, device_type=1
+            ),
             is_available=lambda: True,
-            current_stream=lambda: streams["torch"],
-            set_stream=lambda stream: streams.update(torch=stream),
+            current_stream=None,
+        ),
+        _C=SimpleNamespace(
+            _cuda_getDevice=lambda: 0,
+            _cuda_getCurrentStream=lambda device: (streams["torch"], device, 1),
+            _cuda_setStream=lambda *, stream_id, device_index, device_type: streams.update(torch=stream_id),
         ),
     )
     return streams

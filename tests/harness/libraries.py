@@ -28,7 +28,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> Any
     fresh_registry(monkeypatch)
     module: Any = ModuleType(name)
     array_types = {name: type(name, (), {}) for name in ("ndarray", "UntypedStorage")}
-    vars(module).update(array_types | contents)
+    vars(module).update(array_types | {"_C": None} | contents)
     monkeypatch.setitem(sys.modules, name, module)
     # The file that is for the library refers to it, so it is imported anew, now and afterwards.
     path = f"headrace.tensor.libraries.{name}"

@@ -58,7 +58,7 @@ def test_the_line_has_time_rates_latency_and_drops() -> None:
     text = line_of(
         (10, reading(0, 0)), (75, reading(100, 100)), (75.5, reading(115, 1100, 7)), latency=0.0123
     )
-    assert text == "1:05  Live  2,030 computes/s  camera 30.0/s  latency 12.3 ms  7 dropped"
+    assert text == "0:01:05  Live  2,030 computes/s  camera 30.0/s  latency 12.3 ms  7 dropped"
 
 
 def test_what_nobody_measures_is_left_out() -> None:
@@ -68,7 +68,7 @@ def test_what_nobody_measures_is_left_out() -> None:
 
 
 def test_before_the_first_compute_it_says_so() -> None:
-    assert line_of((0, Progress("Live", True)), (1, Progress("Live", True))) == "0:01  Live  starting"
+    assert line_of((0, Progress("Live", True)), (1, Progress("Live", True))) == "0:00:01  Live  starting"
 
 
 def test_many_sources_are_one_figure() -> None:
@@ -76,12 +76,12 @@ def test_many_sources_are_one_figure() -> None:
     later = dict.fromkeys("abc", 50)
     sources = ("a", "b", "c")
     text = line_of((0, Progress("Live", True, counts, sources)), (1, Progress("Live", True, later, sources)))
-    assert text == "0:01  Live  150 computes/s  3 sources 150/s"
+    assert text == "0:00:01  Live  150 computes/s  3 sources 150/s"
 
 
 def test_a_narrow_terminal_gets_a_shorter_line() -> None:
     text = line_of((0, reading(0, 0)), (1, reading(100, 100)), columns=20)
-    assert text == "0:01  Live  200 co…"
+    assert text == "0:00:01  Live  200…"
     assert len(text) < 20
 
 
@@ -105,7 +105,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, said: str = "") -
 
 def test_a_run_shows_the_line_and_then_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     written = shown(monkeypatch, Terminal())
-    assert "\r\x1b[K0:00  App  0.0 computes/s  only 0.0/s" in written
+    assert "\r\x1b[K0:00:00  App  0.0 computes/s  only 0.0/s" in written
     assert written.endswith("\r\x1b[K'App' finished after 0.000 s: 1 compute\n")
     assert not [thread for thread in threading.enumerate() if thread.name == "progress line"]
 

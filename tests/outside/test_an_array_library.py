@@ -72,12 +72,14 @@ class Toy(Library):
     def current_stream(self, device_id: int) -> int:
         return 1 if current.stream is None else int(current.stream.handle)  # 1 is the default stream
 
-    def use_stream(self, handle: gpu.StreamHandle) -> Any:
-        previous, current.stream = current.stream, handle.stream
-        return previous
+    def read_stream(self) -> Any:
+        return current.stream
 
-    def restore_stream(self, previous: Any) -> None:
-        current.stream = previous
+    def set_stream(self, state: Any) -> None:
+        current.stream = state
+
+    def stream_state(self, handle: gpu.StreamHandle) -> Any:
+        return handle.stream
 
     def owner(self, array: Array) -> Memory:
         return array.memory
@@ -158,9 +160,9 @@ def test_a_later_registration_replaces_an_earlier_one() -> None:
     entered: list[Any] = []
 
     class Counting(Toy):
-        def use_stream(self, handle: gpu.StreamHandle) -> Any:
+        def stream_state(self, handle: gpu.StreamHandle) -> Any:
             entered.append(handle)
-            return super().use_stream(handle)
+            return super().stream_state(handle)
 
     register_library(Counting())
     assert as_tensor(full_on_a_stream()).shape == (2,)
@@ -183,8 +185,14 @@ def test_an_error_of_the_library_leaves_the_others_as_they_were(monkeypatch: pyt
         types = ("broken.Array",)
         works_on_simulated_streams = True
 
-        def use_stream(self, handle: gpu.StreamHandle) -> Any:
+        def read_stream(self) -> Any:
+            return None
+
+        def set_stream(self, state: Any) -> None:
             raise RuntimeError("out of streams")
+
+        def stream_state(self, handle: gpu.StreamHandle) -> Any:
+            return handle
 
     register_library(Broken())
     with pytest.raises(RuntimeError, match="out of streams"), gpu.use_stream(gpu.Device(0).create_stream()):

@@ -172,13 +172,12 @@ class Replay:
 
     def _write_knobs(self, own: ManagedStream) -> None:
         """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""
-        looked_at = list(self._polled_knobs)
+        changes = [change for knobs in self._polled_knobs for change in knobs.changes()]
         while self._set_knobs:
             values = self._set_knobs.popleft()
             values.is_announced = False  # first: what is set from now on is announced again
             if values in self._knobs:
-                looked_at.append(self._knobs[values])
-        changes = [change for knobs in looked_at for change in knobs.changes()]
+                changes += self._knobs[values].changes()
         if changes:
             write_knobs(changes, own)
 

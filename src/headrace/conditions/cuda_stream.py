@@ -33,6 +33,7 @@ class CudaStreamCondition(Condition):
     """
 
     polled = False
+    waits_for_streams = True
     port_role = "receivers"
 
     def __init__(

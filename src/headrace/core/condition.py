@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import refuse_keywords
 from headrace.core.durations import finite_number
-from headrace.core.reserved_names import check_parameter_name
+from headrace.core.parameter import check_parameter_name
 from headrace.core.resource import Component
+from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
-    from headrace.core.spec import ComponentSpec
 
 
 class Condition(Component):
@@ -55,6 +55,8 @@ class Condition(Component):
     _checked_on: int
     # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
     polled: bool = True
+    # Whether it reads which streams have finished the work of messages.
+    waits_for_streams: bool = False
     # Whether a part of it must be polled although the whole waits for a time or an event.
     is_polled_beside: bool = False
     # Whether a run created it for a port that was given no condition.
@@ -78,8 +80,6 @@ class Condition(Component):
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
-        from headrace.core.spec import ComponentSpec
-
         super().__init__(fragment, *args, name=name)
         self._node = None
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError, choices
@@ -42,13 +43,9 @@ def check_group(where: str, operators: Sequence[Operator]) -> None:
 
 def in_order(operators: Sequence[Operator]) -> list[Operator]:
     """Return operators without a cycle, each after those that it receives from."""
-    left = list(operators)
-    ordered: list[Operator] = []
-    while left:
-        ready = [operator for operator in left if not any(one in left for one in _before(operator))]
-        ordered += ready
-        left = [operator for operator in left if operator not in ready]
-    return ordered
+    members = dict.fromkeys(operators)
+    sources = {operator: [one for one in _before(operator) if one in members] for operator in operators}
+    return list(TopologicalSorter(sources).static_order())
 
 
 def why_not_in_group(operator: Operator) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 
 from headrace.core.booleans import boolean
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import GraphError, ParameterError
-from headrace.core.errors import choices as choices_of
+from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
@@ -79,18 +78,10 @@ class ComponentSpec:
             self._check_name(name)
         if live and not self._may_be_live:
             raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
+        is_live = boolean(live, f"parameter {name!r}: live")
+        bounds = (minimum, maximum, tuple(choices), check)
         self.params[name] = Parameter(
-            name,
-            default_value,
-            flag,
-            None,
-            headline,
-            description,
-            boolean(live, f"parameter {name!r}: live"),
-            minimum,
-            maximum,
-            tuple(choices),
-            check,
+            name, default_value, flag, None, headline, description, is_live, *bounds
         )
 
     def _declare_kind(self, name: str, kind: str) -> None:
@@ -119,9 +110,7 @@ class ComponentSpec:
         parameter = self.params.get(name)
         if parameter is None:
             hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
-            raise ParameterError(
-                f"{owner} has no parameter {name!r}; it has {choices_of(self.params, name)}{hint}"
-            )
+            raise ParameterError(absent(owner, "parameter", name, self.params) + hint)
         setattr(component._parameters, name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:
@@ -179,7 +168,7 @@ class OperatorSpec(ComponentSpec):
         self.owner = owner
         self.inputs: dict[str, IOSpec] = {}
         self.outputs: dict[str, IOSpec] = {}
-        self.is_ambient = False
+        self.is_ambient = self.is_on_default_stream = False
         self.states: list[str] = []
         self.multi_port: list[PortCondition] = []
         self.or_combined: list[tuple[str, ...]] = []
@@ -260,12 +249,20 @@ class OperatorSpec(ComponentSpec):
         self.states += names
 
     def ambient_stream(self) -> None:
-        """Make the operator's stream the current stream of CuPy and PyTorch while it computes.
+        """Run plain code of CuPy and PyTorch on the operator's own stream, even if it handles streams itself.
 
-        Plain array code then runs on this stream and its SMs, ordered after all received messages, and
-        `receive_cuda_stream` is not needed.
+        Other operators need not say so: their plain code runs on their own stream and its SMs, ordered after all
+        received messages. An operator that calls `receive_cuda_stream` or `allocate_cuda_stream` is left alone
+        unless it says so.
         """
         self.is_ambient = True
+
+    def default_stream(self) -> None:
+        """Run plain code of CuPy and PyTorch on the default stream, not on a stream of the operator's own.
+
+        Neighbours that all say so need no events between them. Their kernels never overlap.
+        """
+        self.is_on_default_stream = True
 
     def multi_port_condition(self, kind: ConditionType, port_names: Iterable[str], **arguments: Any) -> None:
         """Put one condition on several inputs together, in place of their defaults."""
@@ -286,7 +283,6 @@ class OperatorSpec(ComponentSpec):
         for name in names:
             if name not in known:
                 raise GraphError(
-                    f"operator {self.owner!r} has no port {name!r} to put a condition on; "
-                    f"it has {choices_of(known)}"
+                    absent(f"operator {self.owner!r}", "port to put a condition on,", name, known)
                 )
         return names

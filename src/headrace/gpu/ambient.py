@@ -4,19 +4,54 @@ CuPy and PyTorch each have a current stream for every thread. :class:`use_stream
 other library that has one, so that code that never mentions streams runs on the given stream, and on the SMs it
 belongs to. On exit all are restored. A library that has not been imported is left alone: nothing is imported to
 check.
+
+A run uses :class:`LastingStream`. One compute makes its stream current, and the stream stays current until the
+thread computes on another one, or leaves the run: then what was current before the run is restored. So a compute
+reads nothing and restores nothing, and one that finds its stream current sets nothing.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.gpu import array_libraries
 from headrace.gpu.array_libraries import StreamLibrary
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
-_thread = threading.local()
+
+class Current:
+    """What is current on a thread.
+
+    Attributes
+    ----------
+    innermost
+        What set the current stream last; None if nothing of headrace did.
+    before
+        What was current before the first lasting stream, in each library and in headrace; None outside of a run.
+    remembered
+        The libraries that `before` is complete for.
+    """
+
+    __slots__ = ("before", "innermost", "remembered")
+
+    def __init__(self) -> None:
+        self.innermost: use_stream | LastingStream | None = None
+        self.before: tuple[dict[StreamLibrary, Any], use_stream | LastingStream | None] | None = None
+        self.remembered: Sequence[StreamLibrary] | None = None
+
+
+class _Thread(threading.local):
+    """Holds what is current on each thread."""
+
+    def __init__(self) -> None:
+        self.current = Current()
+
+
+thread = _Thread()
+_modules = sys.modules
 
 
 class use_stream:
@@ -40,24 +75,98 @@ class use_stream:
         self._entered: list[tuple[StreamLibrary, Any]] = []
 
     def __enter__(self) -> StreamHandle:
-        handle = self.handle
-        self._previous.append((getattr(_thread, "innermost", None), self._entered))
-        _thread.innermost = self
+        here = thread.current
+        self._previous.append((here.innermost, self._entered))
+        here.innermost = self
         self._entered = entered = []
         try:
-            for library in array_libraries.with_streams(self._runs_cuda):
-                entered.append((library, library.use_stream(handle)))  # noqa: PERF401 (one may fail)
+            for library, state in _states_of(self.handle, array_libraries.with_streams(self._runs_cuda)):
+                previous = library.read_stream()
+                library.set_stream(state)
+                entered.append((library, previous))
         except BaseException:
             self.__exit__()  # an error of one library must not leave the others on this stream
             raise
-        return handle
+        return self.handle
 
     def __exit__(self, *_: object) -> None:
         for library, previous in self._entered:
-            library.restore_stream(previous)
+            library.set_stream(previous)
+        here = thread.current
         # In this order, so that after an interrupt `remember_stream` can call this once more.
-        _thread.innermost, self._entered = self._previous[-1]
+        here.innermost, self._entered = self._previous[-1]
         self._previous.pop()
+
+
+class LastingStream:
+    """Make a stream current for one compute after the other; it stays current until another one is, or `leave`.
+
+    One instance serves all threads.
+    """
+
+    __slots__ = ("_libraries", "_modules", "_runs_cuda", "_setters", "_states", "handle")
+
+    def __init__(self, stream: SupportsStream) -> None:
+        self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
+        self._runs_cuda = self.handle.backend.runs_cuda
+        self._libraries: Sequence[StreamLibrary] = ()
+        # What each library returns while the stream is current, and what makes it current.
+        self._states: list[tuple[StreamLibrary, Any]] = []
+        self._setters: list[Callable[[], object]] = []
+        # The number of imported modules when the libraries in use were last found.
+        self._modules = -1
+
+    def is_replaced(self) -> bool:
+        """Return whether the program has made another stream current in a library; asked where this one was."""
+        if len(_modules) != self._modules:
+            return True
+        for library, state in self._states:
+            found = library.read_stream()
+            if found is not state and found != state:
+                return True
+        return False
+
+    def enter(self, here: Current) -> None:
+        """Make the stream current on this thread."""
+        if len(_modules) != self._modules:
+            self._find_libraries()
+        if here.remembered is not self._libraries:
+            _remember(here, self._libraries)
+        here.innermost = self
+        for make_current in self._setters:
+            make_current()
+
+    def _find_libraries(self) -> None:
+        libraries = array_libraries.with_streams(self._runs_cuda)
+        self._states = _states_of(self.handle, libraries)
+        self._setters = [library.stream_setter(state) for library, state in self._states]
+        self._libraries = libraries
+        self._modules = len(_modules)
+
+
+def _remember(here: Current, libraries: Sequence[StreamLibrary]) -> None:
+    """Remember what is current on this thread before the first lasting stream."""
+    known, innermost = here.before or ({}, here.innermost)
+    for library in libraries:
+        if library not in known:
+            known[library] = library.read_stream()
+    here.before = (known, innermost)
+    here.remembered = libraries
+
+
+def leave() -> None:
+    """Restore what was current on this thread before the first lasting stream."""
+    here = thread.current
+    if here.before is not None:
+        known, here.innermost = here.before
+        here.before = here.remembered = None
+        for library, state in known.items():
+            library.set_stream(state)
+
+
+def _states_of(handle: StreamHandle, libraries: Sequence[StreamLibrary]) -> list[tuple[StreamLibrary, Any]]:
+    """Return what makes a stream current in each library."""
+    return [(library, library.stream_state(handle)) for library in libraries]
 
 
 def library_is_in_use() -> bool:
@@ -66,20 +175,29 @@ def library_is_in_use() -> bool:
 
 
 def current_stream() -> StreamHandle | None:
-    """Return the stream that :class:`use_stream` made current on this thread, or None."""
-    innermost: use_stream | None = getattr(_thread, "innermost", None)
+    """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None."""
+    innermost = thread.current.innermost
     return None if innermost is None else innermost.handle
 
 
 def remember_stream() -> Callable[[], None]:
-    """Return a function that restores this thread's current stream, if an interrupt has left it changed.
+    """Return a function that restores this thread's current stream, if a run or an interrupt has left it changed.
 
     Python calls ``__exit__`` after the last line of a ``with`` block. An interrupt between the two skips the call.
     """
-    before: use_stream | None = getattr(_thread, "innermost", None)
+    here = thread.current
+    before = here.innermost
+    # A run in a compute of another run: what that compute had as current.
+    known = None if here.before is None else {library: library.read_stream() for library in here.before[0]}
 
     def restore() -> None:
-        while (innermost := getattr(_thread, "innermost", None)) is not before and innermost is not None:
+        while (innermost := here.innermost) is not before and isinstance(innermost, use_stream):
             innermost.__exit__()
+        if known is None:
+            leave()
+        elif here.innermost is not before:
+            here.innermost = before
+            for library, state in known.items():
+                library.set_stream(state)
 
     return restore

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
 class StreamLibrary(Protocol):
     """A library that has a current stream for every thread."""
 
-    def use_stream(self, handle: StreamHandle) -> Any:
-        """Make a stream current on this thread, and return what `restore_stream` needs to undo that."""
+    def read_stream(self) -> Any:
+        """Return what is current on this thread, as `set_stream` takes it."""
 
-    def restore_stream(self, previous: Any) -> None:
-        """Undo a call of `use_stream`, whose result is given."""
+    def set_stream(self, state: Any) -> None:
+        """Make current on this thread what `read_stream` or `stream_state` has returned."""
+
+    def stream_state(self, handle: StreamHandle) -> Any:
+        """Return what `read_stream` returns while a stream is current."""
+
+    def stream_setter(self, state: Any) -> Callable[[], object]:
+        """Return `set_stream` for one state."""
 
 
 def _none(runs_cuda: bool) -> Sequence[StreamLibrary]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.observe.environment import asked_for, replay_from_environment, watchers_from_environment
 
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.observe.events.observation import Observation
     from headrace.observe.events.watchers import Watcher
-    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
-    from headrace.observe.figures.goals import Goal
 
 
 def watch(fragment: Composition, watcher: Watcher) -> None:
@@ -37,24 +35,3 @@ def observer_of(fragment: Composition) -> Observation | None:
     from headrace.observe.events.observation import Observation
 
     return Observation(fragment, watchers, left_out=left_out)
-
-
-def tracker_of(fragment: Composition) -> DataFlowTracker | None:
-    """Return the tracker of a fragment, or None."""
-    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
-
-    return next((watcher for watcher in fragment._watchers if isinstance(watcher, DataFlowTracker)), None)
-
-
-def expect(fragment: Composition, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
-    """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
-    from headrace.observe.figures.goals import Goal, GoalsWatcher
-
-    goal = Goal(path, bounds, on_miss)
-    watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)
-    if watcher is None:
-        watcher = GoalsWatcher()
-        fragment._watchers.insert(0, watcher)  # it judges the goals at the end, before others show them
-    watcher.goals = [other for other in watcher.goals if other.path != path]
-    watcher.goals.append(goal)
-    return goal

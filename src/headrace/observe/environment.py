@@ -3,6 +3,7 @@
 =============================================  ==================================================================
 ``HEADRACE_TRACK=1``                           track every run, and print its tables at the end
 ``HEADRACE_TRACK=file.json`` or ``file.prom``  the same, into a file: JSON, or the text format of Prometheus
+``HEADRACE_TRACK_KERNELS=1``                   time kernels by themselves, with CUPTI
 ``HEADRACE_LOG=camera.out,blur``               print the messages of ports
 ``HEADRACE_RECORD=file``                       record the messages of every connected output to a file
 ``HEADRACE_RECORD_PORTS=camera.out``           the ports to record, in place of every output
@@ -42,47 +43,19 @@ if TYPE_CHECKING:
     from headrace.observe.events.watchers import Watcher
     from headrace.observe.recordings.replaying import Replay
 
-VARIABLES = (
-    "HEADRACE_TRACK",
-    "HEADRACE_DASHBOARD",
-    "HEADRACE_LOG",
-    "HEADRACE_RECORD",
-    "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
-    "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
-    "HEADRACE_TRACE",
-    "HEADRACE_NVTX",
-    "HOLOSCAN_ENABLE_PROFILE",
-    "HEADRACE_OTEL",
-)
-
 # The numbers of a program's runs, by file: it may run several applications, even at the same time.
 _runs: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
-_NVTX = ("HEADRACE_NVTX", "HOLOSCAN_ENABLE_PROFILE")
 
 
 def asked_for() -> bool:
     """Return whether the environment asks for anything."""
-    return any(os.environ.get(name) for name in VARIABLES)
+    return any(os.environ.get(name) for name in _WATCHERS)
 
 
 def watchers_from_environment() -> list[Watcher]:
     """Return the watchers that the environment asks for."""
-    found: list[Watcher | None] = []
-    target = _statistics_target()
-    if target is not None:
-        found.append(_report_to(target))
-    for variable, make in _WATCHERS.items():
-        given = os.environ.get(variable)
-        if given:
-            found.append(make(given))
-    if any(map(_flag, _NVTX)):
-        from headrace.observe.traces.nvtx_ranges import NvtxRanges
-
-        found.append(NvtxRanges())
-    if _flag("HEADRACE_OTEL"):
-        from headrace.observe.traces.otel_spans import OtelSpans
-
-        found.append(OtelSpans())
+    makers = dict.fromkeys(make for name, make in _WATCHERS.items() if os.environ.get(name))
+    found = [make() for make in makers]
     return [watcher for watcher in found if watcher is not None]
 
 
@@ -91,43 +64,56 @@ def replay_from_environment() -> Replay | None:
     path = os.environ.get("HEADRACE_REPLAY")
     if not path:
         return None
-    from headrace.observe.recordings.ports import parse_patterns
     from headrace.observe.recordings.replaying import Replay
 
-    ports = os.environ.get("HEADRACE_REPLAY_PORTS")
     pace = os.environ.get("HEADRACE_REPLAY_PACE") or "recorded"
-    strict = not os.environ.get("HEADRACE_REPLAY_STRICT") or _flag("HEADRACE_REPLAY_STRICT")
-    return Replay(path, pace, parse_patterns(ports) if ports else None, strict=strict)
+    strict = not os.environ.get("HEADRACE_REPLAY_STRICT") or is_set("HEADRACE_REPLAY_STRICT")
+    return Replay(path, pace, _ports("HEADRACE_REPLAY_PORTS"), strict=strict)
 
 
-def _print_ports(patterns: str) -> Watcher:
+def is_set(variable: str) -> bool:
+    """Return a flag of the environment; raise ValueError if it is none."""
+    text = os.environ.get(variable, "")
+    try:
+        return bool(text.strip()) and flag(text)
+    except ValueError as error:
+        raise ValueError(f"{variable}={text}: {error}") from None
+
+
+def _ports(variable: str) -> list[str] | None:
+    from headrace.observe.recordings.ports import parse_patterns
+
+    text = os.environ.get(variable)
+    return parse_patterns(text) if text else None
+
+
+def _print_ports() -> Watcher:
     from headrace.observe.loggers.console_loggers import PortPrinter
     from headrace.observe.loggers.data_loggers import DataLogging
-    from headrace.observe.recordings.ports import parse_patterns
 
-    return DataLogging([PortPrinter(parse_patterns(patterns))])
+    return DataLogging([PortPrinter(_ports("HEADRACE_LOG") or [])])
 
 
-def _record_to(path: str) -> Watcher:
+def _recorder() -> Watcher:
     from headrace.observe.recordings.port_recorder import PortRecorder, recording_of_run
-    from headrace.observe.recordings.ports import parse_patterns
 
-    ports = os.environ.get("HEADRACE_RECORD_PORTS")
-    file = recording_of_run(Path(path), next(_runs[path]))
-    return PortRecorder(file, parse_patterns(ports) if ports else None)
+    path = os.environ["HEADRACE_RECORD"]
+    return PortRecorder(recording_of_run(path, next(_runs[path])), _ports("HEADRACE_RECORD_PORTS"))
 
 
-def _dashboard(given: str) -> Watcher | None:
+def _dashboard() -> Watcher | None:
+    given = os.environ["HEADRACE_DASHBOARD"]
     host, colon, port = given.rpartition(":")
     if not colon:
-        if not _flag("HEADRACE_DASHBOARD"):
+        if not is_set("HEADRACE_DASHBOARD"):
             return None
         host, port = "", "0"
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"HEADRACE_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
     from headrace.observe.dashboard.dashboard import Dashboard
 
-    return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=_dashboard_token())
+    token = os.environ.get("HEADRACE_DASHBOARD_TOKEN") or _made_token()
+    return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=token)
 
 
 @functools.cache
@@ -138,30 +124,6 @@ def _made_token() -> str:
     return secrets.token_urlsafe(18)
 
 
-def _dashboard_token() -> str:
-    return os.environ.get("HEADRACE_DASHBOARD_TOKEN") or _made_token()
-
-
-def _statistics_target() -> str | None:
-    """Return the file for statistics, "" for the terminal, or None if nothing is asked for."""
-    given = os.environ.get("HEADRACE_TRACK", "")
-    if given.endswith((".json", ".prom", ".txt")):
-        return given
-    if given:
-        return "" if _flag("HEADRACE_TRACK") else None
-    if _flag("HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
-        return os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
-    return None
-
-
-def _flag(variable: str) -> bool:
-    text = os.environ.get(variable, "")
-    try:
-        return bool(text.strip()) and flag(text)
-    except ValueError as error:
-        raise ValueError(f"{variable}={text}: {error}") from None
-
-
 def _file_of_run(filename: str) -> Path:
     """Return the file of the next run: later ones have a number in their names."""
     from headrace.observe.traces.trace_writer import numbered
@@ -169,38 +131,46 @@ def _file_of_run(filename: str) -> Path:
     return numbered(Path(filename), next(_runs[filename]))
 
 
-def _report_to(target: str) -> Watcher:
-    from headrace.observe.figures.statistics import StatisticsWatcher
+def _report() -> Watcher | None:
+    """Return what reports the statistics of a run to a file, or on the terminal."""
+    target = os.environ.get("HEADRACE_TRACK", "")
+    if not target.endswith((".json", ".prom", ".txt")):
+        if not is_set("HEADRACE_TRACK" if target else "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
+            return None
+        target = "" if target else os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
+    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
     path = _file_of_run(target) if target else None
 
     class Report(StatisticsWatcher):
         """Reports the statistics of a run at its end."""
 
+        wants_kernels = is_set("HEADRACE_TRACK_KERNELS")
+
         def begin(self, run: RunInfo) -> None:
             super().begin(run)
             if path is not None:
                 # What cannot be written is an error now, not after the run.
                 path.open("a").close()
-                if path.suffix == ".prom":
-                    self.snapshot().to_prometheus()
+                self._text(path.suffix)
 
         def end(self, outcome: Outcome | None) -> None:
             super().end(outcome)
-            statistics = self.snapshot()
             if path is None:
-                print(statistics, file=sys.stderr)
-            elif path.suffix == ".prom":
-                path.write_text(statistics.to_prometheus(), encoding="utf-8")
-            elif path.suffix == ".txt":
-                path.write_text(f"{statistics}\n", encoding="utf-8")
+                print(self.snapshot(), file=sys.stderr)
             else:
-                path.write_text(statistics.to_json() + "\n", encoding="utf-8")
+                path.write_text(self._text(path.suffix), encoding="utf-8")
+
+        def _text(self, suffix: str) -> str:
+            statistics = self.snapshot()
+            if suffix == ".prom":
+                return statistics.to_prometheus()
+            return f"{statistics}\n" if suffix == ".txt" else f"{statistics.to_json()}\n"
 
     return Report()
 
 
-def _log_to(filename: str) -> Watcher:
+def _flow_log() -> Watcher:
     from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
     class Log(DataFlowTracker):
@@ -211,20 +181,37 @@ def _log_to(filename: str) -> Watcher:
             self.end_logging()
 
     log = Log()
-    log.enable_logging(_file_of_run(filename))
+    log.enable_logging(_file_of_run(os.environ["HOLOSCAN_FLOW_TRACKING_LOG_FILE"]))
     return log
 
 
-def _trace_to(filename: str) -> Watcher:
+def _trace() -> Watcher:
     from headrace.observe.traces.trace_writer import TraceWriter
 
-    return TraceWriter(_file_of_run(filename), metadata=_flag("HEADRACE_TRACE_METADATA"))
+    return TraceWriter(_file_of_run(os.environ["HEADRACE_TRACE"]), metadata=is_set("HEADRACE_TRACE_METADATA"))
 
 
-_WATCHERS: dict[str, Callable[[str], Watcher | None]] = {
-    "HOLOSCAN_FLOW_TRACKING_LOG_FILE": _log_to,
+def _nvtx_ranges() -> Watcher | None:
+    from headrace.observe.traces.nvtx_ranges import NvtxRanges
+
+    return NvtxRanges() if is_set("HEADRACE_NVTX") or is_set("HOLOSCAN_ENABLE_PROFILE") else None
+
+
+def _spans() -> Watcher | None:
+    from headrace.observe.traces.otel_spans import OtelSpans
+
+    return OtelSpans() if is_set("HEADRACE_OTEL") else None
+
+
+_WATCHERS: dict[str, Callable[[], Watcher | None]] = {
+    "HEADRACE_TRACK": _report,
+    "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS": _report,
+    "HOLOSCAN_FLOW_TRACKING_LOG_FILE": _flow_log,
     "HEADRACE_LOG": _print_ports,
-    "HEADRACE_RECORD": _record_to,
-    "HEADRACE_TRACE": _trace_to,
+    "HEADRACE_RECORD": _recorder,
+    "HEADRACE_TRACE": _trace,
     "HEADRACE_DASHBOARD": _dashboard,
+    "HEADRACE_NVTX": _nvtx_ranges,
+    "HOLOSCAN_ENABLE_PROFILE": _nvtx_ranges,
+    "HEADRACE_OTEL": _spans,
 }

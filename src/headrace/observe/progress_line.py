@@ -9,18 +9,18 @@ of the line. The replacement erases the line first; the next turn of the thread 
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
-from headrace.core.booleans import flag
 from headrace.core.progress import progress_of
+from headrace.observe.environment import is_set
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -35,13 +35,7 @@ _LINE = threading.Lock()
 
 def is_wanted() -> bool:
     """Return whether the environment asks for the line, and somebody can see it."""
-    choice = os.environ.get("HEADRACE_PROGRESS", "")
-    try:
-        if not choice.strip() or not flag(choice):
-            return False
-    except ValueError as error:
-        raise ValueError(f"HEADRACE_PROGRESS={choice}: {error}") from None
-    return _is_terminal(sys.stderr)
+    return is_set("HEADRACE_PROGRESS") and _is_terminal(sys.stderr)
 
 
 @contextmanager
@@ -59,9 +53,8 @@ def shown_progress(fragment: Composition) -> Iterator[None]:
 
 @contextmanager
 def _line_of(fragment: Composition) -> Iterator[None]:
-    stderr, stdout = sys.stderr, sys.stdout
     line = ProgressLine(lambda: progress_of(fragment), lambda: _latency(fragment))
-    screen = _Screen(stderr)
+    screen = _Screen(sys.stderr)
     ended = threading.Event()
 
     def work() -> None:
@@ -70,9 +63,8 @@ def _line_of(fragment: Composition) -> Iterator[None]:
 
     line.update(time.monotonic(), 80)  # the beginning of the first interval
     thread = threading.Thread(target=work, name="progress line", daemon=True)
-    replaced: dict[str, Any] = {"stderr": _Erasing(stderr, screen)}
-    if _is_terminal(stdout):
-        replaced["stdout"] = _Erasing(stdout, screen)
+    streams = {name: getattr(sys, name) for name in ("stderr", "stdout") if _is_terminal(getattr(sys, name))}
+    replaced = {name: _Erasing(stream, screen) for name, stream in streams.items()}
     for name, stream in replaced.items():
         setattr(sys, name, stream)
     thread.start()
@@ -81,16 +73,16 @@ def _line_of(fragment: Composition) -> Iterator[None]:
     finally:
         ended.set()
         waits.join(thread)
-        for name, original in (("stderr", stderr), ("stdout", stdout)):
-            if getattr(sys, name) is replaced.get(name):  # the program may have replaced it as well
+        for name, original in streams.items():
+            if getattr(sys, name) is replaced[name]:  # the program may have replaced it as well
                 setattr(sys, name, original)
         screen.erase()
-        _write_summary(fragment, stderr)
+        _write_summary(fragment, screen.stream)
 
 
 def _latency(fragment: Composition) -> float | None:
     """Return the mean latency of the slowest path so far in seconds, if the run is tracked."""
-    from headrace.observe.figures.statistics import StatisticsWatcher
+    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
     watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
     tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
@@ -120,26 +112,22 @@ class ProgressLine:
     def update(self, now: float, columns: int) -> str:
         """Return the line for the time `now`, in seconds, with rates since the last call."""
         progress = self._read()
-        before, since = self._before, self._at
+        before, seconds = self._before, now - self._at
         self._before, self._at = progress, now
         self._began = now if self._began is None else self._began
-        parts = [_time(now - self._began), progress.application]
-        if before is not None and now > since and progress.computes:
-            seconds = now - since
-            done = {
-                name: max(count - before.computes.get(name, 0), 0)
+        parts = [str(timedelta(seconds=int(now - self._began))), progress.application]
+        if not progress.computes:
+            parts.append("starting")
+        elif before is not None and seconds > 0:
+            rates = {
+                name: max(count - before.computes.get(name, 0), 0) / seconds
                 for name, count in progress.computes.items()
             }
-            parts.append(f"{_rate(sum(done.values()) / seconds)} computes/s")
-            sources = [name for name in progress.sources if name in done]
-            if 0 < len(sources) <= 2:
-                parts += [f"{name} {_rate(done[name] / seconds)}/s" for name in sources]
-            elif sources:
-                parts.append(
-                    f"{len(sources)} sources {_rate(sum(done[name] for name in sources) / seconds)}/s"
-                )
-        elif not progress.computes:
-            parts.append("starting")
+            parts.append(f"{_rate(sum(rates.values()))} computes/s")
+            sources = {name: rates[name] for name in progress.sources if name in rates}
+            if len(sources) > 2:
+                sources = {f"{len(sources)} sources": sum(sources.values())}
+            parts += [f"{name} {_rate(rate)}/s" for name, rate in sources.items()]
         latency = self._latency()
         if latency is not None:
             parts.append(f"latency {latency * 1e3:.3g} ms")
@@ -153,25 +141,22 @@ class _Screen:
     """The line on the terminal, and whether it is there."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self.stream = stream
         # Reentrant: a signal handler or a finalizer may print while this thread writes the line.
         self._lock = threading.RLock()
         self.is_shown = False
 
     def show(self, text: str) -> None:
-        """Write the line in place of the last one."""
+        """Write the line in place of the last one; without a text, erase it."""
         with self._lock:
-            self._stream.write(f"{_ERASE}{text}")
-            self._stream.flush()
-            self.is_shown = True
+            self.stream.write(_ERASE + text)
+            self.stream.flush()
+            self.is_shown = bool(text)
 
     def erase(self) -> None:
         """Erase the line, if it is there."""
         if self.is_shown:
-            with self._lock:
-                self._stream.write(_ERASE)
-                self._stream.flush()
-                self.is_shown = False
+            self.show("")
 
 
 class _Erasing:
@@ -208,12 +193,6 @@ def _is_terminal(stream: Any) -> bool:
         return bool(stream.isatty())
     except (AttributeError, ValueError):  # no stream, or a closed one
         return False
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _rate(value: float) -> str:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from headrace.tensor.description import compute_layout
 from headrace.tensor.libraries import Library, library_of
 
 if TYPE_CHECKING:
@@ -112,11 +113,8 @@ class DeviceLibrary(Library):
 
     def extent(self, layout: Layout) -> Extent:
         """Return where the bytes of an array are, seen from its address."""
-        if 0 in layout.shape:
-            return Extent(0, 0)
-        steps = [(length - 1) * stride for length, stride in zip(layout.shape, layout.strides, strict=True)]
-        before = -sum(step for step in steps if step < 0)
-        return Extent(before, before + sum(step for step in steps if step > 0) + self.itemsize(layout))
+        _, first, end = compute_layout(layout.shape, layout.strides, 1, self.itemsize(layout))
+        return Extent(-first, end - first)
 
     def numpy_dtype(self, layout: Layout) -> Any:
         """Return NumPy's dtype of the elements, or None if it has none; bytes are compared then."""
@@ -169,13 +167,14 @@ class ArrayAt:
 
 def make_on(stream: StreamHandle, kind: DeviceLibrary, make: Callable[[], Any], count: int = 1) -> list[Any]:
     """Return what a function makes while a stream is current in a library."""
-    if type(kind).use_stream is Library.use_stream:
+    if type(kind).set_stream is Library.set_stream:
         return [make() for _ in range(count)]
-    previous = kind.use_stream(stream)
+    previous = kind.read_stream()
+    kind.set_stream(kind.stream_state(stream))
     try:
         return [make() for _ in range(count)]
     finally:
-        kind.restore_stream(previous)
+        kind.set_stream(previous)
 
 
 class NewArrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -21,8 +22,8 @@ class DeviceMemory:
 
     __slots__ = ("_buffer", "address", "size")
 
-    def __init__(self, stream: gpu.StreamHandle, size: int) -> None:
-        self._buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
+    def __init__(self, stream: gpu.StreamHandle, size: int, buffer: Any = None) -> None:
+        self._buffer = buffer or stream.device.allocate(max(size, 1), stream=stream.stream)
         self.address = int(self._buffer.handle)
         self.size = size
 
@@ -34,12 +35,6 @@ class DeviceMemory:
     def __simulated_memory__(self) -> Any:
         """Return the bytes, for a simulated kernel."""
         return self._buffer._open()
-
-    def part(self, start: int, size: int) -> Any:
-        """Return a buffer on a part of it."""
-        if size == self.size:
-            return self._buffer
-        return gpu.Buffer.from_handle(self.address + start, size, owner=self._buffer)
 
     def close(self, stream: gpu.StreamHandle) -> None:
         """Free it, in the order of a stream."""
@@ -63,21 +58,8 @@ def read_bytes(stream: gpu.StreamHandle, address: int, size: int) -> np.ndarray[
     return found
 
 
-_DIFFERS = r"""
-extern "C" __global__ void headrace_differs(
-    unsigned int *found, unsigned long long one, unsigned long long two, unsigned long long size)
-{
-    const unsigned char *a = reinterpret_cast<const unsigned char *>(one);
-    const unsigned char *b = reinterpret_cast<const unsigned char *>(two);
-    const unsigned long long step = (unsigned long long) gridDim.x * blockDim.x;
-    bool differs = false;
-    for (unsigned long long i = blockIdx.x * (unsigned long long) blockDim.x + threadIdx.x; i < size; i += step)
-        differs = differs || a[i] != b[i];
-    if (differs)
-        *found = 1;
-}
-"""
-_differs = gpu.kernel("headrace_differs", source=_DIFFERS, seconds=0.0)  # simulated memory is compared here
+_SOURCE = Path(__file__).with_suffix(".cu").read_text()
+_differs = gpu.kernel("headrace_differs", source=_SOURCE, seconds=0.0)  # simulated memory is compared here
 _THREADS, _MOST_BLOCKS = 256, 1024
 
 

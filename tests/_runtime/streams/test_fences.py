@@ -65,7 +65,7 @@ def emit(fences: Fences, data: Any) -> Envelope:
 
 
 def held(in_flight: InFlight) -> list[Any]:
-    return [frame for frames in in_flight._frames for frame in frames or ()]
+    return [frame for frames in in_flight.frames for frame in frames or ()]
 
 
 def test_what_is_kept_lives_until_a_fence_after_it_is_complete() -> None:
@@ -371,10 +371,10 @@ def test_the_last_computes_are_released_where_no_other_follows() -> None:
     for frame in ("one", "two", "three"):
         in_flight.add([frame])
     assert not in_flight.settle()
-    assert in_flight.frames == 3
+    assert in_flight.frames_kept == 3
     inserted = device.recorded
     assert not in_flight.settle()
     assert device.recorded == inserted
     device.done = device.recorded
     assert any(in_flight.settle() for _ in range(3))  # the newest fences are not looked at first
-    assert in_flight.frames == 0
+    assert in_flight.frames_kept == 0

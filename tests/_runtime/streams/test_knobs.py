@@ -113,7 +113,7 @@ def test_work_on_the_default_stream_reads_the_values_of_its_frames() -> None:
         knob = context.knob("gain", np.float32)
         read(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM), knob, seen)
 
-    assert values_seen(body) == [0, 1, 2, 3, 4, 5]
+    assert values_seen(body, setup=lambda spec: spec.default_stream()) == [0, 1, 2, 3, 4, 5]
 
 
 def test_an_operator_that_takes_a_stream_later_does_not_overtake_its_work_on_the_default_stream() -> None:

@@ -23,7 +23,7 @@ from headrace.observe import (
     watch,
 )
 from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.statistics import StatisticsWatcher
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy, multi_thread
@@ -305,8 +305,9 @@ def test_coverage_is_the_length_of_the_union(seed: int) -> None:
         for start, end in zip(starts, ends, strict=True):
             covered[start:end] = True
         if random.integers(2):
-            assert coverage.total == covered.sum()
-    assert coverage.total == covered.sum()
+            assert coverage.total() == covered.sum()
+    assert coverage.total() == covered.sum()
+    assert coverage.total(since=500) == covered[500:].sum()
 
 
 def test_coverage_takes_bounded_memory() -> None:
@@ -314,7 +315,7 @@ def test_coverage_takes_bounded_memory() -> None:
     for block in range(20):
         starts = np.arange(10_000, dtype=np.int64) * 10 + block * 100_000
         coverage.add(starts, starts + 5)
-    assert coverage.total == 20 * 10_000 * 5
-    assert len(coverage._starts) + sum(len(starts) for starts, _ in coverage._waiting) <= 4096
+    assert coverage.total() == 20 * 10_000 * 5
+    assert len(coverage._starts) + sum(len(starts) for starts, _ in coverage._waiting) <= 16_384
     coverage.add(np.array([3, 1_999_990]), np.array([8, 1_999_999]))  # one of long ago, one within the last
-    assert coverage.total == 20 * 10_000 * 5 + 4
+    assert coverage.total() == 20 * 10_000 * 5 + 4

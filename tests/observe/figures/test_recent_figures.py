@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,28 @@ from headrace.observe.figures.recent_figures import CELL, RecentFigures
 MS, SECOND = 1_000_000, 1_000_000_000
 
 
-def run_of(operator: OperatorInfo) -> RunInfo:
-    return RunInfo("test", [operator], started=0, epoch=0, is_virtual=True)
+def operator_of(name: str, index: int) -> OperatorInfo:
+    return OperatorInfo(name, index, node=SimpleNamespace(faults=None))
+
+
+def queue_of(operator: OperatorInfo, limit: int) -> QueueInfo:
+    counts = SimpleNamespace(undelivered=1, dropped=0, discarded=0)
+    queue = QueueInfo(operator, "in", limit, 0, queue=counts)
+    operator.inputs.append(queue)
+    return queue
+
+
+def figures_of(*operators: OperatorInfo, workers: int = 0) -> RecentFigures:
+    run = RunInfo("test", list(operators), started=0, epoch=0, is_virtual=True)
+    if workers:
+        run.workers = [WorkersInfo("workers", workers, list(operators))]
+    figures = RecentFigures()
+    figures.begin(run)
+    return figures
+
+
+def intervals_after(figures: RecentFigures, number: int) -> list[Any]:
+    return figures.pieces_after(number)[1]
 
 
 def computes_of(operator: OperatorInfo, starts: Any, length: int, **details: Any) -> Computes:
@@ -42,67 +63,68 @@ def computes_of(operator: OperatorInfo, starts: Any, length: int, **details: Any
 
 @pytest.fixture
 def operator() -> OperatorInfo:
-    return OperatorInfo("it", 0)
+    return operator_of("it", 0)
 
 
 def test_rates_and_percentiles_are_those_of_the_last_seconds(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
-    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, 9 * MS))
-    figures.add_computes(computes_of(operator, 10 * SECOND + np.arange(200) * 10 * MS, MS))
-    found = figures.operator(operator, 12 * SECOND)
-    assert found["count"] == 300
-    assert found["rate"] == pytest.approx(100, rel=0.03)
-    assert found["busy"] == pytest.approx(0.1, rel=0.03)
-    assert found["host"] == [1000.0, 1000.0], "the slow ones are forgotten"
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, np.arange(100) * 10 * MS, 9 * MS))
+    figures.computed(computes_of(operator, 10 * SECOND + np.arange(200) * 10 * MS, MS))
+    found = figures.snapshot(12 * SECOND).operator("it")
+    assert found.count == 300
+    assert found.rate == pytest.approx(100, rel=0.03)
+    assert found.busy == pytest.approx(0.1, rel=0.03)
+    assert (found.host.p50, found.host.p99) == (MS, MS), "the slow ones are forgotten"
 
 
 def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
+    figures = figures_of(operator)
     for number in range(1, 101):
-        figures.add_computes(computes_of(operator, [number * MS], number * 1000))
-    assert figures.operator(operator, SECOND)["host"] == [50.0, 99.0]
+        figures.computed(computes_of(operator, [number * MS], number * 1000))
+    host = figures.snapshot(SECOND).operator("it").host
+    assert (host.p50, host.p99) == (50_000, 99_000)
 
 
 def test_before_the_window_is_over_the_rate_is_that_of_the_time_so_far(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
-    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, MS))
-    assert figures.operator(operator, SECOND)["rate"] == pytest.approx(100, rel=0.03)
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, np.arange(100) * 10 * MS, MS))
+    assert figures.snapshot(SECOND).operator("it").rate == pytest.approx(100, rel=0.03)
 
 
 def test_the_rate_of_an_operator_that_computes_no_more_goes_down(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
-    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, MS))
-    assert figures.operator(operator, 2 * SECOND)["rate"] == pytest.approx(100, rel=0.03)
-    assert figures.operator(operator, 4 * SECOND)["rate"] == pytest.approx(25, rel=0.03)
-    assert figures.operator(operator, 9 * SECOND)["rate"] == 0
-    assert figures.operator(operator, 9 * SECOND)["host"] is None
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, np.arange(100) * 10 * MS, MS))
+    assert figures.snapshot(2 * SECOND).operator("it").rate == pytest.approx(100, rel=0.03)
+    assert figures.snapshot(4 * SECOND).operator("it").rate == pytest.approx(25, rel=0.03)
+    assert figures.snapshot(9 * SECOND).operator("it").rate == 0
+    assert figures.snapshot(9 * SECOND).operator("it").host.count == 0
 
 
 def test_computes_whose_work_was_timed_stand_for_the_others(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
+    figures = figures_of(operator)
     is_timed = np.arange(100) % 4 == 0
     timed = np.flatnonzero(is_timed)
     stream = StreamInfo(operator, 0, 1, 0)
     work = GpuWork(stream, timed, timed * 10 * MS, timed * 10 * MS + 5 * MS)
-    figures.add_computes(computes_of(operator, np.arange(100) * 10 * MS, MS, is_timed=is_timed, gpu=[work]))
-    found = figures.operator(operator, SECOND)
-    assert found["gpu"] == [5000.0, 5000.0]
-    assert found["gpu_busy"] == pytest.approx(0.5, rel=0.03)
+    figures.computed(computes_of(operator, np.arange(100) * 10 * MS, MS, is_timed=is_timed, gpu=[work]))
+    found = figures.snapshot(SECOND).operator("it")
+    assert (found.gpu.p50, found.gpu.p99) == (5 * MS, 5 * MS)
+    assert found.gpu_busy == pytest.approx(0.5, rel=0.03)
 
 
 def test_few_intervals_are_sent_as_they_are_and_once(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
+    figures = figures_of(operator)
     threads = np.array([7, 9, 7])
-    figures.add_computes(computes_of(operator, [0, 10 * MS, 20 * MS], 2 * MS, threads=threads))
-    (entry,) = figures.pieces_after(0)
+    figures.computed(computes_of(operator, [0, 10 * MS, 20 * MS], 2 * MS, threads=threads))
+    (entry,) = intervals_after(figures, 0)
     assert entry == [0, 0, [0, 2000, 100, 0, 10_000, 2000, 100, 1, 20_000, 2000, 100, 0]]
-    assert list(figures.pieces_after(figures.last_piece)) == []
+    assert intervals_after(figures, figures.last_piece) == []
 
 
 def test_many_intervals_are_summed_up_in_cells(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
-    figures.add_computes(computes_of(operator, np.arange(1000) * 250_000, 125_000))
-    (entry,) = figures.pieces_after(0)
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, np.arange(1000) * 250_000, 125_000))
+    (entry,) = intervals_after(figures, 0)
     starts, lengths, fills = (entry[2][at::4] for at in range(3))
     assert len(starts) == 1000 * 250_000 // CELL
     assert set(lengths) == {CELL // 1000}
@@ -110,13 +132,13 @@ def test_many_intervals_are_summed_up_in_cells(operator: OperatorInfo) -> None:
 
 
 def test_work_that_was_timed_fills_the_time_line_for_work_that_was_not(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
+    figures = figures_of(operator)
     starts = np.arange(4000) * MS // 4  # 4,000 a second, of which a fourth is timed
     is_timed = np.arange(4000) % 4 == 0
     timed = np.flatnonzero(is_timed)
     work = GpuWork(StreamInfo(operator, 0, 1, 0), timed, starts[timed], starts[timed] + MS // 5)
-    figures.add_computes(computes_of(operator, starts, MS // 10, is_timed=is_timed, gpu=[work]))
-    ((_, _, host), (_, is_gpu, device)) = figures.pieces_after(0)
+    figures.computed(computes_of(operator, starts, MS // 10, is_timed=is_timed, gpu=[work]))
+    ((_, _, host), (_, is_gpu, device)) = intervals_after(figures, 0)
     assert is_gpu
     assert np.mean(host[2::4]) == pytest.approx(40, abs=1)
     assert np.mean(device[2::4]) == pytest.approx(80, abs=1)
@@ -124,109 +146,106 @@ def test_work_that_was_timed_fills_the_time_line_for_work_that_was_not(operator:
 
 
 def test_old_intervals_are_forgotten(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
-    figures.add_computes(computes_of(operator, [0], MS))
-    figures.add_computes(computes_of(operator, [9 * SECOND], MS))
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, [0], MS))
+    figures.computed(computes_of(operator, [9 * SECOND], MS))
     figures.forget(10 * SECOND)
-    assert len(list(figures.pieces_after(0))) == 1
+    assert len(intervals_after(figures, 0)) == 1
 
 
 def test_queues_and_paths_have_figures(operator: OperatorInfo) -> None:
-    queue = QueueInfo(operator, "in", 1, 0)
-    operator.inputs.append(queue)
-    figures = RecentFigures(run_of(operator))
-    assert figures.wait(queue, 0) is None
+    queue = queue_of(operator, 1)
+    figures = figures_of(operator)
+    assert figures.snapshot(0).queue("it.in").wait.count == 0
     received = np.array([5 * MS, 15 * MS])
     zeros = np.zeros(2, np.int64)
     arrivals = Arrivals(queue, zeros, zeros, zeros, zeros, received - [MS, 3 * MS], received, zeros)
-    figures.add_computes(computes_of(operator, received, MS, arrivals=[arrivals]))
-    assert figures.wait(queue, SECOND) == [1000.0, 3000.0]
+    figures.computed(computes_of(operator, received, MS, arrivals=[arrivals]))
+    wait = figures.snapshot(SECOND).queue("it.in").wait
+    assert (wait.p50, wait.p99) == (MS, 3 * MS)
     times = np.stack([received, received, received, received + 2 * MS], axis=1)
     is_timed = np.array([True, False])
     path = Path((operator,))
-    figures.add_flows([Flows(path, (), zeros[:, None], times, received, is_timed)])
-    (found,) = figures.paths(SECOND)
-    assert found["names"] == ["it"]
-    assert found["count"] == 2, "one of them without a known end"
-    assert found["latency"] == [2000.0, 2000.0]
+    figures.flowed([Flows(path, (), zeros[:, None], times, received, is_timed)])
+    (found,) = figures.snapshot(SECOND).paths
+    assert found.name == "it"
+    assert found.count == 2, "one of them without a known end"
+    assert (found.latency.count, found.latency.p50) == (1, 2 * MS)
 
 
 def test_what_is_old_is_forgotten_though_nobody_asks(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
+    figures = figures_of(operator)
     path = Path((operator,))
     for second in range(100):
         started = np.array([second * SECOND])
-        figures.add_computes(computes_of(operator, started, MS))
+        figures.computed(computes_of(operator, started, MS))
         times = np.stack([started, started + MS], axis=1)
-        figures.add_flows([Flows(path, (), np.zeros((1, 1), np.int64), times, started, np.ones(1, np.bool_))])
-    assert len(list(figures.pieces_after(0))) < 10
-    assert len(figures._operators[operator]._batches) < 10
-    assert len(figures._paths[path]._batches) < 10
-    assert figures.paths(99 * SECOND)[0]["count"] == 100
+        figures.flowed([Flows(path, (), np.zeros((1, 1), np.int64), times, started, np.ones(1, np.bool_))])
+    assert len(intervals_after(figures, 0)) < 10
+    assert len(figures._durations["host", operator]._batches) < 10
+    assert len(figures._durations["latency", path]._batches) < 10
+    assert figures.snapshot(99 * SECOND).paths[0].count == 100
 
 
 def test_queues_workers_and_what_is_saturated_have_shares(operator: OperatorInfo) -> None:
-    queue = QueueInfo(operator, "in", 4, 0)
-    operator.inputs.append(queue)
-    other = OperatorInfo("other", 1)
-    run = RunInfo("test", [operator, other], started=0, epoch=0, is_virtual=True)
-    run.workers = [WorkersInfo("workers", 2, [operator, other])]
-    figures = RecentFigures(run)
-    assert (figures.workers(0), figures.saturated(0)) == ([], [])
+    queue = queue_of(operator, 4)
+    other = operator_of("other", 1)
+    figures = figures_of(operator, other, workers=2)
+    assert (figures.workers(0), figures.snapshot(0).saturated) == ([], ())
     # One computes for 96 of 100 ms on one thread, the other for 80 on two; messages wait for 180 ms each.
     starts = np.arange(40) * 100 * MS
     zeros = np.zeros(40, np.int64)
     arrivals = Arrivals(queue, zeros, zeros, zeros, zeros, starts - 180 * MS, starts, zeros)
-    figures.add_computes(computes_of(operator, starts, 96 * MS, threads=zeros + 7, arrivals=[arrivals]))
-    figures.add_computes(computes_of(other, starts, 80 * MS, threads=np.arange(40) % 2 + 8))
+    figures.computed(computes_of(operator, starts, 96 * MS, threads=zeros + 7, arrivals=[arrivals]))
+    figures.computed(computes_of(other, starts, 80 * MS, threads=np.arange(40) % 2 + 8))
     now = 4 * SECOND
-    assert figures.queue_busy(queue, now) == pytest.approx(180 / 400, rel=0.03)
+    assert figures.snapshot(now).queue("it.in").busy == pytest.approx(180 / 400, rel=0.03)
     assert figures.workers(now) == pytest.approx([0.96, 0.4, 0.4], rel=0.1)
-    assert figures.saturated(now) == ["it computes 98% of the time"]
+    assert figures.snapshot(now).saturated == ("it computes 96% of the time",)
 
 
 def test_workers_are_saturated_where_no_operator_is(operator: OperatorInfo) -> None:
-    other = OperatorInfo("other", 1)
-    run = RunInfo("test", [operator, other], started=0, epoch=0, is_virtual=True)
-    run.workers = [WorkersInfo("workers", 1, [operator, other])]
-    figures = RecentFigures(run)
-    for one in (operator, other):
-        figures.add_computes(computes_of(one, np.arange(40) * 100 * MS, 49 * MS))
-    assert figures.saturated(4 * SECOND) == ["workers: the only worker computes 100% of the time"]
+    other = operator_of("other", 1)
+    figures = figures_of(operator, other, workers=1)
+    for one, begin in ((operator, 0), (other, 50 * MS)):
+        figures.computed(computes_of(one, begin + np.arange(40) * 100 * MS, 49 * MS))
+    assert figures.snapshot(4 * SECOND).saturated == ("workers: the only worker computes 98% of the time",)
 
 
 @pytest.mark.parametrize(("shift", "share", "named"), [(0, 0.49, 0), (50, 0.98, 1)])
 def test_a_slice_has_the_share_of_the_time_in_which_any_work_is_on_it(
     operator: OperatorInfo, shift: int, share: float, named: int
 ) -> None:
-    other = OperatorInfo("other", 1)
-    figures = RecentFigures(RunInfo("test", [operator, other], started=0, epoch=0, is_virtual=True))
+    other = operator_of("other", 1)
+    figures = figures_of(operator, other)
     for one, begin in ((operator, 0), (other, shift * MS)):
         one.slice = "live"
         starts = np.arange(40) * 100 * MS + begin
-        work = GpuWork(StreamInfo(one, 0, 1, 0), np.arange(40), starts, starts + 49 * MS)
-        figures.add_computes(computes_of(one, starts, MS, gpu=[work]))
+        one.streams.append(StreamInfo(one, 0, 1, 0))
+        work = GpuWork(one.streams[0], np.arange(40), starts, starts + 49 * MS)
+        figures.computed(computes_of(one, starts, MS, gpu=[work]))
     now = 4 * SECOND
-    assert figures.slices(now) == {"0:live": pytest.approx(share, rel=0.03)}
-    assert figures.saturated(now) == ["GPU 0, slice live works 100% of the time"][:named]
-    assert figures.slices(60 * SECOND) == {"0:live": 0}
+    (found,) = figures.snapshot(now).slices
+    assert (found.key, found.busy) == ("0:live", pytest.approx(share, rel=0.03))
+    assert figures.snapshot(now).saturated == ("GPU 0, slice live works 98% of the time",)[:named]
+    assert figures.snapshot(60 * SECOND).slices[0].busy == 0
 
 
 def test_an_operator_is_marked_as_saturated_once_it_has_computed_some_times(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
-    figures.add_computes(computes_of(operator, np.arange(9) * 100 * MS, 99 * MS))
-    assert not figures.operator(operator, SECOND)["is_saturated"]
-    figures.add_computes(computes_of(operator, np.arange(9, 20) * 100 * MS, 99 * MS))
-    assert figures.operator(operator, 2 * SECOND)["is_saturated"]
-    figures.add_computes(computes_of(operator, np.arange(80, 90) * 100 * MS, 50 * MS))
-    assert not figures.operator(operator, 9 * SECOND)["is_saturated"]
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, np.arange(9) * 100 * MS, 99 * MS))
+    assert not figures.snapshot(SECOND).operator("it").is_saturated
+    figures.computed(computes_of(operator, np.arange(9, 20) * 100 * MS, 99 * MS))
+    assert figures.snapshot(2 * SECOND).operator("it").is_saturated
+    figures.computed(computes_of(operator, np.arange(80, 90) * 100 * MS, 50 * MS))
+    assert not figures.snapshot(9 * SECOND).operator("it").is_saturated
 
 
 def test_the_newest_is_also_the_end_of_work_on_the_device(operator: OperatorInfo) -> None:
-    figures = RecentFigures(run_of(operator))
+    figures = figures_of(operator)
     stream = StreamInfo(operator, 0, 1, 0)
     work = GpuWork(stream, np.array([0]), np.array([2 * MS]), np.array([9 * MS]))
-    figures.add_computes(computes_of(operator, [MS], MS, gpu=[work]))
+    figures.computed(computes_of(operator, [MS], MS, gpu=[work]))
     assert figures.newest == 9 * MS
-    figures.add_computes(computes_of(operator, [10 * MS], MS))
+    figures.computed(computes_of(operator, [10 * MS], MS))
     assert figures.newest == 11 * MS

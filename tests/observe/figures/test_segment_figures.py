@@ -33,7 +33,7 @@ class Told(Dashboard):
     """Keeps what a page is told at the end of a run."""
 
     def end(self, outcome: Any) -> None:
-        self.graph, self.last = json.loads(self.describe()), json.loads(self.figures())
+        self.graph, self.last = self._page.graph(), self._page.figures()
         super().end(outcome)
 
 
@@ -92,7 +92,8 @@ def test_the_live_page_is_told_the_state_of_segments() -> None:
     dashboard = Told(app, announce=lambda url: None)
     app.run()
     assert dashboard.graph["segments"] == [{"name": "middle", "operators": [1, 2, 3]}]
-    assert dashboard.last["segments"] == [{"state": "captured", "reason": "", "frames": 20, "replayed": 19}]
+    (segment,) = dashboard.last["segments"]
+    assert segment.items() >= {"state": "captured", "reason": "", "frames": 20, "replayed": 19}.items()
     assert [operator["count"] for operator in dashboard.last["operators"]] == [20] * 5
     assert [round(operator["gpu"][0] / 1e3) for operator in dashboard.last["operators"][1:4]] == [1, 2, 3]
 

@@ -14,8 +14,8 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec, op
 from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
 from headrace.observe import Path as FlowPath
+from headrace.observe.figures.data_flow_tracker import FlowLog
 from headrace.observe.figures.distribution import Distribution
-from headrace.observe.figures.flow_log import FlowLog
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
@@ -337,8 +337,8 @@ def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.
     add = Distribution.add
     asked: list[Any] = []
 
-    def interrupted(self: Distribution, values: Any) -> None:
-        add(self, values)
+    def interrupted(self: Distribution, *values: Any) -> None:
+        add(self, *values)
         asked.append((tracker.statistics.paths, tracker.get_path_strings(), goal.figure("p99")))
 
     monkeypatch.setattr(Distribution, "add", interrupted)
@@ -465,19 +465,19 @@ def flow_to(sink: str, done: int) -> Flows:
 
 def test_messages_after_the_end_of_the_log_file_are_left_out(tmp_path: Path) -> None:
     log = FlowLog(tmp_path / "flow.log", 1)
-    log.add([flow_to("sink", 5)], is_limited=False)
+    log.add(flow_to("sink", 5), epoch=0)
     log.close()
     written = (tmp_path / "flow.log").read_text()
-    log.add([flow_to("sink", 9)], is_limited=False)
+    log.add(flow_to("sink", 9), epoch=0)
     log.write()
-    log.flush()
     log.close()
     assert (tmp_path / "flow.log").read_text() == written
 
 
 def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
     log = FlowLog(tmp_path / "flow.log", 100)
-    log.add([flow_to("slow", 9), flow_to("quick", 5)], is_limited=False)
+    for sink, done in (("slow", 9), ("quick", 5)):
+        log.add(flow_to(sink, done), epoch=0)
     log.close()
     assert (tmp_path / "flow.log").read_text() == (
         "1:\n(source,0,1000) -> (quick,2000,5000) \n\n2:\n(source,0,1000) -> (slow,2000,9000) \n\n"
@@ -533,7 +533,7 @@ def test_percentiles_are_exact_for_few_values_and_near_for_many(count: int) -> N
     values = np.random.default_rng(count).lognormal(14, 2, count).astype(np.int64)
     distribution = Distribution()
     for part in np.array_split(values, 7):
-        distribution.add(part)
+        distribution.add(part, part)
     for percent in (1, 50, 95, 99, 99.9, 100):
         expected = np.percentile(values, percent, method="inverted_cdf")
         tolerance = 0 if count <= 4096 else 0.005
@@ -545,7 +545,8 @@ def test_percentiles_are_exact_for_few_values_and_near_for_many(count: int) -> N
 
 def test_negative_and_huge_values_have_their_places() -> None:
     distribution = Distribution()
-    distribution.add(np.array([-5, 0, 1, 255, 256, 1 << 62] * 1000))
+    values = np.array([-5, 0, 1, 255, 256, 1 << 62] * 1000)
+    distribution.add(values, values)
     assert (distribution.min, distribution.max) == (0, 1 << 62)
     assert distribution.percentile(1) == 0
     assert distribution.percentile(100) == pytest.approx(1 << 62, rel=0.005)

@@ -303,20 +303,19 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
     writer = TraceWriter(tmp_path / "out.json")
     watch(app, writer)
     batches: list[Any] = []
-    monkeypatch.setattr(writer, "computed", batches.append)
     flows: list[Any] = []
-    monkeypatch.setattr(writer, "flowed", flows.append)
-    monkeypatch.setattr(writer, "resolved", lambda: None)
-    monkeypatch.setattr(writer, "end", lambda outcome: None)
-    app.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "computed", batches.append)
+        patch.setattr(writer, "flowed", flows.append)
+        patch.setattr(writer, "resolved", lambda: None)
+        patch.setattr(writer, "end", lambda outcome: None)
+        app.run()
     sent, taken = batches
-    trace = writer._trace
-    assert trace is not None
     sizes = []
     tracemalloc.start()
     for turn in range(60):
         for batch in (sent, taken):
-            trace.add_computes(batch)
+            writer.computed(batch)
             batch.first += 20
             batch.started += 1000
             batch.ended += 1000
@@ -329,12 +328,12 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
                 column += 20
             arrivals.emitted += 1000
             arrivals.received += 1000
-        trace.add_flows(flows[0][0])
-        trace.write()
+        writer.flowed(flows[0])
+        writer.resolved()
         if turn in (29, 59):
             sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    trace.close(None)
+    writer.end(None)
     assert sizes[1] < sizes[0] + 10_000
     assert (tmp_path / "out.json").stat().st_size > 500_000
 

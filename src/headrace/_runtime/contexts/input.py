@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port
 from headrace._runtime.messages.queue import Batch
-from headrace._runtime.streams.owners import PLAIN, add_owners
+from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
+from headrace.gpu.allocation import in_use
 from headrace.tensor import TensorMap
 
 if TYPE_CHECKING:
@@ -24,27 +25,6 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.errors import PortError
     from headrace.gpu import StreamHandle
-
-
-class QuickCompute:
-    """A compute that has its workers' attention to itself; `ReadyQueue` has one.
-
-    Both fields are changed under the engine's lock.
-
-    Attributes
-    ----------
-    quick
-        The running node that is expected to finish in a moment, if any. Until then, the other workers leave the
-        ready queue to its worker.
-    standby
-        The parked worker that watches whether `quick` finishes in time, if any.
-    """
-
-    __slots__ = ("quick", "standby")
-
-    def __init__(self) -> None:
-        self.quick: RunningOperator | None = None
-        self.standby: object | None = None
 
 
 class InputContext:
@@ -61,7 +41,7 @@ class InputContext:
     """
 
     __slots__ = (
-        *("_announce", "_by_name", "_is_watched", "_held", "_node", "_quick_compute", "_streams"),
+        *("_announce", "_by_name", "_is_watched", "_held", "_node", "_streams"),
         *("details", "ports"),
     )
 
@@ -75,25 +55,18 @@ class InputContext:
         # Whether a receive does more than take the message: it announces the room to producers, or passes the
         # message to the streams.
         self._is_watched = False
-        self._announce: Callable[[tuple[Queue, ...]], None] | None = None
-        self._quick_compute: QuickCompute
+        self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
         self._streams: NodeStreams | None = None
         self._held: HeldFrames  # those of `_streams`, where there is one
         self.details: dict[str, list[Details]] = {}
 
-    def announce_room(
-        self, announce: Callable[[tuple[Queue, ...]], None], quick_compute: QuickCompute
-    ) -> None:
+    def announce_room(self, announce: Callable[[Any, tuple[Queue, ...]], None] | None) -> None:
         """Announce the room that a receive makes in queues to producers at once, not when compute is over.
 
-        With one thread, no producer could use the room. With several, a producer can make the next message while
-        this one is being processed. It is not needed while this compute has its ready queue to itself: producers in
-        that queue are notified when the compute is over or, if it takes longer than expected, by the worker on
-        standby (`Engine.overtake`). `InputPort.serves_others` tells where producers are in other queues.
+        If this compute takes long, a producer can make the next message meanwhile. None ends this.
         """
         self._announce = announce
-        self._quick_compute = quick_compute
-        self._is_watched = True
+        self._is_watched = announce is not None or self._streams is not None
 
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
@@ -123,13 +96,7 @@ class InputContext:
         if self._is_watched:
             announce = self._announce
             if announce is not None:
-                quick_compute = self._quick_compute
-                if (
-                    quick_compute.quick is not self._node
-                    or quick_compute.standby is None
-                    or port.serves_others
-                ):
-                    announce(port.queues)
+                announce(self._node, port.queues)
             streams = self._streams
             if streams is None:
                 port.received_in = self._node.remaining
@@ -147,15 +114,33 @@ class InputContext:
                         fences = item.fences
                         if fences is not None and fences.stream is not own and item.number > fences.completed:
                             own.wait(item.event)
+                        if item.work is not None:
+                            streams.note_work(item.work, own)
                     if port.is_noted:
                         streams.note(port, item)
                     data = item.data
+                    held = self._held
+                    owner_of = array_owners.get(type(data))
+                    if owner_of is not None and held.is_on and not in_use:
+                        try:
+                            held.received.append(owner_of(data))
+                        except Exception:  # a sparse tensor has no owner
+                            add_owners(data, held.received)
+                        return data
                     if type(data) in PLAIN:
                         return data
-                    held = self._held
                     if held.is_on:
                         add_owners(data, held.received)
                     return data if type(data) is not TensorMap else data.copy()
+                owner_of = array_owners.get(type(item))
+                if (
+                    owner_of is not None and self._held.is_on and not in_use
+                ):  # of an operator on the same stream
+                    try:
+                        self._held.received.append(owner_of(item))
+                        return item
+                    except Exception:
+                        pass
                 if type(item) not in PLAIN:
                     streams.received(port, item)
         else:

@@ -79,7 +79,7 @@ class OutputContext:
             port = self.ports[name]
         except KeyError:
             raise no_such_port(self._node.name, "output", name, self._node.output_queues) from None
-        stamp = port.stamp
+        stamp = port.stamp_object
         if type(data) in _TENSOR_TYPES:
             data = self._as_tensors(data, name, port)
             if port.stream is not None and len(port.queues) > 1:

@@ -40,19 +40,23 @@ class Fences:
     ----------
     last, completed
         The numbers of the last fence and of the last fence known to be complete.
+    events
+        All events, in the order in which they were recorded; the last event belongs to the last fence.
+    reach
+        Fences up to this number can reuse these events, because the next event to record is no longer needed.
     is_over
         Whether the run has ended: all work on all streams is complete, and the streams have been returned.
     """
 
     __slots__ = (
         "_behind",
-        "_events",
         "_lent",
-        "_reach",
         "_record",
         "completed",
+        "events",
         "is_over",
         "last",
+        "reach",
         "stream",
     )
 
@@ -62,10 +66,8 @@ class Fences:
         self.completed = 0
         self.is_over = False
         self._record = stream.record
-        # All events, in the order in which they were recorded; the last event belongs to the last fence.
-        self._events: deque[Any] = deque()
-        # Fences up to this number can reuse these events, because the next event to record is no longer needed.
-        self._reach = 0
+        self.events: deque[Any] = deque()
+        self.reach = 0
         # Events that a callback waits for. Any thread may append.
         self._lent: list[Any] = []
         # The number of fences by which the device is expected to be behind.
@@ -74,9 +76,9 @@ class Fences:
     def insert(self) -> Any:
         """Insert a fence after the work submitted so far, and return its event."""
         number = self.last + 1
-        if number > self._reach:
+        if number > self.reach:
             self._add_event()
-        events = self._events
+        events = self.events
         record = self._record
         event = events.popleft()
         record(event)
@@ -86,7 +88,7 @@ class Fences:
 
     def event(self, number: int) -> Any:
         """Return the event of a fence that may be incomplete."""
-        return self._events[number - self.last - 1]
+        return self.events[number - self.last - 1]
 
     def update(self, least: int) -> None:
         """Query which fences are complete; fences before `least` are not worth a query.
@@ -96,7 +98,7 @@ class Fences:
         the last time.
         """
         least = max(least, self.completed + 1)  # earlier fences no longer have their own event
-        events, last, behind = self._events, self.last, self._behind
+        events, last, behind = self.events, self.last, self._behind
         if least > last:
             return
         number = max(last - behind, least)
@@ -109,7 +111,7 @@ class Fences:
             number = max(last - behind, least)
         self._behind = behind if further else max(behind - 1, 1)  # it may have caught up by the next time
         self.completed = number
-        self._reach = number + len(events)
+        self.reach = number + len(events)
         # Only now: a thread that lends an event and then finds its fence incomplete relies on this order.
         if self._lent:
             self._replace_lent()
@@ -125,7 +127,7 @@ class Fences:
 
     def _replace_lent(self) -> None:
         """Replace lent events whose fences are complete with new ones."""
-        events, lent = self._events, self._lent
+        events, lent = self.events, self._lent
         for place in range(len(events) - (self.last - self.completed)):
             if events[place] in lent:
                 events[place] = self.stream.create_event()
@@ -137,9 +139,9 @@ class Fences:
         """Make sure that an event can be recorded: an event that is no longer needed, or else a new one."""
         if self.last - self.completed >= _MANY:
             self.update(self.completed + 1)
-        if self.last == self._reach:
-            self._events.appendleft(self.stream.create_event())
-            self._reach += 1
+        if self.last == self.reach:
+            self.events.appendleft(self.stream.create_event())
+            self.reach += 1
 
 
 def is_complete(fences: Fences, number: int, event: Any) -> bool:

@@ -47,13 +47,11 @@ class InputPort:
         Whether the operator runs without messages here.
     count
         The number of messages taken the last time.
-    serves_others
-        Whether other workers than the consumer's run any of its producers.
     """
 
     __slots__ = (
         *("_is_receivers", "_takes", "count", "empty_in", "is_noted", "is_optional", "item", "name", "own"),
-        *("queues", "received_in", "serves_others", "take"),
+        *("queues", "received_in", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -75,7 +73,6 @@ class InputPort:
         self.own: ManagedStream | None = None
         self.is_noted = True
         self.count = 1
-        self.serves_others = False
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
@@ -145,17 +142,20 @@ class OutputPort:
     stream
         The stream that was chosen for the port.
     stamp
-        Returns the message to send for an emitted object; None if the object itself is sent.
+        Returns the message to send for emitted tensors; None if they are sent as they are.
+    stamp_object
+        The same for other objects; None also if the receiver works on the stream of the sender.
     pending, settle
         The received work that the stream is not ordered after yet, and the function that orders it.
     """
 
-    __slots__ = ("pending", "queues", "settle", "stamp", "stream")
+    __slots__ = ("pending", "queues", "settle", "stamp", "stamp_object", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
+        self.stamp_object: Callable[[Any], Any] | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
 

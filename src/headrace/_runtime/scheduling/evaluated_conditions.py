@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, Awaited
 from headrace._runtime.scheduling.notes import note_condition
 from headrace.core.condition_types import SchedulingStatusType
+from headrace.gpu.ambient import leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,8 @@ class EvaluatedConditions:
         until: int | None = None
         waiting: list[Condition] = []
         resume = self.resume
+        if self.are_polled:
+            leave()  # the program's own code finds its own current stream
         for condition in self.conditions:
             if resume is not None and resume.is_on and condition in resume.conditions:
                 continue
@@ -116,6 +119,8 @@ class EvaluatedConditions:
     def on_execute(self, timestamp: int) -> None:
         """Notify the conditions that compute ran."""
         resume = self.resume
+        if self.are_polled:
+            leave()
         for condition in self.conditions:
             if resume is not None and not resume.received and condition in resume.conditions:
                 continue

@@ -54,7 +54,9 @@ class StreamAllocation:
         """Return the operator's own stream, taken from its pool at the first call; None if there is none left."""
         if not self._is_open:
             self._is_open = True
-            self.own = self._source().take()
+            source = self._source()
+            is_shared = self._operator in self._run.branches
+            self.own = self._run.take_for_branch(self._operator, source) if is_shared else source.take()
         return self.own
 
     def open_or_default(self) -> ManagedStream:
@@ -62,6 +64,12 @@ class StreamAllocation:
         own = self.open()
         if own is None:
             own = self.own = self._run.default_stream(self._source().dev_id)
+        return own
+
+    def open_default(self) -> ManagedStream:
+        """Use the default stream of the operator's device as its own."""
+        self._is_open = True
+        own = self.own = self._run.default_stream(self.device_id)
         return own
 
     def named(self, name: str) -> ManagedStream | None:
@@ -86,6 +94,11 @@ class StreamAllocation:
         """Make a device current on this thread, unless it is known to be; with several devices, at every call."""
         if get_ident() != self.current_on and self._run.make_current(device_id):
             self.current_on = get_ident()
+
+    def make_own_current(self) -> None:
+        """Make the device of the operator's own stream current."""
+        assert self.own is not None
+        self.make_current(self.own.device_id)
 
     def _source(self) -> StreamLease:
         source = source_of(self._operator)

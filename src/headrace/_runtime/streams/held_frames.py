@@ -57,9 +57,8 @@ class HeldFrames:
 
     def end_compute(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, and reset."""
-        received = self.received
+        received, watched = self.received, self.watched
         released: list[Any] | None = None
-        watched = self.watched
         if in_use and received and has_allocations(received):
             sort_allocations(received, self._user)
         if received:

@@ -77,7 +77,10 @@ class Knob:
         self.type = kind
         self.asked = asked
         self.initial: Any = 0 if asked[1] is None else asked[1]
-        self.memory = DeviceMemory(stream.handle, max(kind.size, _WORD))
+        size = max(kind.size, _WORD)
+        self.memory = DeviceMemory(
+            stream.handle, size, stream.handle.backend.word_memory(stream.handle, size)
+        )
         device = DLDevice(DLDeviceType.CUDA, stream.device_id)
         memory: Any = self.memory
         self.tensor: Tensor = tensor_of_allocation(memory, (), element_from_name(kind.name), device)

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
+from headrace._runtime.streams.owners import only_kept
 from headrace.core.whole_numbers import whole_number
+from headrace.gpu.allocation import in_use
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
@@ -75,9 +77,22 @@ class Lifetimes:
     def end_compute(self) -> None:
         """Keep the frames that the compute received and released until the streams have completed its work."""
         held = self.held
-        released = held.end_compute() if held.received or held.watched else None
+        received = held.received
+        if not received and not held.watched:
+            released = None
+        elif held.watched or in_use or not only_kept(received):
+            released = held.end_compute()
+        else:
+            released, held.received = received, []
         for reader in self.readers:
-            if reader.add(released) >= reader.release_at:
+            # A copy of `InFlight.add`.
+            numbers = reader.numbers
+            number = reader.fences.last + 1
+            if numbers and numbers[-1] == number:
+                reader.fences.insert()
+            numbers.append(number)
+            reader.frames.append(released)
+            if len(numbers) >= reader.release_at:
                 self.release_completed(reader)
 
     def settle(self) -> bool:
@@ -107,7 +122,7 @@ class Lifetimes:
     @property
     def frames_in_flight(self) -> int:
         """The number of frames that are kept because a stream may still read them."""
-        return max((reader.frames for reader in self.readers), default=0)
+        return max((reader.frames_kept for reader in self.readers), default=0)
 
     def clear(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
@@ -136,29 +151,30 @@ class InFlight:
 
     Attributes
     ----------
+    frames, numbers
+        The frames that each compute received, oldest first, and the number of the fence that releases them.
     release_at
         The number of unfinished computes at which to release completed ones again.
     """
 
-    __slots__ = ("_frames", "_limit", "_numbers", "fences", "release_at")
+    __slots__ = ("_limit", "fences", "frames", "numbers", "release_at")
 
     def __init__(self, fences: Fences, limit: int) -> None:
         self.fences = fences
         self.release_at = min(_STRIDE, limit)
         self._limit = limit
-        # The frames that each compute received, oldest first, and the number of the fence that releases them.
-        self._frames: list[list[Any] | None] = []
-        self._numbers: list[int] = []
+        self.frames: list[list[Any] | None] = []
+        self.numbers: list[int] = []
 
     @property
     def is_full(self) -> bool:
         """Whether the maximum number of computes is unfinished."""
-        return len(self._numbers) >= self._limit
+        return len(self.numbers) >= self._limit
 
     @property
-    def frames(self) -> int:
+    def frames_kept(self) -> int:
         """The number of frames that are kept alive."""
-        return sum(len(frames) for frames in self._frames if frames is not None)
+        return sum(len(frames) for frames in self.frames if frames is not None)
 
     def add(self, frames: list[Any] | None) -> int:
         """Keep frames alive until the next fence is complete, and return the number of unfinished computes.
@@ -166,40 +182,40 @@ class InFlight:
         The next `emit` inserts that fence. If none was inserted since the last call, one is inserted now; for an
         operator that emits nothing, this happens at every other call.
         """
-        numbers = self._numbers
+        numbers = self.numbers
         number = self.fences.last + 1
         if numbers and numbers[-1] == number:
             self.fences.insert()
         numbers.append(number)
-        self._frames.append(frames)
+        self.frames.append(frames)
         return len(numbers)
 
     def release_completed(self) -> None:
         """Release the frames that the stream no longer reads."""
-        fences, numbers = self.fences, self._numbers
+        fences, numbers = self.fences, self.numbers
         if self.is_full and numbers[0] > fences.last:
             fences.insert()  # otherwise no fence would show that the oldest compute is complete
         if numbers:
             fences.update(numbers[0])
             completed = bisect_right(numbers, fences.completed)
-            del numbers[:completed], self._frames[:completed]
+            del numbers[:completed], self.frames[:completed]
         self.release_at = min(len(numbers) + _STRIDE, self._limit)
 
     def settle(self) -> bool:
         """Release what the stream no longer reads, where no compute follows; return whether nothing is left."""
-        if self._numbers and self._numbers[-1] > self.fences.last:
+        if self.numbers and self.numbers[-1] > self.fences.last:
             self.fences.insert()
         self.release_completed()
-        return not self._numbers
+        return not self.numbers
 
     def oldest_event(self) -> Any:
         """Return the event of the fence that the oldest unfinished compute waits for; call it when full."""
-        return self.fences.event(self._numbers[0])
+        return self.fences.event(self.numbers[0])
 
     def clear(self) -> None:
         """Release everything, because the device has finished."""
-        self._numbers.clear()
-        self._frames.clear()
+        self.numbers.clear()
+        self.frames.clear()
 
 
 class ReaderStreams:

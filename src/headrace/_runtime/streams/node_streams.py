@@ -11,7 +11,7 @@ The parts, each in its own file:
   recorded, and everything that the operator emits is ordered after it.
 - `outputs`: which stream the messages of each output carry.
 - `lifetimes`: received frames stay alive until the streams have completed their work on them.
-- `ambient`: the operator's stream as the current stream of every library, if the operator declares it.
+- `placement`: where plain code runs, which names no stream: usually on the operator's own stream.
 - `knobs`: the scalars on the device that the operator asked for, and when they change.
 - `checker`: reports computes that used a stream without ordering it (`HEADRACE_CHECK=streams`).
 
@@ -32,24 +32,25 @@ from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
-from headrace._runtime.streams.ambient import AmbientStream
 from headrace._runtime.streams.checker import StreamChecker
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
 from headrace._runtime.streams.output_streams import OutputStreams
 from headrace._runtime.streams.owners import add_owners
+from headrace._runtime.streams.placement import Placement
 from headrace._runtime.streams.run_streams import source_of
+from headrace._runtime.streams.steady_compute import steady_compute
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
-from headrace.gpu.ambient import library_is_in_use
+from headrace.gpu.ambient import LastingStream, leave, thread
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.emitted_work import EmittedWork
     from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
-    from headrace.core.operator import Operator
 
 _MANY = 100_000  # objects walked, once, when an operator requests its first stream late
 _FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
@@ -62,8 +63,18 @@ class NodeStreams:
     """
 
     __slots__ = (
-        *("_compute", "_ports", "_state", "allocation", "ambient", "checker", "first_values", "knobs"),
-        *("lifetimes", "node", "order", "outputs", "run"),
+        *(
+            "_compute",
+            "_current",
+            "_placement",
+            "_ports",
+            "_state",
+            "_steady",
+            "allocation",
+            "checker",
+            "first_values",
+        ),
+        *("knobs", "lifetimes", "node", "order", "outputs", "run"),
     )
 
     def __init__(self, run: RunStreams, node: RunningOperator) -> None:
@@ -72,9 +83,12 @@ class NodeStreams:
         self.allocation = StreamAllocation(run, node.operator)
         self.order = Order()
         self.lifetimes = Lifetimes(run, node)
-        self.outputs = OutputStreams(node, self.allocation, self.order, self.lifetimes)
+        self.outputs = OutputStreams(run, node, self.allocation, self.order, self.lifetimes)
         self.checker = StreamChecker(node.name) if run.checks else None
-        self.ambient: AmbientStream | None = None
+        self._placement: Placement | None = None
+        self._steady: Callable[..., None] | None = None
+        # The stream of plain code, from the first compute on; None if the operator is left alone.
+        self._current: LastingStream | None = None
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
@@ -92,14 +106,20 @@ class NodeStreams:
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return the compute to run, wrapped with the work before and after it."""
-        operator = self.node.operator
-        if operator.spec.is_ambient or (operator.is_function and _may_use_gpu(operator)):
-            self.ambient = AmbientStream(self)
-            self._compute = self.ambient.around(compute)
-        elif source_of(operator) is not None and self.is_gpu_available and self.run.several_devices:
-            self._compute = self._on_device(compute)
-        else:
-            self._compute = compute
+        run, operator = self.run, self.node.operator
+        placement = run.placements.get(operator)
+        if placement is not None and placement is not Placement.LEFT_ALONE:
+            self._placement = placement
+        elif run.placements:
+            compute = _off_stream(compute)
+        if (
+            self._placement is None
+            and source_of(operator) is not None
+            and run.has_device
+            and run.several_devices
+        ):
+            compute = self._on_device(compute)
+        self._compute = compute
         return self._compute if self._state is _OFF else self._watched_compute
 
     def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
@@ -117,6 +137,13 @@ class NodeStreams:
         if self._state is not _ON:
             self._begin_unusual()
         try:
+            current = self._current
+            if current is not None:
+                allocation, here = self.allocation, thread.current
+                if here.innermost is not current or allocation.current_on < 0 or current.is_replaced():
+                    if get_ident() != allocation.current_on:
+                        allocation.make_own_current()
+                    current.enter(here)
             self._compute(op_input, op_output, context)
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
@@ -128,6 +155,16 @@ class NodeStreams:
                 self.first_values = None
                 if self._state is not _ON:
                     self._decide()
+            if self._state is _ON and self.checker is None and len(self.lifetimes.readers) == 1:
+                self._steady = self.node.compute = steady_compute(
+                    self._compute, self._current, self.allocation, self.lifetimes, self._ports
+                )
+
+    def _end_steady(self) -> None:
+        """Go the general way in the next compute, because the streams of the operator or its compute changed."""
+        if self._steady is not None and self.node.compute is self._steady:
+            self.node.compute = self._watched_compute
+        self._steady = None
 
     def _begin_unusual(self) -> None:
         """Begin the first compute, or the first that is watched again."""
@@ -139,6 +176,16 @@ class NodeStreams:
             # For knobs that this first compute asks for: their values are those from its beginning.
             operator = self.node.operator
             self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
+            if self._placement is not None:
+                self._place()
+
+    def _place(self) -> None:
+        """Take the stream of plain code; if the pool has none left, that is the default stream."""
+        allocation = self.allocation
+        own = allocation.open_or_default() if self._placement is Placement.OWN else allocation.open_default()
+        handle: Any = default_handle(own.device_id) if is_default(own.handle) else own.handle
+        self._current = LastingStream(handle)
+        self.work_on(own)
 
     def _forget_items(self) -> None:
         for port in self._ports:
@@ -155,6 +202,7 @@ class NodeStreams:
         self._compute = compute_after
         if self._state is _OFF:
             self.node.compute = compute_after
+        self._end_steady()
 
     def items_received(self) -> list[Any]:
         """Return the items that this compute received at each input, for `receive_again`."""
@@ -235,6 +283,8 @@ class NodeStreams:
         elif type(item) is Envelope:
             if port.own is not None:
                 wait_for(item, port.own)
+                if item.work is not None:
+                    self.note_work(item.work, port.own)
             if port.is_noted:
                 self.note(port, item)
             if held.is_on:
@@ -251,13 +301,16 @@ class NodeStreams:
             port.item = item
             self.received(port, item)
 
+    def note_work(self, work: EmittedWork, own: ManagedStream) -> None:
+        """Notify the tensors of a message that plain code is ordered after their work."""
+        if self._current is not None:
+            work.note_ordered(own)
+
     def note(self, port: InputPort, message: Envelope) -> None:
-        """Record the fences of a message for later emits, and notify its tensors that a stream is ordered."""
+        """Record the fences of a message for later emits."""
         if not message.has_fences:
             return
         own = port.own
-        if own is not None and self._is_ambient and message.work is not None:
-            message.work.note_ordered(own)
         if own is None or not self.outputs.is_only:
             is_first = not self.order.has_received
             self.order.add_message(message, self.node.remaining)
@@ -444,6 +497,7 @@ class NodeStreams:
         if not lifetimes.held.is_on:
             self._keep_late()
         lifetimes.add_reader(fences)
+        self._end_steady()
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)
@@ -467,11 +521,7 @@ class NodeStreams:
             port.is_noted = self._is_noted(port)
 
     def _is_noted(self, port: InputPort) -> bool:
-        return port.own is None or self._is_ambient or not self.outputs.is_only
-
-    @property
-    def _is_ambient(self) -> bool:
-        return self.ambient is not None and self.ambient.is_open
+        return port.own is None or not self.outputs.is_only
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
         if self._state is _OFF:
@@ -509,6 +559,11 @@ class NodeStreams:
         )
 
 
-def _may_use_gpu(operator: Operator) -> bool:
-    """Return whether a function may use the GPU: a GPU library is loaded, or the operator was given streams."""
-    return source_of(operator) is not None or library_is_in_use()
+def _off_stream(compute: Callable[..., None]) -> Callable[..., None]:
+    """Return a compute that finds what was current before the run, on a thread where others have their streams."""
+
+    def compute_off_stream(op_input: Any, op_output: Any, context: Any) -> None:
+        leave()
+        compute(op_input, op_output, context)
+
+    return compute_off_stream

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.allocation import StreamAllocation
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.order import Order
+    from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
 
@@ -42,11 +43,17 @@ class OutputStreams:
         Whether the operator's own stream orders all emitted messages.
     """
 
-    __slots__ = ("_allocation", "_chosen", "_lifetimes", "_node", "_order", "is_only")
+    __slots__ = ("_allocation", "_chosen", "_lifetimes", "_node", "_order", "_run", "is_only")
 
     def __init__(
-        self, node: RunningOperator, allocation: StreamAllocation, order: Order, lifetimes: Lifetimes
+        self,
+        run: RunStreams,
+        node: RunningOperator,
+        allocation: StreamAllocation,
+        order: Order,
+        lifetimes: Lifetimes,
     ) -> None:
+        self._run = run
         self._node = node
         self._allocation = allocation
         self._order = order
@@ -80,12 +87,15 @@ class OutputStreams:
                 fences = order.fences_on(stream)
                 is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
                 port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
+                is_handed_on = is_used_alone and self.is_only and self._run.is_handed_on(node.operator)
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:
+                is_handed_on = False
                 has_work = order.has_received or bool(self._lifetimes.readers)
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
+            port.stamp_object = None if is_handed_on else port.stamp
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""

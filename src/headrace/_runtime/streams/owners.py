@@ -21,11 +21,12 @@ This module is not compiled: reference counts are read here, and they differ in 
 from __future__ import annotations
 
 import gc
-import sys
 import types
 from collections import deque
+from collections.abc import Callable
 from enum import EnumMeta
 from itertools import islice
+from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount
 
@@ -66,8 +67,10 @@ class _Visitors(dict[type, Visitor]):
 
 
 _visitors = _Visitors()
-# Those of arrays whose library knows their owner.
+# The functions for arrays whose library knows their owner.
 _arrays: dict[type, Visitor] = {}
+array_owners: dict[type, Callable[[Any], Any]] = {}
+"""For types of arrays that hold no Python objects: the function of their library that returns the owner."""
 
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
@@ -85,6 +88,7 @@ def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
 def _forget() -> None:
     _visitors.clear()
     _arrays.clear()
+    array_owners.clear()
 
 
 when_registered(_forget)
@@ -94,6 +98,8 @@ def _find_visitor(kind: type) -> Visitor:
     library = find_library(kind)
     if type(library).owner is not Library.owner:
         visit = _arrays[kind] = _array_visitor(library)
+        if not library.holds_objects:
+            array_owners[kind] = library.owner
         return visit
     names = {(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__}
     if names & _PLAIN_NAMES or isinstance(kind, EnumMeta) or issubclass(kind, type):
@@ -281,19 +287,29 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> None:
 
 # Whether the program still holds an owner.
 
-# Read through `map`, so that no local variable adds a reference: one reference is the list's.
-_ALONE = next(map(sys.getrefcount, [object()]))
-
 
 def only_kept(owners: list[Any]) -> bool:
-    """Return whether only this list refers to the owners in it; each owner appears once."""
-    for count in map(sys.getrefcount, owners):
-        if count > _ALONE:
+    """Return whether only this list refers to the owners in it, and each appears once."""
+    for owner in owners:
+        if getrefcount(owner) > _ALONE:
             return False
-    return not hidden_users or not any(map(is_shared_elsewhere, owners))
+        users = hidden_users.get(type(owner))
+        if users is not None and users(owner) > 1:
+            return False
+    return True
 
 
 def is_shared_elsewhere(owner: Any) -> bool:
     """Return whether an owner's memory is shared in a way that Python's reference counts do not show."""
     count = hidden_users.get(type(owner))
     return count is not None and count(owner) > 1
+
+
+def _count_alone() -> int:
+    """Return the count that `only_kept` reads for an object that only its list refers to."""
+    for owner in [object()]:
+        count = getrefcount(owner)
+    return count
+
+
+_ALONE = _count_alone()

@@ -13,12 +13,14 @@ from headrace._runtime.messages.managed_stream import ManagedStream, create_even
 from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
+from headrace.core.errors import GraphError
 from headrace.gpu.ambient import remember_stream
 from headrace.gpu.backend import active
 from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
+    from headrace._runtime.streams.placement import Placement
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
@@ -53,6 +55,11 @@ class RunStreams:
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
         self._put_stream_back = remember_stream()
+        # Where plain code runs; empty if no operator's plain code runs on a stream.
+        self.placements: dict[Operator, Placement] = {}
+        # For each operator that shares its stream, the first operator of its branch; and their streams.
+        self.branches: dict[Operator, Operator] = {}
+        self._of_branches: dict[Operator, ManagedStream | None] = {}
 
     @property
     def has_device(self) -> bool:
@@ -67,6 +74,38 @@ class RunStreams:
             source = source_of(operator)
             if source is not None:
                 self.use(source)
+
+    def place(self) -> None:
+        """Choose where the plain code of each operator runs; libraries may be imported by its start."""
+        from headrace._runtime.streams.placement import Placement, branches, place
+
+        per = self.fragment.stream_per
+        if per not in ("operator", "branch"):
+            raise GraphError(
+                f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each) or 'branch' (one for "
+                f"a chain of operators), not {per!r}"
+            )
+        if self.has_device:
+            placed = place(self.fragment.graph)
+            if set(placed.values()) != {Placement.LEFT_ALONE}:
+                self.placements = placed
+                self.branches = branches(placed, self.fragment.graph) if per == "branch" else {}
+
+    def take_for_branch(self, operator: Operator, source: StreamLease) -> ManagedStream | None:
+        """Return the stream that the operators of a branch share, from their source at the first call."""
+        first = self.branches[operator]
+        with self._lock:
+            if first not in self._of_branches:
+                self._of_branches[first] = source.take()
+            return self._of_branches[first]
+
+    def is_handed_on(self, operator: Operator) -> bool:
+        """Return whether all messages of an operator are received on its own stream, so that none needs a fence."""
+        first = self.branches.get(operator)
+        if first is None or self.observer is not None or self.fragment.data_loggers:
+            return False
+        targets = {flow.target for flow in self.fragment.graph.flows if flow.source is operator}
+        return bool(targets) and all(self.branches.get(target) is first for target in targets)
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""

@@ -9,8 +9,10 @@ import numpy as np
 if TYPE_CHECKING:
     from headrace.observe.events.records import Times
 
+ALWAYS = -(1 << 62)
+"""A time before everything."""
 _MOST = 16_384  # intervals that wait to be joined
-_KEPT = 4_096  # joined intervals that later ones may still overlap
+_KEPT = 16_384  # joined intervals that later ones may still overlap
 
 
 class Coverage:
@@ -25,20 +27,21 @@ class Coverage:
     def __init__(self) -> None:
         self._waiting: list[tuple[Times, Times]] = []
         self._starts = self._ends = np.zeros(0, np.int64)
-        self._before = -(1 << 62)
+        self._before = ALWAYS
         self._total = 0
 
     def add(self, starts: Times, ends: Times) -> None:
         """Add intervals."""
-        self._waiting.append((starts, ends))
+        if len(starts):
+            self._waiting.append((starts, ends))
         if sum(len(each) for each, _ in self._waiting) > _MOST:
             self._join()
 
-    @property
-    def total(self) -> int:
-        """The length of all intervals together; what several cover counts once."""
+    def total(self, since: int = ALWAYS) -> int:
+        """Return the length of all intervals together, or after a time; what several cover counts once."""
         self._join()
-        return self._total + int((self._ends - self._starts).sum())
+        kept = int((np.maximum(self._ends, since) - np.maximum(self._starts, since)).sum())
+        return kept + (self._total if since == ALWAYS else 0)
 
     def _join(self) -> None:
         if not self._waiting:

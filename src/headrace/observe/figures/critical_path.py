@@ -19,7 +19,7 @@ for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,14 +82,6 @@ class Breakdown:
         return ", ".join(map(str, sorted(shown, key=lambda part: -part.duration)))
 
 
-class Place(NamedTuple):
-    """The place where a part of the time was spent, as in `headrace.observe.Part`."""
-
-    kind: str
-    where: str
-    slice: str = ""
-
-
 @dataclass(eq=False, slots=True)
 class Division:
     """The times of messages of one path, divided.
@@ -97,7 +89,7 @@ class Division:
     Attributes
     ----------
     places
-        The parts in the order of the path.
+        The parts in the order of the path: the kind, the operator or the queue, and the slice, as in `Part`.
     parts
         A row for each message: the nanoseconds in each part. Their sum is the latency.
     gpu_started, gpu_ended
@@ -105,7 +97,7 @@ class Division:
         everything if there was none.
     """
 
-    places: list[Place]
+    places: list[tuple[str, str, str]]
     parts: NDArray[np.int64]
     gpu_started: NDArray[np.int64]
     gpu_ended: NDArray[np.int64]
@@ -113,18 +105,12 @@ class Division:
     @property
     def names(self) -> list[str]:
         """The parts as text, as in ``"queue display.in"`` and ``"gpu display"``."""
-        return [f"{place.kind} {place.where}" for place in self.places]
+        return [f"{kind} {where}" for kind, where, _ in self.places]
 
     def breakdown(self, row: int) -> Breakdown:
         """Return where the time of one message went."""
-        durations = self.parts[row].tolist()
-        return Breakdown(
-            tuple(
-                Part(place.kind, place.where, place.slice, duration)
-                for place, duration in zip(self.places, durations, strict=True)
-                if duration
-            )
-        )
+        durations = zip(self.places, self.parts[row].tolist(), strict=True)
+        return Breakdown(tuple(Part(*place, duration) for place, duration in durations if duration))
 
 
 class CriticalPath:
@@ -135,10 +121,10 @@ class CriticalPath:
     """
 
     def __init__(self, run: RunInfo) -> None:
-        # By operator: end of the compute; begin and end of its work on the device, the time the device worked, and
-        # the begin of the last piece of work.
+        # By operator: end of the compute; begin and end of its work on the device, the time the device worked, the
+        # begin of the last piece of work, and by how much the host may have delayed that.
         self._computes: dict[OperatorInfo, RecentRows] = {
-            operator: RecentRows(5) for operator in run.operators
+            operator: RecentRows(6) for operator in run.operators
         }
 
     def add(self, batch: Computes) -> None:
@@ -148,16 +134,18 @@ class CriticalPath:
         ended = np.full(count, _UNKNOWN)
         for work in batch.gpu:
             places = work.compute - batch.first
-            np.minimum.at(began, places, work.started)
+            np.minimum.at(began, places, work.certain)
             np.maximum.at(ended, places, work.ended)
         began[ended == _UNKNOWN] = _UNKNOWN
         last = began.copy()
+        delay = np.zeros(count, np.int64)
         for work in batch.gpu:
             places = work.compute - batch.first
             is_last = work.ended == ended[places]
-            np.maximum.at(last, places[is_last], work.started[is_last])
+            np.maximum.at(last, places[is_last], work.certain[is_last])
+            np.maximum.at(delay, places[is_last], (work.certain - work.started)[is_last])
         self._computes[batch.operator].extend(
-            np.column_stack((batch.ended, began, ended, batch.gpu_time, last))
+            np.column_stack((batch.ended, began, ended, batch.certain_gpu_time, last, delay))
         )
 
     def divide(self, flows: Flows) -> Division:
@@ -167,19 +155,18 @@ class CriticalPath:
         for position, operator in enumerate(operators):
             rows, is_known = self._computes[operator].find(flows.computes[:, position])
             tables.append(np.where(is_known[:, None], rows, _UNKNOWN))
-        walk = _Walk(flows, tables)
-        places = [Place("before", operators[0].name)]
-        parts = [walk.before]
+        places = []
         for position, operator in enumerate(operators):
-            if position:
-                places.append(Place("queue", flows.queues[position - 1].name))
-                parts.append(walk.queue[position])
-            places.append(Place("host", operator.name))
-            places += [Place(kind, operator.name, operator.slice) for kind in ("device", "gpu")]
-            parts += [walk.compute[position], walk.gpu_wait[position], walk.gpu[position]]
+            queue = ("queue", flows.queues[position - 1].name, "")
+            places += [
+                queue if position else ("before", operator.name, ""),
+                ("host", operator.name, ""),
+                ("device", operator.name, operator.slice),
+                ("gpu", operator.name, operator.slice),
+            ]
         return Division(
             places,
-            np.column_stack(parts),
+            _Walk(flows, tables).parts.T,
             np.column_stack([table[:, 1] for table in tables]),
             np.column_stack([table[:, 2] for table in tables]),
         )
@@ -190,6 +177,12 @@ class _Walk:
 
     `_at` is the operator that each message has been followed back to, `_time` the time, and `_on_gpu` whether its
     work on the device is what comes next.
+
+    Attributes
+    ----------
+    parts
+        A row for each part of the path, four for each operator: before it, on the host, waiting for the device,
+        and on the device.
     """
 
     def __init__(self, flows: Flows, tables: list[NDArray[np.int64]]) -> None:
@@ -198,23 +191,22 @@ class _Walk:
         self._time = flows.done.copy()
         self._at = np.full(count, length - 1)
         self._on_gpu = tables[-1][:, 2] >= self._time
-        self.before = np.zeros(count, np.int64)
-        self.queue, self.compute, self.gpu_wait, self.gpu = (
-            [np.zeros(count, np.int64) for _ in range(length)] for _ in range(4)
-        )
+        self.parts = np.zeros((4 * length, count), np.int64)
         for position in range(length - 1, -1, -1):
+            before, host, device, _ = self.parts[4 * position : 4 * position + 4]
             received = flows.times[:, 2 * position]
             launched = self._through_gpu(position, tables, received)
             here = (self._at == position) & ~self._on_gpu
             ended = tables[position][:, 0]
             # The device began later than the compute ended: its stream was busy.
             is_late = launched & (self._time > ended) & (ended >= received)
-            self._pass(self.gpu_wait[position], is_late, ended)
-            self._pass(self.compute[position], here, received)
+            self._pass(device, is_late, ended)
+            self._pass(host, here, received)
             if position:
-                self._pass(self.queue[position], here, flows.times[:, 2 * position - 1])
+                self._pass(before, here, flows.times[:, 2 * position - 1])
                 self._at[here] = position - 1
-        self._pass(self.before, np.ones(count, np.bool_), self._origin)
+            else:
+                self._pass(before, np.ones(count, np.bool_), self._origin)
 
     def _through_gpu(
         self, position: int, tables: list[NDArray[np.int64]], received: Times
@@ -223,22 +215,25 @@ class _Walk:
         here: NDArray[np.bool_] = (self._at == position) & self._on_gpu
         if not here.any():
             return here
-        _, began, ended, worked, last = tables[position].T
-        self._pass(self.gpu[position], here, last)
+        _, began, ended, worked, last, delay = tables[position].T
+        host, device, gpu = self.parts[4 * position + 1 : 4 * position + 4]
+        self._pass(gpu, here, last)
         # The nearest operator before it that used the device; a message carries its work through the others.
         target = np.full(len(here), -1)
-        for earlier in range(position - 1, -1, -1):
-            target = np.where((target < 0) & (tables[earlier][:, 2] != _UNKNOWN), earlier, target)
         waited_for = np.full(len(here), _UNKNOWN)
         for earlier in range(position):
-            waited_for = np.where(target == earlier, tables[earlier][:, 2], waited_for)
+            done = tables[earlier][:, 2]
+            target = np.where(done != _UNKNOWN, earlier, target)
+            waited_for = np.where(done != _UNKNOWN, done, waited_for)
         along = here & (waited_for > received) & (waited_for <= self._time + _TOLERANCE)
-        self._pass(self.gpu_wait[position], along, waited_for)
+        # Until the compute returned, the host may have launched, or waited for the device.
+        self._pass(host, along & (delay > 0), last - delay)
+        self._pass(device, along, waited_for)
         self._at[along] = target[along]
         launched: NDArray[np.bool_] = here & ~along
         # The pieces before the last one: it waited for something else. The waits come before the work.
-        self._pass(self.gpu[position], launched, np.maximum(last - (worked - (ended - last)), began))
-        self._pass(self.gpu_wait[position], launched, began)
+        self._pass(gpu, launched, np.maximum(last - (worked - (ended - last)), began))
+        self._pass(device, launched, began)
         self._on_gpu[launched] = False
         return launched
 

@@ -6,21 +6,22 @@ A message's time ends when the work of the last operator is complete on the devi
 from __future__ import annotations
 
 import logging
-import threading
+import os
 import weakref
-from collections import deque
+from collections import defaultdict
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from headrace.core.errors import choices
-from headrace.observe.figures.flow_log import FlowLog
-from headrace.observe.figures.statistics import Statistics, StatisticsWatcher
+from headrace.core.whole_numbers import whole_number
+from headrace.observe.figures.statistics import Statistics
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
-    import os
-    from types import TracebackType
+    from numpy.typing import NDArray
 
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
@@ -62,6 +63,9 @@ class DataFlowTracker(StatisticsWatcher):
         Messages that took less than this many milliseconds do not count.
     is_limited_tracking
         Whether a path consists of its first and its last operator only.
+    kernels
+        Whether the kernels and copies of each compute are timed by themselves (`OperatorStatistics.kernels`), if
+        the package ``cupti-python`` is installed. This slows down every launch.
     """
 
     def __init__(
@@ -70,17 +74,19 @@ class DataFlowTracker(StatisticsWatcher):
         num_last_messages_to_discard: int = 10,
         latency_threshold: float = 0,
         is_limited_tracking: bool = False,
+        *,
+        kernels: bool = False,
     ) -> None:
         super().__init__()
-        self._skip = _whole(num_start_messages_to_skip, "num_start_messages_to_skip")
-        self._discard = _whole(num_last_messages_to_discard, "num_last_messages_to_discard")
+        self.wants_kernels = kernels
+        self._skip = whole_number(num_start_messages_to_skip, "num_start_messages_to_skip", 0)
+        self._discard = whole_number(num_last_messages_to_discard, "num_last_messages_to_discard", 0)
         self._threshold = float(latency_threshold)
         self._is_limited = is_limited_tracking
         self._probes: set[str] = set()
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
-        self._counting = threading.RLock()  # reentrant, as that of the statistics
-        self._fragment: weakref.ref[Composition] | None = None
+        self._fragment: Callable[[], Composition | None] = lambda: None
 
     def attach(self, fragment: Composition) -> None:
         """Track every later run of a fragment, in place of the tracker that it has."""
@@ -90,7 +96,7 @@ class DataFlowTracker(StatisticsWatcher):
 
     def detach(self) -> None:
         """Track no later run; one that has begun is tracked to its end."""
-        fragment = None if self._fragment is None else self._fragment()
+        fragment = self._fragment()
         if fragment is not None:
             fragment._watchers = [other for other in fragment._watchers if other is not self]
 
@@ -99,44 +105,37 @@ class DataFlowTracker(StatisticsWatcher):
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
         super().begin(run)
-        with self._counting:
-            self._counts = {}
+        self._counts = {}
         for name in self._probes:
             try:
                 run.operator(name).is_probe = True
             except KeyError:
                 names = choices([operator.name for operator in run.operators], name)
                 _log.error("there is no operator %r to probe; there are %s", name, names)
-        if self._flow_log is not None:
-            self._flow_log.begin(run)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Count messages that reached the end of their paths."""
         super().flowed(flows)
-        with self._counting:
+        with self._lock:
             for each in flows:
                 name = self._name(each.path)
                 if name not in self._counts:
                     self._counts[name] = _PathCounts(self._skip, self._discard, self._threshold)
-                counts = self._counts[name]
                 latencies = (each.done - each.times[:, 0]) / 1e6
-                counts.add(np.where(each.is_timed, latencies, np.nan))
-        log = self._flow_log  # another thread may end the logging
-        if log is not None:
-            log.add(flows, self._is_limited)
+                self._counts[name].add(np.where(each.is_timed, latencies, np.nan))
+                if self._flow_log is not None and self._run is not None:
+                    self._flow_log.add(each, self._run.epoch)
 
-    def resolved(self) -> None:
+    def resolved(self, is_last: bool = False) -> None:
         """Write to the log file what is complete."""
-        log = self._flow_log  # another thread may end the logging
-        if log is not None:
-            log.write()
+        with self._lock:
+            if self._flow_log is not None:
+                self._flow_log.write(is_last)
 
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
         super().end(outcome)
-        log = self._flow_log  # another thread may end the logging
-        if log is not None:
-            log.flush()
+        self.resolved(is_last=True)
 
     def _name(self, path: Path) -> str:
         operators = path.operators
@@ -158,7 +157,7 @@ class DataFlowTracker(StatisticsWatcher):
     def get_path_strings(self) -> list[str]:
         """Return the paths, each as the names of its operators joined by ``","``."""
         self.catch_up()
-        with self._counting:
+        with self._lock:
             return list(self._counts)
 
     @overload
@@ -174,48 +173,44 @@ class DataFlowTracker(StatisticsWatcher):
 
         A path or a figure that does not exist is logged, and the result is -1, or an empty dict.
         """
-        self.catch_up()
         if isinstance(pathstring, DataFlowMetric):
             pathstring, metric = None, pathstring
-        if pathstring is None:
-            if metric != DataFlowMetric.NUM_SRC_MESSAGES:
-                _log.error("get_metric: %s needs a path", DataFlowMetric(metric).name)
-                return {}
+        is_of_sources = metric == DataFlowMetric.NUM_SRC_MESSAGES
+        if pathstring is None and is_of_sources:
             return self._source_messages()
-        if metric == DataFlowMetric.NUM_SRC_MESSAGES:
+        if pathstring is None:
+            _log.error("get_metric: %s needs a path", DataFlowMetric(metric).name)
+            return {}
+        if is_of_sources:
             _log.error(
                 "get_metric: NUM_SRC_MESSAGES is counted for sources, not for paths; call it without a path"
             )
             return -1.0
-        with self._counting:
-            counts = self._counts.get(pathstring)
-            if counts is None:
-                _log.error(
-                    "get_metric: there is no path %r; there are %s",
-                    pathstring,
-                    choices(list(self._counts), pathstring),
-                )
-                return -1.0
-            return counts.metric(DataFlowMetric(metric))
+        paths = self.get_path_strings()
+        if pathstring not in paths:
+            _log.error(
+                "get_metric: there is no path %r; there are %s", pathstring, choices(paths, pathstring)
+            )
+            return -1.0
+        with self._lock:
+            return self._counts[pathstring].figures[DataFlowMetric(metric)]
 
     def _source_messages(self) -> dict[str, int]:
-        run = self._run
-        if run is None:
-            return {}
-        return {
-            f"{operator.name}->{output.port}": output.count
-            for operator in run.operators
-            if operator.is_source
-            for output in operator.outputs
-        }
+        outputs = [(name.rpartition("."), count) for name, count in self.snapshot().sources.items()]
+        return {f"{operator}->{port}": count for (operator, _, port), count in outputs}
 
     def print(self) -> None:
         """Print the figures of all paths."""
         self.catch_up()
-        with self._counting:
+        with self._lock:
             lines = ["Data Flow Tracking Results:", f"Total paths: {len(self._counts)}", ""]
             for number, (path, counts) in enumerate(self._counts.items(), 1):
-                lines += [f"Path {number}: {path}", *counts.lines(), ""]
+                lines.append(f"Path {number}: {path}")
+                shown = {title: counts.figures[metric] for title, metric in _TITLES.items()}
+                lines += [
+                    f"{title}: {f'{value:g}' if '(ms)' in title else value}" for title, value in shown.items()
+                ]
+                lines.append("")
         lines.append(
             "Number of source messages [format: source operator->transmitter name: number of messages]:"
         )
@@ -226,11 +221,11 @@ class DataFlowTracker(StatisticsWatcher):
 
     def set_skip_starting_messages(self, num: int) -> None:
         """Set the number of messages that do not count at the beginning of each path."""
-        self._skip = _whole(num, "num")
+        self._skip = whole_number(num, "num", 0)
 
     def set_discard_last_messages(self, num: int) -> None:
         """Set the number of messages that do not count at the end of each path."""
-        self._discard = _whole(num, "num")
+        self._discard = whole_number(num, "num", 0)
 
     def set_skip_latencies(self, threshold: float) -> None:
         """Leave out messages that took less than this many milliseconds."""
@@ -245,100 +240,130 @@ class DataFlowTracker(StatisticsWatcher):
     ) -> None:
         """Write the times of every message to a file, in the format of the Holoscan SDK."""
         self.end_logging()
-        self._flow_log = FlowLog(filename, _whole(num_buffered_messages, "num_buffered_messages"))
-        if self._run is not None:
-            self._flow_log.begin(self._run)
+        buffered = whole_number(num_buffered_messages, "num_buffered_messages", 0)
+        self._flow_log = FlowLog(filename, buffered, self._is_limited)
 
     def end_logging(self) -> None:
         """Write what is left, and close the file."""
-        if self._flow_log is not None:
-            self.catch_up()
-            self._flow_log.close()
-            self._flow_log = None
+        self.catch_up()
+        with self._lock:
+            if self._flow_log is not None:
+                self._flow_log.close()
+                self._flow_log = None
 
     def __enter__(self) -> DataFlowTracker:
-        fragment = None if self._fragment is None else self._fragment()
+        fragment = self._fragment()
         if fragment is not None:
             self.attach(fragment)  # a second block tracks again
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.detach()
         self.end_logging()
 
 
-class _PathCounts:
-    """The latencies of one path that count, in milliseconds."""
+_TITLES = {
+    "Number of messages": DataFlowMetric.NUM_DST_MESSAGES,
+    "Min Latency Message No": DataFlowMetric.MIN_MESSAGE_ID,
+    "Min end-to-end Latency (ms)": DataFlowMetric.MIN_E2E_LATENCY,
+    "Avg end-to-end Latency (ms)": DataFlowMetric.AVG_E2E_LATENCY,
+    "Max Latency Message No": DataFlowMetric.MAX_MESSAGE_ID,
+    "Max end-to-end Latency (ms)": DataFlowMetric.MAX_E2E_LATENCY,
+}
 
-    __slots__ = (
-        "_discard",
-        "_last",
-        "_skip",
-        "_threshold",
-        "count",
-        "max",
-        "max_id",
-        "min",
-        "min_id",
-        "timed",
-        "total",
-    )
+
+class _PathCounts:
+    """The latencies of one path that count, in milliseconds; not a number if the end was not timed."""
 
     def __init__(self, skip: int, discard: int, threshold: float) -> None:
         self._skip, self._discard, self._threshold = skip, discard, threshold
         # The latencies that would be discarded if no more came.
-        self._last: deque[float] = deque()
-        self.count = 0
-        # The number of messages whose end was timed.
-        self.timed = 0
-        self.total = 0.0
-        self.min = self.max = 0.0
-        self.min_id = self.max_id = -1
+        self._last = np.zeros(0)
+        self._timed = 0
+        self._total = 0.0
+        self.figures: dict[DataFlowMetric, float] = dict.fromkeys(_TITLES.values(), 0)
+        self.figures[DataFlowMetric.MIN_MESSAGE_ID] = self.figures[DataFlowMetric.MAX_MESSAGE_ID] = -1
 
-    def add(self, latencies: Any) -> None:
+    def add(self, latencies: NDArray[np.float64]) -> None:
         skipped = min(self._skip, len(latencies))
         self._skip -= skipped
-        latencies = np.concatenate((np.array(self._last, float), latencies[skipped:]))
+        latencies = np.concatenate((self._last, latencies[skipped:]))
         kept = max(len(latencies) - self._discard, 0)
-        self._last = deque(latencies[kept:].tolist())
-        latencies = latencies[:kept]
+        latencies, self._last = latencies[:kept], latencies[kept:]
         latencies = latencies[~(latencies < self._threshold)]
-        is_timed = ~np.isnan(latencies)
-        if is_timed.any():
-            least, most = int(np.nanargmin(latencies)), int(np.nanargmax(latencies))
-            if not self.timed or latencies[least] < self.min:
-                self.min, self.min_id = float(latencies[least]), self.count + least + 1
-            if not self.timed or latencies[most] > self.max:
-                self.max, self.max_id = float(latencies[most]), self.count + most + 1
-            self.timed += int(is_timed.sum())
-            self.total += float(np.nansum(latencies))
-        self.count += len(latencies)
+        figures, count = self.figures, self.figures[DataFlowMetric.NUM_DST_MESSAGES]
+        if not np.isnan(latencies).all():
+            for choose, value, number in (
+                (np.nanargmin, DataFlowMetric.MIN_E2E_LATENCY, DataFlowMetric.MIN_MESSAGE_ID),
+                (np.nanargmax, DataFlowMetric.MAX_E2E_LATENCY, DataFlowMetric.MAX_MESSAGE_ID),
+            ):
+                at = int(choose(latencies))
+                if not self._timed or choose([figures[value], latencies[at]]):
+                    figures[value], figures[number] = float(latencies[at]), count + at + 1
+            self._timed += int((~np.isnan(latencies)).sum())
+            self._total += float(np.nansum(latencies))
+            figures[DataFlowMetric.AVG_E2E_LATENCY] = self._total / self._timed
+        figures[DataFlowMetric.NUM_DST_MESSAGES] += len(latencies)
 
-    @property
-    def mean(self) -> float:
-        return self.total / self.timed if self.timed else 0.0
 
-    def metric(self, metric: DataFlowMetric) -> float:
-        return {
-            DataFlowMetric.MAX_MESSAGE_ID: self.max_id,
-            DataFlowMetric.MIN_MESSAGE_ID: self.min_id,
-            DataFlowMetric.MAX_E2E_LATENCY: self.max,
-            DataFlowMetric.AVG_E2E_LATENCY: self.mean,
-            DataFlowMetric.MIN_E2E_LATENCY: self.min,
-            DataFlowMetric.NUM_DST_MESSAGES: self.count,
-        }[metric]
+class FlowLog:
+    """Writes the times of every message to a file that the analysis tools of the Holoscan SDK read.
 
-    def lines(self) -> list[str]:
-        return [
-            f"Number of messages: {self.count}",
-            f"Min Latency Message No: {self.min_id}",
-            f"Min end-to-end Latency (ms): {self.min:g}",
-            f"Avg end-to-end Latency (ms): {self.mean:g}",
-            f"Max Latency Message No: {self.max_id}",
-            f"Max end-to-end Latency (ms): {self.max:g}",
-        ]
+    Each group begins with its number, one group for each compute of a sink. Each line of it is a way on which the
+    compute's messages came: for each operator its name, when it received and when it emitted, in microseconds since
+    the epoch. The last operator emits when its work is complete on the device. What comes after the end of the file
+    is not written. It is not locked, so its user serializes the calls.
+
+    Parameters
+    ----------
+    filename
+        The file; it is created anew.
+    buffered
+        The number of groups that are written at once.
+    is_limited
+        Whether a line has the first and the last operator only.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str], buffered: int, is_limited: bool = False) -> None:
+        self._file = open(filename, "w", encoding="utf-8")  # noqa: SIM115 (open until `close`)
+        self._buffered = max(buffered, 1)
+        self._is_limited = is_limited
+        self._count = 0
+        self._waiting: list[str] = []
+        # The lines of each compute of a sink, by the time of its end.
+        self._groups: defaultdict[tuple[int, int, int], list[str]] = defaultdict(list)
+
+    def add(self, flows: Flows, epoch: int) -> None:
+        """Add messages that reached the end of their path; `epoch` is the time since the epoch at time 0."""
+        operators = flows.path.operators
+        places = [0, len(operators) - 1] if self._is_limited and len(operators) > 2 else range(len(operators))
+        times = (flows.times + epoch) // 1000
+        for compute, done, row in zip(
+            flows.compute.tolist(), flows.done.tolist(), times.tolist(), strict=True
+        ):
+            entries = [f"({operators[at].name},{row[2 * at]},{row[2 * at + 1]})" for at in places]
+            self._groups[done, operators[-1].index, compute].append(" -> ".join(entries) + " \n")
+
+    def write(self, is_last: bool = False) -> None:
+        """Write the groups, if there are many or they are the last ones; they are complete after a round."""
+        for key in sorted(self._groups):
+            self._count += 1
+            self._waiting.append(f"{self._count}:\n{''.join(self._groups[key])}\n")
+        self._groups.clear()
+        if (is_last or len(self._waiting) >= self._buffered) and not self._file.closed:
+            self._file.writelines(self._waiting)
+            self._file.flush()
+            self._waiting.clear()
+
+    def close(self) -> None:
+        """Write everything, and close the file."""
+        self.write(is_last=True)
+        self._file.close()
+
+
+def tracker_of(fragment: Composition) -> DataFlowTracker | None:
+    """Return the tracker of a fragment, or None."""
+    return next((watcher for watcher in fragment._watchers if isinstance(watcher, DataFlowTracker)), None)
 
 
 class Tracker(DataFlowTracker):
@@ -373,9 +398,3 @@ class Tracker(DataFlowTracker):
         if self._filename is not None:
             self.enable_logging(self._filename, self._buffered)
         return self
-
-
-def _whole(value: int, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be an int of 0 or more, not {value!r}")
-    return value

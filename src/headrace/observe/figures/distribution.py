@@ -1,11 +1,12 @@
-"""Distribution: how a duration is distributed, in bounded memory.
+"""Durations in bounded memory: their distribution in the whole run, or in its last seconds.
 
-The first few thousand values are kept, and percentiles of them are exact. If there are more, only a histogram is
-kept, whose buckets are at most 0.8 % wide; percentiles are then off by at most half of that.
+The first few thousand values of a distribution are kept, and percentiles of them are exact. If there are more, only
+a histogram is kept, whose buckets are at most 0.8 % wide; percentiles are then off by at most half of that.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ _SPLIT = 7  # each doubling has 2**7 buckets
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A distribution of durations in a few figures, in nanoseconds."""
+    """A distribution of durations in a few figures, in nanoseconds; they are upper bounds if it `is_bound`."""
 
     count: int = 0
     mean: float = 0.0
@@ -31,31 +32,41 @@ class Summary:
     p95: int = 0
     p99: int = 0
     max: int = 0
+    is_bound: bool = False
 
 
 class Distribution:
-    """Counts durations, in nanoseconds; values below 0 count as 0."""
+    """Counts durations, in nanoseconds; values below 0 count as 0.
 
-    __slots__ = ("_buckets", "_kept", "count", "max", "min", "total")
+    Attributes
+    ----------
+    load
+        The sum of the durations, with those for which others stand.
+    first, last
+        When the first one began, and when the last one ended.
+    """
+
+    __slots__ = ("_buckets", "_kept", "count", "first", "last", "load", "max", "min", "total")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self.min = 0
-        self.max = 0
+        self.count = self.total = self.min = self.max = self.first = self.last = 0
+        self.load = 0.0
         self._kept: list[Times] = []
         self._buckets: NDArray[np.int64] | None = None
 
-    def add(self, values: Times) -> None:
-        """Add durations."""
+    def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
+        """Add durations that ended at these times, each of which stands for so many."""
         if not len(values):
             return
         values = np.maximum(values, 0)
-        least, most = int(values.min()), int(values.max())
-        self.min = least if not self.count else min(self.min, least)
-        self.max = max(self.max, most)
+        least, total = int(values.min()), int(values.sum())
+        if not self.count:
+            self.min, self.first = least, int(ended[0] - values[0])
+        self.min, self.max = min(self.min, least), max(self.max, int(values.max()))
+        self.last = int(ended[-1])
         self.count += len(values)
-        self.total += int(values.sum())
+        self.total += total
+        self.load += total * weight
         if self._buckets is None:
             self._kept.append(values)
             if self.count <= _KEPT:
@@ -64,6 +75,10 @@ class Distribution:
             self._kept.clear()
             self._buckets = np.zeros((64 - _SPLIT + 1) << _SPLIT, np.int64)
         np.add.at(self._buckets, _bucket_of(values), 1)
+
+    def since(self, time: int) -> Distribution:
+        """Return the distribution of the whole run, whatever the time."""
+        return self
 
     def percentile(self, percent: float) -> int:
         """Return the least value that `percent` of the values do not exceed; 0 if there is none."""
@@ -77,12 +92,48 @@ class Distribution:
         bucket = int(np.searchsorted(np.cumsum(self._buckets), rank))
         return min(max(_middle_of(bucket), self.min), self.max)
 
-    def summary(self) -> Summary:
-        """Return the distribution in a few figures."""
+    def summary(self, is_bound: bool = False) -> Summary:
+        """Return the distribution in a few figures; `is_bound` if durations are at most those that were added."""
         if not self.count:
             return Summary()
         p50, p95, p99 = (self.percentile(percent) for percent in (50, 95, 99))
-        return Summary(self.count, self.total / self.count, self.min, p50, p95, p99, self.max)
+        return Summary(self.count, self.total / self.count, self.min, p50, p95, p99, self.max, is_bound)
+
+
+class RecentDurations:
+    """Durations of the last nanoseconds, as many as the window has.
+
+    Attributes
+    ----------
+    count
+        The number of all that were added.
+    """
+
+    __slots__ = ("_batches", "_window", "count")
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self.count = 0
+        # In rows: when each ended, the durations, and the durations with those for which they stand.
+        self._batches: deque[NDArray[np.int64]] = deque()
+
+    def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
+        """Add durations, and forget the old ones."""
+        self.count += len(values)
+        if len(values):
+            self._batches.append(np.stack((ended, values, (values * weight).astype(np.int64))))
+        while self._batches and self._batches[0][0, -1] < self._batches[-1][0, -1] - self._window:
+            self._batches.popleft()
+
+    def since(self, time: int) -> Distribution:
+        """Return the distribution of those that ended after a time."""
+        found = Distribution()
+        if self._batches:
+            batch = self._batches[0] if len(self._batches) == 1 else np.concatenate(self._batches, axis=1)
+            ended, values, loads = batch[:, batch[0] > time]
+            found.add(values, ended)
+            found.load = float(loads.sum())
+        return found
 
 
 def _bucket_of(values: Times) -> Times:

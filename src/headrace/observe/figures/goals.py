@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +20,10 @@ from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.distribution import Distribution
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo
     from headrace.observe.figures.critical_path import Breakdown
-
-# An operator, and the number of names that a message has passed when it is there.
-_State: TypeAlias = "tuple[OperatorInfo, int]"
 
 _log = logging.getLogger("headrace.observe")
 _FIGURES = ("mean", "p50", "p95", "p99", "max")
@@ -110,19 +109,20 @@ class Goal:
             raise ValueError(
                 f"expect({path!r}): a path is two or more operators with '->' between them, as in 'camera->display'"
             )
-        self.count = 0
-        self.misses = 0
-        self.outstanding = 0
+        self._on_miss = on_miss
+        self._lock = threading.RLock()  # reentrant, as that of the statistics
+        self._reset()
+
+    def _reset(self) -> None:
+        self.count = self.misses = self.outstanding = 0
         # The number of outstanding messages that have waited longer than allowed.
         self._overdue = 0
         self._queues: list[QueueInfo] = []
         # Why it cannot be judged in this run.
         self._absent = ""
         self.recent: deque[Miss] = deque(maxlen=_KEPT)
-        self._on_miss = on_miss
-        self._is_telling = True
+        self._called = self._on_miss
         self._latency = Distribution()
-        self._lock = threading.RLock()  # reentrant, as that of the statistics
 
     @property
     def bound(self) -> int:
@@ -148,11 +148,7 @@ class Goal:
     def figure(self, name: str) -> float:
         """Return one of the figures of the messages that have arrived so far, in nanoseconds."""
         with self._lock:
-            if name == "mean":
-                return self._latency.total / self._latency.count if self._latency.count else 0.0
-            if name == "max":
-                return self._latency.max
-            return self._latency.percentile(float(name.removeprefix("p")))
+            return float(getattr(self._latency.summary(), name))
 
     @property
     def is_met(self) -> bool | None:
@@ -171,52 +167,45 @@ class Goal:
 
     def _holds(self, missing: int) -> bool:
         """Return whether every figure holds if so many messages take for ever."""
-        if not missing:
-            return all(self.figure(name) <= bound for name, bound in self.bounds.items())
+        arrived = self.count
         for name, bound in self.bounds.items():
             if name in ("mean", "max"):
+                if missing or self.figure(name) > bound:
+                    return False
+                continue
+            # A percentile is one of all messages, so a larger one of those that have arrived.
+            percent = int(name.removeprefix("p")) * (arrived + missing)
+            if percent > 100 * arrived:
                 return False
-            # `percent` of all messages must be in time, so a larger part of those that have arrived.
-            percent, arrived = int(name.removeprefix("p")), self.count
-            if percent * (arrived + missing) > 100 * arrived:
-                return False
-            part = percent * (arrived + missing) / arrived * (1 - 1e-12)  # not the next rank, by rounding
-            if self._latency.percentile(part) > bound:
+            if (
+                self._latency.percentile(percent / arrived * (1 - 1e-12)) > bound
+            ):  # not the next rank, by rounding
                 return False
         return True
 
     def __str__(self) -> str:
         is_met = self.is_met
+        missing = []
+        if self.lost:
+            missing.append(f"{self.lost} were lost")
+        if self.outstanding:
+            late = f" ({self._overdue} too late already)" if self._overdue else ""
+            missing.append(f"{self.outstanding} had not arrived at the end{late}")
+        more = f"; {' and '.join(missing)}" if missing else ""
         if is_met is None and not self._latency.count:
             bounds = ", ".join(f"{name} at most {bound / 1e6:g} ms" for name, bound in self.bounds.items())
             reason = f"none of {self.count} messages was timed" if self.count else "no messages"
-            if self._absent or self.outstanding:
-                reason = self._absent or f"{reason}{self._missing_text()}"
-            return f"{self.path}: not judged, {reason}; {bounds}"
+            return f"{self.path}: not judged, {self._absent or reason + more}; {bounds}"
         figures = ", ".join(
             f"{name} {self.figure(name) / 1e6:.3f} ms (at most {bound / 1e6:g})"
             for name, bound in self.bounds.items()
         )
         state = {True: "met", False: "NOT met", None: "not judged"}[is_met]
-        missed = f"{self.misses} of {self.count} messages missed{self._missing_text()}"
-        return f"{self.path}: {state}; {figures}; {missed}"
-
-    def _missing_text(self) -> str:
-        parts = []
-        if self.lost:
-            parts.append(f"{self.lost} were lost")
-        if self.outstanding:
-            late = f" ({self._overdue} too late already)" if self._overdue else ""
-            parts.append(f"{self.outstanding} had not arrived at the end{late}")
-        return f"; {' and '.join(parts)}" if parts else ""
+        return f"{self.path}: {state}; {figures}; {self.misses} of {self.count} messages missed{more}"
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew, and check that the operators exist."""
-        self.count = self.misses = self.outstanding = self._overdue = 0
-        self.recent.clear()
-        self._latency = Distribution()
-        self._queues, self._absent = [], ""
-        self._is_telling = True
+        self._reset()
         known = [operator.name for operator in run.operators]
         for name in self.names:
             if name not in known and name not in run.left_out:
@@ -239,22 +228,20 @@ class Goal:
             self.outstanding += waiting
             self._overdue += sum(now - time > self.bound for time in times)
 
-    def start_in(self, operators: tuple[OperatorInfo, ...]) -> int | None:
-        """Return where the goal's path begins in a path of the run; None if it is not that path."""
-        names = [operator.name for operator in operators]
+    def add(self, flows: Flows, critical: CriticalPath) -> None:
+        """Count messages, if they came on the goal's path."""
+        names = [operator.name for operator in flows.path.operators]
         if names[-1] != self.names[-1] or self.names[0] not in names:
-            return None
+            return
         start = names.index(self.names[0])
-        left: Iterator[str] = iter(names[start:])
-        return start if all(name in left for name in self.names) else None
-
-    def add(self, flows: Flows, start: int, critical: CriticalPath) -> None:
-        """Count messages; `start` is where the path begins in theirs."""
+        left = iter(names[start:])
+        if not all(name in left for name in self.names):
+            return
         flows = flows.part(slice(None), start)
         # A message whose end was not timed counts as one that did not miss.
         latency = np.where(flows.is_timed, flows.latency, 0)
         with self._lock:
-            self._latency.add(latency[flows.is_timed])
+            self._latency.add(latency[flows.is_timed], flows.done[flows.is_timed])
         missed = np.flatnonzero(latency > self.bound)
         first = self.count
         self.count += len(latency)
@@ -275,43 +262,37 @@ class Goal:
 
     def _tell(self, miss: Miss) -> None:
         """Call `on_miss`; if it raises, not again in this run: messages are counted all the same."""
-        if self._on_miss is None or not self._is_telling:
+        if self._called is None:
             return
         try:
-            self._on_miss(miss)
+            self._called(miss)
         except Exception:
-            self._is_telling = False
+            self._called = None
             _log.exception("on_miss of goal %s raised, and is not called again in this run", self.path)
 
 
 def _queues_between(run: RunInfo, names: Sequence[str]) -> list[QueueInfo]:
     """Return the queues on all ways from the first of some operators to the last, through the others in order."""
-    start, end = (run.operator(names[0]), 1), (run.operator(names[-1]), len(names))
-    steps = {start: list(_steps(start, names))}
-    waiting = [start]
-    while waiting:
-        for _, state in steps[waiting.pop()]:
-            if state not in steps:
-                steps[state] = list(_steps(state, names))
-                waiting.append(state)
-    arriving = {end}
-    while True:  # backwards, from the end
-        found = {state for state, ways in steps.items() if any(target in arriving for _, target in ways)}
-        if found <= arriving:
-            break
-        arriving |= found
-    queues = (queue for ways in steps.values() for queue, target in ways if target in arriving)
-    return list(dict.fromkeys(queues))
+    links = [
+        (output.operator, queue)
+        for queue in run.queues
+        for output in queue.outputs
+        if output.operator not in queue.closing
+    ]
+    legs = []
+    for first, last in pairwise(map(run.operator, names)):
+        behind = _reached(first, [(producer, queue.operator) for producer, queue in links])
+        before = _reached(last, [(queue.operator, producer) for producer, queue in links])
+        legs.append([queue for producer, queue in links if producer in behind and queue.operator in before])
+    return list(dict.fromkeys(queue for leg in legs for queue in leg)) if all(legs) else []
 
 
-def _steps(state: _State, names: Sequence[str]) -> Iterator[tuple[QueueInfo, _State]]:
-    operator, passed = state
-    for output in operator.outputs:
-        for queue in output.queues:
-            if operator not in queue.closing:
-                consumer = queue.operator
-                is_next = passed < len(names) and consumer.name == names[passed]
-                yield queue, (consumer, passed + is_next)
+def _reached(start: OperatorInfo, ways: list[tuple[OperatorInfo, OperatorInfo]]) -> set[OperatorInfo]:
+    """Return an operator and all to which ways lead from it."""
+    found = {start}
+    while more := {end for begin, end in ways if begin in found} - found:
+        found |= more
+    return found
 
 
 class GoalsWatcher(Watcher):
@@ -346,9 +327,7 @@ class GoalsWatcher(Watcher):
         """Count messages."""
         for each in flows:
             for goal in self.goals:
-                start = goal.start_in(each.path.operators)
-                if start is not None:
-                    goal.add(each, start, self._critical)
+                goal.add(each, self._critical)
 
     def end(self, outcome: Outcome | None) -> None:
         """Log which goals were met; with a warning if one was not, or could not be judged."""
@@ -356,3 +335,15 @@ class GoalsWatcher(Watcher):
         for goal in self.goals:
             goal.end(now, self._emitted)
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)
+
+
+def expect(fragment: Composition, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
+    """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
+    goal = Goal(path, bounds, on_miss)
+    watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)
+    if watcher is None:
+        watcher = GoalsWatcher()
+        fragment._watchers.insert(0, watcher)  # it judges the goals at the end, before others show them
+    watcher.goals = [other for other in watcher.goals if other.path != path]
+    watcher.goals.append(goal)
+    return goal

@@ -10,53 +10,41 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.lazy import import_or_explain
 from headrace.observe.attachment import watch
-from headrace.observe.figures.statistics import StatisticsWatcher
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+from headrace.observe.figures.tables import label_of
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.observe.figures.statistics import Statistics
 
-_LABELS = {
-    "operators": "operator",
-    "queues": "queue",
-    "paths": "path",
-    "workers": "threads",
-    "slices": "slice",
-    "segments": "segment",
-}
-# The field of the statistics and the field of each of its items, and the name, kind and description of the figure.
-_FIGURES = (
-    ("operators", "count", "computes", "counter", "Finished computes."),
-    ("operators", "host", "compute_seconds", "summary", "Time in compute on the host."),
-    ("operators", "gpu", "gpu_seconds", "summary", "Time of computes on the device."),
-    ("operators", "skipped_errors", "skipped_errors", "counter", "Errors of computes that were skipped."),
-    ("operators", "restarts", "restarts", "counter", "Restarts after errors."),
-    ("operators", "busy", "operator_busy_ratio", "gauge", "Share of the time in compute on the host."),
+# The group of statistics, the field, and the kind, name and description of the metric.
+_METRICS = (
+    ("operators", "count", "counter", "computes", "Finished computes."),
+    ("operators", "host", "summary", "compute_seconds", "Time in compute on the host."),
+    ("operators", "gpu", "summary", "gpu_seconds", "Time of computes on the device, at most."),
+    ("operators", "kernels", "summary", "kernels_seconds", "Time of the kernels and copies of computes."),
+    ("operators", "skipped_errors", "counter", "skipped_errors", "Errors of computes that were skipped."),
+    ("operators", "restarts", "counter", "restarts", "Restarts after errors."),
+    ("operators", "busy", "gauge", "operator_busy_ratio", "Share of the time in compute on the host."),
+    ("operators", "gpu_busy", "gauge", "operator_gpu_busy_ratio", "Share of the time on the device."),
+    ("queues", "busy", "gauge", "queue_busy_ratio", "Share of the places that were taken, on average."),
+    ("workers", "busy", "gauge", "threads_busy_ratio", "Share of the time in which worker threads computed."),
+    ("slices", "busy", "gauge", "slice_busy_ratio", "Share of the time in which a slice of a device worked."),
+    ("queues", "received", "counter", "queue_received", "Received messages."),
+    ("queues", "dropped", "counter", "queue_dropped", "Dropped messages."),
+    ("queues", "discarded", "counter", "queue_discarded", "Messages discarded after an error."),
+    ("queues", "depth", "gauge", "queue_depth", "Waiting messages."),
+    ("queues", "wait", "summary", "queue_wait_seconds", "Time of messages in queues."),
     (
-        *("operators", "gpu_busy", "operator_gpu_busy_ratio", "gauge"),
-        "Share of the time in which the device worked for an operator.",
+        "paths",
+        "latency",
+        "summary",
+        "path_latency_seconds",
+        "Time from the source to the end of the last work.",
     ),
-    ("queues", "busy", "queue_busy_ratio", "gauge", "Share of a queue's places that were taken, on average."),
-    ("workers", "busy", "threads_busy_ratio", "gauge", "Share of the time in which worker threads computed."),
-    ("slices", "busy", "slice_busy_ratio", "gauge", "Share of the time in which a slice of a device worked."),
-    ("queues", "received", "queue_received", "counter", "Received messages."),
-    ("queues", "dropped", "queue_dropped", "counter", "Dropped messages."),
-    ("queues", "discarded", "queue_discarded", "counter", "Messages discarded after an error."),
-    ("queues", "depth", "queue_depth", "gauge", "Waiting messages."),
-    ("queues", "wait", "queue_wait_seconds", "summary", "Time of messages in queues."),
-    (
-        *("paths", "latency", "path_latency_seconds", "summary"),
-        "Time from the source to the end of the last operator's work.",
-    ),
-    ("segments", "frames", "segment_frames", "counter", "Frames of captured segments."),
-    (
-        "segments",
-        "replayed",
-        "segment_replayed",
-        "counter",
-        "Frames of captured segments that were replayed.",
-    ),
-    ("segments", "state", "segment_state", "gauge", "1 for the state of each captured segment."),
+    ("segments", "frames", "counter", "segment_frames", "Frames of captured segments."),
+    ("segments", "replayed", "counter", "segment_replayed", "Replayed frames of captured segments."),
+    ("segments", "state", "gauge", "segment_state", "1 for the state of each captured segment."),
 )
 
 
@@ -80,12 +68,12 @@ class StatisticsCollector:
     def collect(self) -> Iterator[Any]:
         """Yield the figures."""
         statistics = self._snapshot()
-        for group, field, name, kind, description in _FIGURES:
+        for group, field, kind, name, description in _METRICS:
             metric = self._library.Metric(f"headrace_{name}", description, kind)
             for each in getattr(statistics, group):
                 if field == "gpu_busy" and not each.gpu.count:  # an operator that does not use the device
                     continue
-                labels = {"application": statistics.application, _LABELS[group]: each.name}
+                labels = {"application": statistics.application, label_of(group): each.name}
                 _add(metric, labels, getattr(each, field))
             if metric.samples:
                 yield metric
@@ -111,11 +99,6 @@ def _add(metric: Any, labels: dict[str, str], value: Any) -> None:
             metric.add_sample(metric.name, {**labels, "quantile": quantile}, duration / 1e9)
         metric.add_sample(f"{metric.name}_sum", labels, value.mean * value.count / 1e9)
         metric.add_sample(f"{metric.name}_count", labels, value.count)
-
-
-def prometheus_text(statistics: Statistics) -> str:
-    """Return statistics in the text format of Prometheus."""
-    return StatisticsCollector(lambda: statistics).text().decode()
 
 
 def prometheus_collector(fragment: Composition) -> StatisticsCollector:

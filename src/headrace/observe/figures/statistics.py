@@ -1,27 +1,24 @@
-"""Statistics of a run: what each operator, queue and path did, and how long it took."""
+"""Statistics of a run: what each operator, queue and path did, and how long it took.
+
+They are made of the whole run, of its last seconds (`statistics_watcher`), or of a trace file (`trace_shares`), and
+shown as tables, as JSON and to Prometheus.
+"""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import defaultdict
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import TypeVar
 
-from headrace.observe.events.watchers import Watcher
-from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.distribution import Distribution, Summary
-from headrace.observe.figures.saturation import FEW, saturated
+from headrace.observe.figures.distribution import Summary
 
-if TYPE_CHECKING:
-    from headrace.observe.events.records import (
-        Computes,
-        Flows,
-        OperatorInfo,
-        Path,
-        QueueInfo,
-        RunInfo,
-    )
+SATURATED = 0.9
+"""The share of the time from which on something is called saturated."""
+FEW = 10
+"""The number of computes below which nothing is called saturated: what runs once is busy all of its time."""
+
+
+_NOTHING = Summary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +34,15 @@ class OperatorStatistics:
     host
         The time in `compute` on the host.
     gpu
-        The time on the device, of the computes that submitted work to it.
+        The time on the device, of the computes that submitted work to it: the span from where the first kernel
+        begins to where the last one ends. Where the device was idle before, it may have waited for the host to
+        launch, and the time is a bound. If at least a tenth of the times are exact, only these count.
+    kernels
+        The time of kernels and copies alone, where they were asked for (`DataFlowTracker`, ``kernels=True``).
     busy
         The share of the time in which it computed on the host.
     gpu_busy
-        The share of the time in which the device worked for it.
+        The share of the time in which the device certainly worked for it.
     skipped_errors
         The number of errors of its computes that were skipped (`Operator.on_error`).
     restarts
@@ -49,16 +50,22 @@ class OperatorStatistics:
     """
 
     name: str
-    count: int
-    rate: float
-    host: Summary
-    gpu: Summary
-    slice: str
-    sm_count: int
+    count: int = 0
+    rate: float = 0.0
+    host: Summary = _NOTHING
+    gpu: Summary = _NOTHING
+    kernels: Summary = _NOTHING
+    slice: str = ""
+    sm_count: int = 0
     busy: float = 0.0
     gpu_busy: float = 0.0
     skipped_errors: int = 0
     restarts: int = 0
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it was busy at least 90 % of the time, on the host or on the device, and not just a few times."""
+        return self.count >= FEW and max(self.busy, self.gpu_busy) >= SATURATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +89,12 @@ class QueueStatistics:
     """
 
     name: str
-    received: int
-    depth: int
-    most: int
-    dropped: int
-    discarded: int
-    wait: Summary
+    received: int = 0
+    depth: int = 0
+    most: int = 0
+    dropped: int = 0
+    discarded: int = 0
+    wait: Summary = _NOTHING
     busy: float = 0.0
 
 
@@ -105,8 +112,8 @@ class WorkersStatistics:
 
     name: str
     count: int
-    busy: float
-    operators: tuple[str, ...]
+    busy: float = 0.0
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,8 @@ class SliceStatistics:
     ----------
     name
         The device and the name of the slice; ``"all SMs"`` for operators without one.
+    key
+        The same in short, as in ``"0:live"`` and ``"0:*"``.
     busy
         The share of the time in which at least one operator's work was on it. If some computes were not
         timed on the device, those that were stand for them.
@@ -124,8 +133,9 @@ class SliceStatistics:
 
     name: str
     sm_count: int
-    busy: float
-    operators: tuple[str, ...]
+    busy: float = 0.0
+    operators: tuple[str, ...] = ()
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,7 @@ class PathStatistics:
     count: int
     rate: float
     latency: Summary
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +174,10 @@ class SegmentStatistics:
 
     name: str
     operators: tuple[str, ...]
-    state: str
-    reason: str
-    frames: int
-    replayed: int
+    state: str = ""
+    reason: str = ""
+    frames: int = 0
+    replayed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +190,21 @@ class Statistics:
         The number of messages that each output of a source emitted, by ``"operator.port"``.
     sinks
         The number of messages that each input of a sink received, by ``"operator.port"``.
+    kernels
+        Whether kernels are known one by one, or why not; empty if nobody asked for them.
     """
 
-    application: str
-    seconds: float
-    operators: tuple[OperatorStatistics, ...]
-    queues: tuple[QueueStatistics, ...]
-    paths: tuple[PathStatistics, ...]
-    sources: dict[str, int]
-    sinks: dict[str, int]
+    application: str = ""
+    seconds: float = 0.0
+    operators: tuple[OperatorStatistics, ...] = ()
+    queues: tuple[QueueStatistics, ...] = ()
+    paths: tuple[PathStatistics, ...] = ()
+    sources: dict[str, int] = field(default_factory=dict)
+    sinks: dict[str, int] = field(default_factory=dict)
     segments: tuple[SegmentStatistics, ...] = ()
     workers: tuple[WorkersStatistics, ...] = ()
     slices: tuple[SliceStatistics, ...] = ()
+    kernels: str = ""
 
     @property
     def saturated(self) -> tuple[str, ...]:
@@ -198,15 +212,7 @@ class Statistics:
 
         They determine the rate, and messages wait for them.
         """
-        often = [each for each in self.operators if each.count >= FEW]
-        found = saturated(
-            [(each.name, each.busy) for each in often],
-            [(each.name, each.gpu_busy) for each in often],
-            [(each.name, each.count, each.busy, each.operators) for each in self.workers],
-            [(each.name, each.busy, each.operators) for each in self.slices],
-            [(each.name, each.busy) for each in self.queues if each.received >= FEW],
-        )
-        return tuple(found)
+        return tuple(saturated(self))
 
     def operator(self, name: str) -> OperatorStatistics:
         """Return the statistics of an operator; raise KeyError if there is none of this name."""
@@ -230,14 +236,14 @@ class Statistics:
 
     def to_prometheus(self) -> str:
         """Return all figures in the text format of Prometheus; durations are in seconds."""
-        from headrace.observe.figures.prometheus import prometheus_text
+        from headrace.observe.figures.prometheus import StatisticsCollector
 
-        return prometheus_text(self)
+        return StatisticsCollector(lambda: self).text().decode()
 
     def __str__(self) -> str:
-        from headrace.observe.figures.statistics_text import table_text
+        from headrace.observe.figures.tables import statistics_text
 
-        return table_text(self)
+        return statistics_text(self)
 
 
 _Named = TypeVar("_Named", OperatorStatistics, QueueStatistics, PathStatistics, SegmentStatistics)
@@ -250,209 +256,37 @@ def _by_name(found: tuple[_Named, ...], name: str, kind: str) -> _Named:
     raise KeyError(f"there is no {kind} {name!r}; there are {', '.join(repr(each.name) for each in found)}")
 
 
-class StatisticsWatcher(Watcher):
-    """Collects the statistics of a run.
+def saturated(statistics: Statistics) -> dict[str, tuple[str, ...]]:
+    """Return what is saturated, in words, with the operators whose work it is; the busiest first.
 
-    The reader's thread adds to them under a lock; `snapshot` may be called from any thread.
+    Something that is busy nearly all of the time determines the rate of a pipeline. Messages wait for it or are
+    lost, however even the latencies of the others look. If an operator is saturated, the workers, slices and queues
+    that it uses are no news.
     """
-
-    period = 1.0  # `snapshot` catches up with the run
-
-    def __init__(self) -> None:
-        # Reentrant: a signal handler may ask for figures while its thread holds it.
-        self._lock = threading.RLock()
-        self._run: RunInfo | None = None
-
-    def begin(self, run: RunInfo) -> None:
-        """Begin anew."""
-        with self._lock:
-            self._run = run
-            self._operators = {operator: _OperatorCounts() for operator in run.operators}
-            self._waits = {queue: Distribution() for queue in run.queues}
-            self._paths: defaultdict[Path, _PathCounts] = defaultdict(_PathCounts)
-            # By device and name of the slice: when work was on it.
-            self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
-
-    def computed(self, computes: Computes) -> None:
-        """Add computes."""
-        with self._lock:
-            self._operators[computes.operator].add(computes)
-            for work in computes.gpu:
-                place = (work.stream.device, computes.operator.slice)
-                self._coverage[place].add(work.started, work.ended)
-            for arrivals in computes.arrivals:
-                self._waits[arrivals.queue].add(arrivals.wait)
-
-    def flowed(self, flows: list[Flows]) -> None:
-        """Add messages that reached the end of their paths."""
-        with self._lock:
-            for each in flows:
-                self._paths[each.path].add(each)
-
-    def snapshot(self) -> Statistics:
-        """Return the statistics so far."""
-        self.catch_up()
-        with self._lock:
-            run = self._run
-            if run is None:
-                return Statistics("", 0.0, (), (), (), {}, {})
-            computed = [counts for counts in self._operators.values() if counts.count]
-            first = min((counts.first for counts in computed), default=0)
-            span = max((counts.done for counts in computed), default=0) - first
-            operators = tuple(
-                counts.statistics(operator, span) for operator, counts in self._operators.items()
-            )
-            ends = [counts.last for counts in self._operators.values()]
-            return Statistics(
-                run.application,
-                max(max(ends, default=0) - run.started, 0) / 1e9,
-                operators,
-                tuple(_queue_statistics(queue, wait, span) for queue, wait in self._waits.items()),
-                tuple(counts.statistics(path) for path, counts in self._paths.items()),
-                {
-                    output.name: output.count
-                    for operator in run.operators
-                    if operator.is_source
-                    for output in operator.outputs
-                },
-                self._sinks(),
-                tuple(
-                    SegmentStatistics(
-                        segment.name,
-                        tuple(operator.name for operator in segment.operators),
-                        segment.state,
-                        segment.reason,
-                        segment.frames,
-                        segment.replayed,
-                    )
-                    for segment in run.segments
-                ),
-                self._workers(run, span),
-                self._slices(run, span),
-            )
-
-    def _workers(self, run: RunInfo, span: int) -> tuple[WorkersStatistics, ...]:
-        return tuple(
-            WorkersStatistics(
-                workers.name,
-                workers.count,
-                _share(
-                    sum(self._operators[operator].host.total for operator in workers.operators),
-                    span * workers.count,
-                ),
-                tuple(operator.name for operator in workers.operators),
-            )
-            for workers in run.workers
-        )
-
-    def _slices(self, run: RunInfo, span: int) -> tuple[SliceStatistics, ...]:
-        found = []
-        for (device, name), coverage in self._coverage.items():
-            operators = [
-                operator
-                for operator in run.operators
-                if operator.slice == name and any(stream.device == device for stream in operator.streams)
-            ]
-            timed = sum(self._operators[operator].gpu.total for operator in operators)
-            estimated = sum(self._operators[operator].gpu_total for operator in operators)
-            sm_count = operators[0].sm_count if name else run.device_sm_counts.get(device, 0)
-            found.append(
-                SliceStatistics(
-                    f"GPU {device}, {f'slice {name}' if name else 'all SMs'}",
-                    sm_count,
-                    _share(coverage.total * estimated / timed if timed else 0, span),
-                    tuple(operator.name for operator in operators),
-                )
-            )
-        return tuple(found)
-
-    def _sinks(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for queue, wait in self._waits.items():
-            if queue.operator.is_leaf:
-                found[queue.name] = found.get(queue.name, 0) + wait.count
-        return found
-
-
-def _share(part: float, whole: int) -> float:
-    return min(part / whole, 1.0) if whole > 0 else 0.0
-
-
-def _rate(count: int, first: int, last: int) -> float:
-    return count * 1e9 / (last - first) if last > first else 0.0
-
-
-class _OperatorCounts:
-    __slots__ = ("count", "done", "first", "gpu", "gpu_total", "host", "last")
-
-    def __init__(self) -> None:
-        self.count = 0
-        # When its last work was complete, on the host and on the device.
-        self.done = 0
-        # The time on the device of all computes; those that were timed stand for the others.
-        self.gpu_total = 0.0
-        self.first = self.last = 0
-        self.host = Distribution()
-        self.gpu = Distribution()
-
-    def add(self, computes: Computes) -> None:
-        if not self.count:
-            self.first = int(computes.started[0])
-        self.count += len(computes.started)
-        self.last = int(computes.ended[-1])
-        self.done = max(self.done, self.last)
-        self.host.add(computes.ended - computes.started)
-        if computes.gpu:
-            times = computes.gpu_time
-            self.gpu.add(times[computes.uses_gpu])
-            self.gpu_total += int(times.sum()) * len(times) / max(int(computes.is_timed.sum()), 1)
-            self.done = max(self.done, *(int(work.ended.max()) for work in computes.gpu))
-
-    def statistics(self, operator: OperatorInfo, span: int) -> OperatorStatistics:
-        return OperatorStatistics(
-            operator.name,
-            self.count,
-            _rate(self.count, self.first, self.last),
-            self.host.summary(),
-            self.gpu.summary(),
-            operator.slice,
-            operator.sm_count,
-            _share(self.host.total, span),
-            _share(self.gpu_total, span),
-            operator.skipped_errors,
-            operator.restarts,
-        )
-
-
-def _queue_statistics(queue: QueueInfo, wait: Distribution, span: int) -> QueueStatistics:
-    same = [other for other in queue.operator.inputs if other.port == queue.port]
-    return QueueStatistics(
-        queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}",
-        wait.count,
-        queue.waiting,
-        queue.most,
-        queue.dropped,
-        queue.discarded,
-        wait.summary(),
-        _share(wait.total, span * queue.limit),
-    )
-
-
-class _PathCounts:
-    __slots__ = ("count", "first", "last", "latency")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first = self.last = 0
-        self.latency = Distribution()
-
-    def add(self, flows: Flows) -> None:
-        if not self.count:
-            self.first = int(flows.origin[0])
-        self.count += len(flows.origin)
-        self.last = int(flows.done[-1])
-        self.latency.add(flows.latency[flows.is_timed])
-
-    def statistics(self, path: Path) -> PathStatistics:
-        rate = _rate(self.count, self.first, self.last)
-        return PathStatistics(path.name, self.count, rate, self.latency.summary())
+    # Whether several operators share it, how busy it is, in words, and its operators.
+    loads: list[tuple[bool, float, str, tuple[str, ...]]] = []
+    for operator in statistics.operators:
+        name, busy, gpu_busy = operator.name, operator.busy, operator.gpu_busy
+        if operator.count >= FEW:
+            loads.append((False, busy, f"{name} computes {busy:.0%} of the time", (name,)))
+            loads.append((False, gpu_busy, f"the GPU works for {name} {gpu_busy:.0%} of the time", (name,)))
+    if not loads:
+        return {}
+    for each in statistics.workers:
+        who = "the only worker computes" if each.count == 1 else f"the {each.count} workers compute"
+        loads.append((True, each.busy, f"{each.name}: {who} {each.busy:.0%} of the time", each.operators))
+    loads += [
+        (True, each.busy, f"{each.name} works {each.busy:.0%} of the time", each.operators)
+        for each in statistics.slices
+    ]
+    for queue in statistics.queues:
+        if queue.received >= FEW:
+            text = f"the queue {queue.name} is {queue.busy:.0%} full on average"
+            loads.append((True, queue.busy, text, (queue.name.rpartition(".")[0],)))
+    found: dict[str, tuple[str, ...]] = {}
+    named: set[str] = set()
+    for is_shared, busy, text, operators in sorted(loads, key=lambda load: (load[0], -load[1])):
+        if busy >= SATURATED and not (is_shared and named.intersection(operators)):
+            found[text] = operators
+            named.update(operators)
+    return found

@@ -1,4 +1,4 @@
-"""Levels: numbers that change with time, such as the messages that wait in a queue.
+"""Level: a number that changes with time, such as the messages that wait in a queue.
 
 Changes are learned out of order: the computes of one operator are shown after those of another. So a level is told
 up to a time before which nothing new can be learned, and the rest waits.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, Times
+    from headrace.observe.events.records import Times
 
 END = 1 << 62
 """A time after everything."""
@@ -47,36 +47,3 @@ class Level:
         if count:
             self._value, self._horizon = int(values[-1]), int(times[count - 1])
         return list(zip(times[:count][is_last].tolist(), values[is_last].tolist(), strict=True))
-
-
-class QueueDepth:
-    """How many messages waited in a queue at each time, and when messages were dropped."""
-
-    def __init__(self, queue: QueueInfo) -> None:
-        self._depth = Level()
-        self._drops: list[int] = []
-        # When the computes that are known ended, by operator.
-        self._known: dict[OperatorInfo, int] = dict.fromkeys(
-            (queue.operator, *(output.operator for output in queue.outputs)), -END
-        )
-        self._queue = queue
-
-    def add(self, computes: Computes) -> None:
-        """Note what computes emitted into the queue, and what they received from it."""
-        for emissions in computes.emissions:
-            if emissions.queue is self._queue:
-                self._depth.change(emissions.emitted, 1)
-                self._depth.change(emissions.dropped, -1)
-                self._drops += [*emissions.rejected.tolist(), *emissions.dropped.tolist()]
-        for arrivals in computes.arrivals:
-            if arrivals.queue is self._queue:
-                self._depth.change(arrivals.received, -1)
-        for discards in computes.discards:
-            if discards.queue is self._queue:
-                self._depth.change(discards.discarded, -1)
-        self._known[computes.operator] = int(computes.ended[-1])
-
-    def tell(self, is_last: bool = False) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return what is now known: pairs of a time and the depth from then on, and the times of drops."""
-        drops, self._drops = sorted(self._drops), []
-        return self._depth.tell(END if is_last else min(self._known.values())), drops

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.extras import installing
+from headrace.lazy import import_or_explain
 from headrace.observe.events.watchers import Watcher
 
 if TYPE_CHECKING:
@@ -33,7 +33,11 @@ class OtelSpans(Watcher):
         if most < 1:
             raise ValueError(f"OtelSpans: most must be at least 1, not {most}")
         self._interval = _SECOND // most
-        self._trace = _opentelemetry()
+        self._trace = import_or_explain(
+            "opentelemetry.trace",
+            "otel",
+            "for spans, with an SDK and an exporter, such as opentelemetry-sdk and opentelemetry-exporter-otlp",
+        )
         self._tracer = self._trace.get_tracer("headrace") if tracer is None else tracer
 
     def begin(self, run: RunInfo) -> None:
@@ -53,48 +57,31 @@ class OtelSpans(Watcher):
                     self._make_spans(each, row)
 
     def _make_spans(self, flows: Flows, row: int) -> None:
-        epoch, tracer = self._run.epoch, self._tracer
-        times = (flows.times[row] + epoch).tolist()
-        whole = tracer.start_span(
+        times = flows.times[row].tolist()
+        whole = self._span(
             flows.path.name,
+            int(flows.origin[row]),
             # A trace of its own, whatever span the program is in.
-            context=self._trace.set_span_in_context(self._trace.INVALID_SPAN),
-            start_time=int(flows.origin[row]) + epoch,
-            attributes={
-                "headrace.application": self._run.application,
-                "headrace.gpu_timed": bool(flows.is_timed[row]),
-            },
+            self._trace.INVALID_SPAN,
+            {"application": self._run.application, "gpu_timed": bool(flows.is_timed[row])},
         )
-        inside = self._trace.set_span_in_context(whole)
         for place, operator in enumerate(flows.path.operators):
             if place:
                 queue = flows.queues[place - 1].name
-                waits = tracer.start_span(
-                    f"queue {queue}",
-                    context=inside,
-                    start_time=times[2 * place - 1],
-                    attributes={"headrace.queue": queue},
-                )
-                waits.end(end_time=times[2 * place])
-            attributes = {
-                "headrace.operator": operator.name,
-                "headrace.compute": int(flows.computes[row, place]),
-            }
+                span = self._span(f"queue {queue}", times[2 * place - 1], whole, {"queue": queue})
+                span.end(end_time=times[2 * place] + self._run.epoch)
+            attributes = {"operator": operator.name, "compute": int(flows.computes[row, place])}
             if operator.slice:
-                attributes |= {"headrace.slice": operator.slice, "headrace.sm_count": operator.sm_count}
-            span = tracer.start_span(
-                operator.name, context=inside, start_time=times[2 * place], attributes=attributes
-            )
-            span.end(end_time=times[2 * place + 1])
-        whole.end(end_time=int(flows.done[row]) + epoch)
+                attributes |= {"slice": operator.slice, "sm_count": operator.sm_count}
+            span = self._span(operator.name, times[2 * place], whole, attributes)
+            span.end(end_time=times[2 * place + 1] + self._run.epoch)
+        whole.end(end_time=int(flows.done[row]) + self._run.epoch)
 
-
-def _opentelemetry() -> Any:
-    try:
-        from opentelemetry import trace
-    except ImportError:
-        raise ImportError(
-            f"spans need the package opentelemetry-api: {installing('otel')}, and an SDK with an exporter, as "
-            "opentelemetry-sdk and opentelemetry-exporter-otlp"
-        ) from None
-    return trace
+    def _span(self, name: str, time: int, inside: Any, attributes: dict[str, Any]) -> Any:
+        """Begin a span inside another one."""
+        return self._tracer.start_span(
+            name,
+            context=self._trace.set_span_in_context(inside),
+            start_time=time + self._run.epoch,
+            attributes={f"headrace.{key}": value for key, value in attributes.items()},
+        )

@@ -1,20 +1,31 @@
-"""TraceFile: a file of trace events that can be opened however its writing ends.
+"""TraceFile: a file of trace events that can be opened however its writing ends, and the tracks that it shows.
 
 The format is Chrome's JSON array of events, which Perfetto and other viewers open. The closing bracket may be
 missing. Events are written whole, one a line, and without a buffer behind. A process that is killed leaves a file
 that ends after an event, or within one in the rare case that it is killed while the system copies it: so little is
 written at a time that this takes no longer than a copy of two pages. A compressed file ends with the last complete
 block.
+
+A viewer groups tracks by process. Here the first group is the host with a track for each thread; then each slice of
+each device with a track for each stream; then the paths, the queues and the messages in flight.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import threading
 import zlib
+from collections.abc import Hashable
+from enum import IntEnum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+if TYPE_CHECKING:
+    from headrace.observe.events.records import OperatorInfo, RunInfo, StreamInfo
+
+_FIRST_SLICE = 10
+_LAST = 1 << 20  # a place after all others
 _WAITING = 1 << 18  # characters that wait at most to be written
 _AT_ONCE = 1 << 12  # characters in a call of the system, or one event
 
@@ -39,15 +50,8 @@ class TraceFile:
         self._length = 0
         self._separator = "[\n"
 
-    def add(self, event: str) -> None:
-        """Add an event."""
-        self._waiting.append(event)
-        self._length += len(event)
-        if self._length > _WAITING:
-            self.write()
-
-    def extend(self, events: list[str]) -> None:
-        """Add several events."""
+    def add(self, *events: str) -> None:
+        """Add events."""
         self._waiting += events
         self._length += sum(map(len, events))
         if self._length > _WAITING:
@@ -57,17 +61,16 @@ class TraceFile:
         """Write the events that wait."""
         if not self._waiting:
             return
-        piece: list[str] = []
-        length = 0
+        piece = ""
         for event in self._waiting:
-            if piece and length + len(event) > _AT_ONCE and self._compressed is None:
-                self._put(self._joined(piece))
-                piece, length = [], 0
-            piece.append(event)
-            length += len(event) + 2
+            if piece and len(piece) + len(event) > _AT_ONCE and self._compressed is None:
+                self._put(piece)
+                piece = ""
+            piece += self._separator + event
+            self._separator = ",\n"
         self._waiting.clear()
         self._length = 0
-        self._put(self._joined(piece))
+        self._put(piece)
         if self._compressed is not None:
             self._compressed.flush(zlib.Z_SYNC_FLUSH)
 
@@ -81,19 +84,88 @@ class TraceFile:
         finally:
             self._raw.close()  # also if the disk is full
 
-    def _joined(self, events: list[str]) -> str:
-        text = self._separator + ",\n".join(events)
-        self._separator = ",\n"
-        return text
-
     def _put(self, text: str) -> None:
         # A lone surrogate, as in the name of a file that is not UTF-8, becomes an escape of JSON.
         data = memoryview(text.encode(errors="backslashreplace"))
-        if self._compressed is not None:
-            self._compressed.write(data)
-            return
         while data:
-            data = data[self._raw.write(data) :]
+            data = data[(self._compressed or self._raw).write(data) :]
+
+
+class Group(IntEnum):
+    """The groups of tracks that every trace has; slices of devices come between the host and the others."""
+
+    HOST = 1
+    PATHS = 2
+    QUEUES = 3
+    IN_FLIGHT = 4
+
+
+class Tracks:
+    """Numbers and names the tracks of a trace, as they are needed."""
+
+    def __init__(self, file: TraceFile, run: RunInfo) -> None:
+        self._file = file
+        self._run = run
+        self._groups: dict[tuple[int, str], int] = {}
+        self._tracks: dict[Hashable, int] = {}
+        titles = ("host", "paths, from origin to end", "messages in queues", "messages in use")
+        for group, title in zip(Group, titles, strict=True):
+            order = 0 if group is Group.HOST else _LAST + group
+            self._name("process", group, group, f"{run.application}: {title}", order)
+
+    def thread(self, ident: int) -> str:
+        """Return the place of a thread's events."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        return place(Group.HOST, self._track(ident, Group.HOST, names.get(ident) or f"worker {ident}"))
+
+    def stream(self, stream: StreamInfo) -> str:
+        """Return the place of a stream's events."""
+        return place(*self._stream(stream))
+
+    def kernels(self, device: int, stream: int, operator: OperatorInfo | None) -> str:
+        """Return the place of the kernels of a stream; it comes directly after the operator's."""
+        if operator is not None and operator.streams:
+            group, track = self._stream(operator.streams[0])
+            name, order = f"kernels of {operator.name}, stream {stream}", 2 * track + 1
+        else:
+            group, name, order = self.slice(device), f"stream {stream}", _LAST
+        return place(group, self._track((group, name), group, name, order))
+
+    def _stream(self, stream: StreamInfo) -> tuple[int, int]:
+        if stream.segment:  # its operators may be on several slices
+            group, title = self.slice(stream.device), "segment"
+        else:
+            operator = stream.operator
+            group, title = self.slice(stream.device, operator.slice, operator.sm_count), "stream of"
+        return group, self._track(stream, group, f"{title} {stream.name}")
+
+    def slice(self, device: int, name: str = "", sm_count: int = 0) -> int:
+        """Return the group of a slice of a device; an empty name stands for the whole device."""
+        group = self._groups.get((device, name))
+        if group is None:
+            group = self._groups[device, name] = _FIRST_SLICE + len(self._groups)
+            total = self._run.device_sm_counts.get(device, 0)
+            title = f"slice {name}, {sm_count} of {total} SMs" if name else f"all {total} SMs"
+            self._name("process", group, group, f"GPU {device}: {title}", group)
+        return group
+
+    def _track(self, key: Hashable, group: int, name: str, order: int = 0) -> int:
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = 100 + len(self._tracks)
+            self._name("thread", group, track, name, order or 2 * track)
+        return track
+
+    def _name(self, what: str, group: int, track: int, name: str, order: int) -> None:
+        """Name a group or a track, and give it its place among the others."""
+        for field, value in (("name", name), ("sort_index", order)):
+            event = {"ph": "M", "name": f"{what}_{field}", "pid": group, "tid": track, "ts": 0}
+            self._file.add(json_text({**event, "args": {field: value}}))
+
+
+def place(group: int, track: int) -> str:
+    """Return the place of an event, in JSON."""
+    return f'"pid":{group:d},"tid":{track:d}'
 
 
 def json_text(value: Any) -> str:

@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 _LONGEST = 1 << 20  # characters of a line
-_FORMAT = 1
+_MOST = 100_000  # names on tracks: whatever is kept of each takes a bounded amount of memory
+FORMAT = 1
+"""The version of what is written into a trace."""
+HOPS = ("received", "emitted", "gpu_started", "gpu_ended")
+"""The columns of times of a path's message, each with a time for each operator."""
 
 
 class TraceError(ValueError):
@@ -54,97 +58,76 @@ class TraceReader:
         """
         self.is_complete = False
         unread = tuple(f'{{"ph":"{kind}",'.encode() for kind in without)
+        named = set()
         for number, line in self._lines():
-            if number == 1:
-                if line.strip() != b"[":
-                    raise self._error(number, "a trace of headrace begins with a line '['")
-                continue
-            if line.startswith(unread) and number > 2:
-                continue
             text = line.strip()
-            if text == b"]":
+            if number == 1:
+                if text != b"[":
+                    raise self._error(number, "a trace of headrace begins with a line '['")
+            elif text == b"]":
                 self.is_complete = True
                 return
-            if text.endswith(b","):
-                text = text[:-1]
-            elif not line.endswith(b"\n"):
-                # Perhaps the last event of a program that was killed; perhaps a part of it.
+            elif number == 2 or not line.startswith(unread):
                 try:
-                    event = json.loads(text)
-                except (ValueError, RecursionError):
-                    return
-                yield self._checked(number, event)
-                return
-            try:
-                event = json.loads(text, parse_constant=_refuse)
-            except (ValueError, RecursionError) as error:
-                raise self._error(number, f"not an event: {error}") from None
-            yield self._checked(number, event)
+                    event = json.loads(text.removesuffix(b","), parse_constant=_refuse)
+                except (ValueError, RecursionError) as error:
+                    if not line.endswith(b"\n"):
+                        return  # a part of the last event of a program that was killed
+                    raise self._error(number, f"not an event: {error}") from None
+                fault = _fault_of(event, is_first=number == 2)
+                if not fault:
+                    named.add((event["name"], event["pid"], event["tid"]))
+                if fault or len(named) > _MOST:
+                    raise self._error(number, fault or "more names than a trace of headrace has")
+                if number == 2:
+                    self.header = event["args"]
+                yield event
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         try:
             with _open(self.path) as file:
-                number = 0
-                while True:
-                    line = file.readline(_LONGEST + 1)
-                    if not line:
-                        return
-                    number += 1
+                for number, line in enumerate(iter(lambda: file.readline(_LONGEST + 1), b""), 1):
                     if len(line) > _LONGEST:
                         raise self._error(number, "a line longer than any event of headrace")
                     yield number, line
         except EOFError:
             return  # compressed, and the end is missing
         except (OSError, zlib.error) as error:
-            raise TraceError(
-                f"{self.path}: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
-            ) from None
-
-    def _checked(self, number: int, event: Any) -> dict[str, Any]:
-        if not isinstance(event, dict):
-            raise self._error(number, "not an event")
-        if number == 2:
-            arguments = event.get("args")
-            if event.get("name") != "headrace" or not isinstance(arguments, dict):
-                raise self._error(number, "a trace of headrace says so in its first event")
-            if arguments.get("format") != _FORMAT:
-                raise self._error(number, f"the format {arguments.get('format')!r:.40} is unknown")
-            self.header = arguments
-        kind = event.get("ph")
-        if not (isinstance(kind, str) and isinstance(event.get("name"), str)):
-            raise self._error(number, "an event has a kind 'ph' and a 'name'")
-        if not (
-            _is_number(event.get("ts")) and _is_number(event.get("pid")) and _is_number(event.get("tid"))
-        ):
-            raise self._error(number, "an event has numbers as 'ts', 'pid' and 'tid'")
-        if kind == "X" and not (_is_number(event.get("dur")) and event["dur"] >= 0):
-            raise self._error(number, "a slice has a duration 'dur' that is not negative")
-        arguments = event.setdefault("args", {})
-        if not isinstance(arguments, dict):
-            raise self._error(number, "the arguments 'args' of an event have names")
-        if kind == "b":
-            self._check_path(number, arguments)
-        return cast("dict[str, Any]", event)
-
-    def _check_path(self, number: int, arguments: dict[str, Any]) -> None:
-        parts = arguments.get("parts_us")
-        is_right = (
-            _is_number(arguments.get("latency_us"))
-            and isinstance(parts, dict)
-            and all(map(_is_number, parts.values()))
-        )
-        for column in ("received", "emitted", "gpu_started", "gpu_ended"):
-            values = arguments.get(column)
-            is_right = (
-                is_right
-                and isinstance(values, list)
-                and all(value is None or _is_number(value) for value in values)
-            )
-        if not is_right:
-            raise self._error(number, "a path lacks its times")
+            raise TraceError(f"{self.path}: {getattr(error, 'strerror', None) or error}") from None
 
     def _error(self, number: int, what: str) -> TraceError:
         return TraceError(f"{self.path}, line {number}: {what}")
+
+
+def _fault_of(event: Any, is_first: bool) -> str:
+    """Return what is wrong with an event; empty if nothing is."""
+    if not isinstance(event, dict):
+        return "not an event"
+    kind, arguments = event.get("ph"), event.setdefault("args", {})
+    if is_first:
+        if event.get("name") != "headrace" or not isinstance(arguments, dict):
+            return "a trace of headrace says so in its first event"
+        if arguments.get("format") != FORMAT:
+            return f"the format {arguments.get('format')!r:.40} is unknown"
+    if not (isinstance(kind, str) and isinstance(event.get("name"), str)):
+        return "an event has a kind 'ph' and a 'name'"
+    if not all(_is_number(event.get(key)) for key in ("ts", "pid", "tid")):
+        return "an event has numbers as 'ts', 'pid' and 'tid'"
+    if kind == "X" and not (_is_number(event.get("dur")) and event["dur"] >= 0):
+        return "a slice has a duration 'dur' that is not negative"
+    if not isinstance(arguments, dict):
+        return "the arguments 'args' of an event have names"
+    if kind == "b":
+        parts, hops = arguments.get("parts_us"), [arguments.get(column) for column in HOPS]
+        if not (
+            _is_number(arguments.get("latency_us"))
+            and isinstance(parts, dict)
+            and all(map(_is_number, parts.values()))
+            and all(isinstance(column, list) for column in hops)
+            and all(value is None or _is_number(value) for column in hops for value in column or ())
+        ):
+            return "a path lacks its times"
+    return ""
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.saturation import FEW, percent, saturated
-from headrace.observe.traces.trace_tracks import HOST, QUEUES
+from headrace.observe.figures.statistics import (
+    OperatorStatistics,
+    QueueStatistics,
+    SliceStatistics,
+    Statistics,
+    WorkersStatistics,
+    saturated,
+)
+from headrace.observe.traces.trace_file import Group
 
-_MOST = 1000  # operators, queues, threads or slices
-_BATCH = 4096  # intervals of a slice that are joined at once
+_BATCH = 4096  # intervals that are joined at once
 _SHOWN = 5  # shares of one kind in the text
 _NOTABLE = 0.005  # a share that is shown as more than 0%
 
@@ -43,16 +49,6 @@ class Shares:
     slices: dict[str, float] = field(default_factory=dict)
     saturated: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the shares as values that JSON can hold."""
-        return {
-            "operators": self.operators,
-            "gpu": self.gpu,
-            "queues": self.queues,
-            "threads": self.threads,
-            "slices": self.slices,
-        }
-
     def lines(self) -> list[str]:
         """Return the largest shares of each kind, a line for each kind, and what is saturated."""
         kinds = {
@@ -64,132 +60,151 @@ class Shares:
         }
         lines = []
         for kind, shares in kinds.items():
-            notable = {name: share for name, share in shares.items() if share >= _NOTABLE}
-            largest = sorted(notable, key=lambda name: -notable[name])[:_SHOWN]
-            if largest:
-                more = len(notable) - len(largest)
-                texts = [f"{name} {percent(notable[name])}" for name in largest]
-                lines.append(f"{kind}: {', '.join(texts)}{f', and {more} more' if more else ''}")
+            notable = sorted(
+                ((share, name) for name, share in shares.items() if share >= _NOTABLE),
+                key=lambda each: -each[0],
+            )
+            texts = [f"{name} {share:.0%}" for share, name in notable[:_SHOWN]]
+            if len(notable) > _SHOWN:
+                texts.append(f"and {len(notable) - _SHOWN} more")
+            if texts:
+                lines.append(f"{kind}: {', '.join(texts)}")
         return [*lines, *(f"saturated: {text}" for text in self.saturated)]
 
 
 class TraceShares:
-    """Adds up events of a trace."""
+    """Adds up events of a trace.
+
+    Attributes
+    ----------
+    last
+        When the last work ended, in microseconds.
+    dropped
+        The number of messages that each queue dropped.
+    """
 
     def __init__(self) -> None:
         self._first = float("inf")
-        self._last = 0.0
-        self._computes: dict[str, float] = defaultdict(float)
-        self._counts: dict[str, int] = defaultdict(int)
-        self._gpu: dict[str, float] = defaultdict(float)
-        self._threads: dict[int, float] = defaultdict(float)
-        self._by_thread: dict[int, set[str]] = defaultdict(set)
-        self._names: dict[int, str] = {}
-        self._slices: dict[int, _Slice] = {}
-        self._queues: dict[str, _Filling] = {}
+        self.last = 0.0
+        self.dropped: Counter[str] = Counter()
+        # By what it is and its name or number: operators, their work on the device, threads and slices.
+        self._work: dict[str, defaultdict[Any, _Work]] = {
+            kind: defaultdict(_Work) for kind in ("compute", "gpu", "thread", "slice")
+        }
+        # The names of groups and of threads.
+        self._names: dict[tuple[str, int], str] = {}
+        self._queues: defaultdict[str, _Filling] = defaultdict(_Filling)
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an event; others than computes, work and queues are passed over."""
+        """Add an event."""
         kind, name, group, track = event["ph"], event["name"], event["pid"], event["tid"]
-        if kind == "X" and event.get("cat") in ("compute", "gpu"):
-            began, length = event["ts"], event["dur"]
-            self._first, self._last = min(self._first, began), max(self._last, began + length)
-            if event["cat"] == "gpu":
-                if _fits(self._gpu, name) and _fits(self._slices, group):
-                    self._gpu[name] += length
-                    self._slices.setdefault(group, _Slice()).add(name, began, began + length)
-            elif _fits(self._computes, name) and _fits(self._threads, track):
-                self._computes[name] += length
-                self._counts[name] += 1
-                self._threads[track] += length
-                self._by_thread[track].add(name)
-        elif kind == "C" and group == QUEUES:
+        category = event.get("cat")
+        if kind == "X" and category in ("compute", "gpu"):
+            began, ended = event["ts"], event["ts"] + event["dur"]
+            self._first, self.last = min(self._first, began), max(self.last, ended)
+            shared = ("thread", track) if category == "compute" else ("slice", group)
+            for what, key in ((category, name), shared):
+                self._work[what][key].add(name, began, ended)
+        elif kind == "C" and group == Group.QUEUES:
             depth = event["args"].get("messages")
-            if type(depth) in (int, float) and _fits(self._queues, name):
-                self._queues.setdefault(name, _Filling()).add(event["ts"], depth)
-        elif kind == "M" and name == "thread_name" and group == HOST and _fits(self._names, track):
-            self._names[track] = str(event["args"].get("name", ""))
+            if type(depth) in (int, float):
+                self._queues[name].add(event["ts"], depth)
+        elif kind == "i" and category == "drop":
+            self.dropped[name.removeprefix("dropped: ")] += 1
+        elif kind == "M" and name in ("process_name", "thread_name"):
+            self._names[name, track] = str(event["args"].get("name", ""))
 
-    def shares(self, limits: dict[str, int], groups: dict[int, str]) -> Shares:
-        """Return the shares, given the limit of each queue and the names of groups."""
-        span = self._last - self._first
-        if not self._computes or span <= 0:
+    def slices(self) -> dict[str, str]:
+        """Return the slice of each operator that used a device, with its SMs."""
+        return {
+            # The name of a group ends with them.
+            operator: self._names.get(("process_name", group), "").partition(": ")[2]
+            for group, work in self._work["slice"].items()
+            for operator in work.operators
+        }
+
+    def shares(self, limits: dict[str, int]) -> Shares:
+        """Return the shares, given the limit of each queue."""
+        span = self.last - self._first
+        if not self._work["compute"] or span <= 0:
             return Shares()
-        found = Shares(
-            {name: _share(total, span) for name, total in self._computes.items()},
-            {name: _share(total, span) for name, total in self._gpu.items()},
-            {
-                name: _share(filling.until(self._last), span * limits.get(name, 0))
-                for name, filling in self._queues.items()
-            },
+
+        def share(part: float, places: int = 1) -> float:
+            return min(max(part / (span * places), 0.0), 1.0) if places > 0 else 0.0
+
+        computes, gpu, threads, slices = self._work.values()
+        found = Statistics(
+            operators=tuple(
+                OperatorStatistics(name, work.count, busy=share(work.total), gpu_busy=share(gpu[name].total))
+                for name, work in computes.items()
+            ),
+            queues=tuple(
+                QueueStatistics(name, each.count, busy=share(each.until(self.last), limits.get(name, 0)))
+                for name, each in self._queues.items()
+            ),
+            workers=tuple(
+                WorkersStatistics(self._name("thread", key), 1, share(work.total), tuple(work.operators))
+                for key, work in threads.items()
+            ),
+            slices=tuple(
+                SliceStatistics(self._name("process", key), 0, share(work.total), tuple(work.operators))
+                for key, work in slices.items()
+            ),
         )
-        threads = {
-            track: (self._names.get(track, "") or f"thread {track}", _share(total, span))
-            for track, total in self._threads.items()
-        }
-        slices = {
-            group: (groups.get(group, "") or f"slice {group}", _share(one.total, span))
-            for group, one in self._slices.items()
-        }
-        found.threads, found.slices = dict(threads.values()), dict(slices.values())
-        found.saturated = saturated(
-            [each for each in found.operators.items() if self._counts[each[0]] >= FEW],
-            [each for each in found.gpu.items() if self._counts[each[0]] >= FEW],
-            [(name, 1, share, self._by_thread[track]) for track, (name, share) in threads.items()],
-            [(name, share, self._slices[group].operators) for group, (name, share) in slices.items()],
-            found.queues.items(),
+        return Shares(
+            {each.name: each.busy for each in found.operators},
+            {each.name: each.gpu_busy for each in found.operators if each.gpu_busy},
+            {each.name: each.busy for each in found.queues},
+            {each.name: each.busy for each in found.workers},
+            {each.name: each.busy for each in found.slices},
+            saturated(found),
         )
-        return found
+
+    def _name(self, what: str, number: int) -> str:
+        return self._names.get((f"{what}_name", number)) or f"{what} {number}"
 
 
-def _fits(known: Any, key: Any) -> bool:
-    return len(known) < _MOST or key in known
+@dataclass(slots=True)
+class _Work:
+    """Work of operators on one thread or slice, or of one operator."""
 
-
-def _share(part: float, whole: float) -> float:
-    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
-
-
-class _Slice:
-    """The work on a slice, in nanoseconds."""
-
-    __slots__ = ("_coverage", "_waiting", "operators")
-
-    def __init__(self) -> None:
-        self.operators: set[str] = set()
-        self._coverage = Coverage()
-        self._waiting: list[tuple[float, float]] = []
+    count: int = 0
+    operators: set[str] = field(default_factory=set)
+    _coverage: Coverage = field(default_factory=Coverage)
+    _waiting: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, operator: str, began: float, ended: float) -> None:
-        if len(self.operators) < _MOST:
-            self.operators.add(operator)
+        self.count += 1
+        self.operators.add(operator)
         self._waiting.append((began, ended))
         if len(self._waiting) >= _BATCH:
             self._join()
 
     @property
     def total(self) -> float:
-        """The time in which something was on it, in microseconds."""
+        """The time in which something went on, in microseconds."""
         self._join()
-        return self._coverage.total / 1e3
+        return self._coverage.total() / 1e3
 
     def _join(self) -> None:
-        if self._waiting:
-            times = np.clip(np.array(self._waiting) * 1e3, -(2.0**60), 2.0**60).astype(np.int64)
-            self._coverage.add(times[:, 0], times[:, 1])
-            self._waiting.clear()
+        times = np.array(self._waiting).reshape(-1, 2) * 1e3
+        starts, ends = np.clip(times, -(2.0**60), 2.0**60).astype(np.int64).T
+        self._coverage.add(starts, ends)
+        self._waiting.clear()
 
 
+@dataclass(slots=True)
 class _Filling:
     """How many messages waited in a queue, multiplied by for how long."""
 
-    __slots__ = ("_depth", "_since", "_total")
-
-    def __init__(self) -> None:
-        self._depth = self._since = self._total = 0.0
+    count: int = 0
+    _depth: float = 0.0
+    _since: float = 0.0
+    _total: float = 0.0
 
     def add(self, time: float, depth: float) -> None:
-        self._total += self._depth * max(time - self._since, 0.0)
+        self.count += 1
+        self._total = self.until(time)
         self._since, self._depth = max(time, self._since), depth
 
     def until(self, time: float) -> float:

@@ -15,23 +15,37 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.observe.traces.trace_reader import TraceError, TraceReader
+from headrace.observe.figures.tables import table
+from headrace.observe.traces.trace_file import Group
+from headrace.observe.traces.trace_reader import HOPS, TraceError, TraceReader
 from headrace.observe.traces.trace_shares import Shares, TraceShares
 
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
 
 _SAMPLE = 10_000  # messages of a path
-_MOST_PATHS = 100
-_MOST_PARTS = 1000  # of a path
+_MOST = 1000  # parts of a path
 _INTERVALS = 200  # of late messages that are looked at closely
-_HOST = 1
+_MUCH = 1.05
+_SHOWN = 0.005  # milliseconds that are shown as more than 0.00
+_NOTABLE = 0.25  # a share of the time that is worth a word
+
+# The kinds of parts in the order of a message's way, in words, and where each begins and ends: the column of the
+# message's times, and the operator, counted from the one of the part.
+_KINDS = {
+    "before": ("before {}", ("received", 0), ("emitted", 0)),
+    "queue": ("queue of {}", ("emitted", -1), ("received", 0)),
+    "host": ("compute of {}", ("received", 0), ("emitted", 0)),
+    "device": ("wait of {} for the GPU", ("received", 0), ("gpu_started", 0)),
+    "gpu": ("GPU work of {}", ("gpu_started", 0), ("gpu_ended", 0)),
+}
 
 
 @dataclass(slots=True)
@@ -67,14 +81,12 @@ class Part:
     @property
     def name(self) -> str:
         """The part in words."""
-        words = {
-            "queue": "queue of {}",
-            "host": "compute of {}",
-            "gpu": "GPU work of {}",
-            "device": "wait of {} for the GPU",
-            "before": "before {}",
-        }
-        return words[self.kind].format(self.where)
+        return _KINDS[self.kind][0].format(self.where)
+
+    @property
+    def operator(self) -> str:
+        """The operator; of a queue, the one that receives from it."""
+        return self.where.rpartition(".")[0] if self.kind == "queue" else self.where
 
 
 @dataclass(slots=True)
@@ -117,48 +129,35 @@ class TraceSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as values that JSON can hold."""
-        return {
-            "application": self.application,
-            "is_virtual": self.is_virtual,
-            "is_complete": self.is_complete,
-            "seconds": self.seconds,
-            "dropped": self.dropped,
-            "busy": self.busy.to_dict(),
-            "saturated": list(self.busy.saturated),
-            "paths": [
-                {
-                    "name": path.name,
-                    "count": path.count,
-                    "p50_ms": path.p50,
-                    "p99_ms": path.p99,
-                    "conclusion": path.conclusion,
-                    "parts": [
-                        {
-                            "kind": part.kind,
-                            "where": part.where,
-                            "slice": part.slice,
-                            "median_ms": part.median,
-                            "late_ms": part.late,
-                            "more_ms": part.more,
-                        }
-                        for part in path.parts
-                    ],
-                }
-                for path in self.paths
-            ],
-        }
+        found = asdict(self)
+        found["saturated"] = list(found["busy"].pop("saturated"))
+        for path in found["paths"]:
+            path |= {"p50_ms": path.pop("p50"), "p99_ms": path.pop("p99")}
+            for part in path["parts"]:
+                median, late = part.pop("median"), part.pop("late")
+                part |= {"median_ms": median, "late_ms": late, "more_ms": late - median}
+        return found
 
     def __str__(self) -> str:
         time = "simulated" if self.is_virtual else "real"
         cut = "" if self.is_complete else "; the trace is cut off"
         lines = [f"{self.application}: {self.seconds:.3g} s of {time} time{cut}"]
-        for queue, count in self.dropped.items():
-            lines.append(f"{queue} dropped {count} {'message' if count == 1 else 'messages'}")
+        lines += [f"{queue} dropped {_messages(count)}" for queue, count in self.dropped.items()]
         lines += self.busy.lines()
         if not self.paths:
             lines.append("no message reached the end of a path")
         for path in self.paths:
-            lines += ["", *_table(path)]
+            lines += ["", f"{path.name}: {_messages(path.count)}, p50 {_ms(path.p50)}, p99 {_ms(path.p99)}"]
+            rows = [
+                (
+                    f"{part.name}, {part.slice}" if part.slice else part.name,
+                    *map(_ms, (part.median, part.late, part.more)),
+                )
+                for part in path.parts
+                if max(part.median, part.late) >= _SHOWN
+            ]
+            lines += [f"  {line}" for line in table(("", "median", "p99", "more"), rows, is_ruled=False)]
+            lines.append(f"  {path.conclusion}")
         return "\n".join(lines)
 
 
@@ -172,254 +171,193 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
     """
     reader = TraceReader(Path(path))
     samples: dict[str, _Sample] = {}
-    groups: dict[int, str] = {}
-    used: dict[str, int] = {}
-    dropped: dict[str, int] = defaultdict(int)
-    last = 0.0
     shares = TraceShares()
     for event in reader.events(without="sfe"):
-        shares.add(event)
-        kind, name, arguments = event["ph"], event["name"], event["args"]
-        if kind == "b" and event.get("cat") == "path":
+        if event["ph"] == "b" and event.get("cat") == "path":
+            name = event["name"]
             if name not in samples:
-                if len(samples) >= _MOST_PATHS:
-                    continue
                 samples[name] = _Sample(name)
-            samples[name].add(arguments)
-        elif kind == "X":
-            last = max(last, event["ts"] + event["dur"])
-            if event.get("cat") == "gpu" and len(used) < _MOST_PARTS:
-                used[name] = event["pid"]
-        elif kind == "i" and event.get("cat") == "drop" and len(dropped) < _MOST_PARTS:
-            dropped[name.removeprefix("dropped: ")] += 1
-        elif kind == "M" and name == "process_name" and len(groups) < _MOST_PARTS:
-            groups[event["pid"]] = str(arguments.get("name", ""))
-    is_complete = reader.is_complete
-    # The name of a group ends with the slice and its SMs.
-    slices = {operator: groups.get(group, "").partition(": ")[2] for operator, group in used.items()}
-    busy = shares.shares(_limits(reader.header), groups)
-    found = [(sample, sample.compare(slices)) for sample in samples.values()]
-    company = _company(reader, [_Question(sample, parts) for sample, parts in found])
+            samples[name].add(event["args"])
+        else:
+            shares.add(event)
+    header, is_complete = reader.header, reader.is_complete
+    busy, slices = shares.shares(_limits(header)), shares.slices()
+    for sample in samples.values():
+        sample.compare(slices)
+    _find_company(reader, [sample for sample in samples.values() if len(sample.began)])
     paths = [
         PathSummary(
             sample.name,
             sample.count,
             sample.percentile(50),
             sample.percentile(99),
-            parts,
-            _conclude(sample, parts, company.get(sample.name, {}), slices, busy),
+            sample.parts,
+            sample.conclusion(slices, busy),
         )
-        for sample, parts in found
+        for sample in samples.values()
     ]
-    paths.sort(key=lambda path: -path.p99)
-    header = reader.header
     return TraceSummary(
         str(header.get("application", "")),
         header.get("is_virtual") is True,
         is_complete,
-        last / 1e6,
-        paths,
-        dict(dropped),
+        shares.last / 1e6,
+        sorted(paths, key=lambda path: -path.p99),
+        dict(shares.dropped),
         busy,
     )
 
 
 def _limits(header: dict[str, Any]) -> dict[str, int]:
     """Return the limit of each queue; what is not as headrace writes it is left out."""
-    operators = header.get("operators")
-    found: dict[str, int] = {}
-    for operator in operators if isinstance(operators, list) else ():
-        queues = operator.get("queues") if isinstance(operator, dict) else None
-        if isinstance(queues, dict):
-            found.update((name, limit) for name, limit in queues.items() if type(limit) is int)
-    return found
+    try:
+        queues = [queue for operator in header["operators"] for queue in operator["queues"].items()]
+    except (AttributeError, KeyError, TypeError):
+        return {}
+    return {name: limit for name, limit in queues if type(limit) is int}
+
+
+def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:
+    """Find what each operator did while late messages were in the part of their path that grows most."""
+    for event in reader.events(without="sfeCbiM") if samples else ():
+        if event["ph"] != "X" or event.get("cat") not in ("compute", "gpu"):
+            continue
+        began, ended = event["ts"], event["ts"] + event["dur"]
+        key = event["pid"], event["name"]
+        for sample in samples:
+            overlap = np.minimum(sample.ended, ended) - np.maximum(sample.began, began)
+            total = float(overlap[overlap > 0].sum())
+            if total:
+                sample.company[key] += total / float((sample.ended - sample.began).sum())
 
 
 class _Sample:
-    """Messages of one path: their latencies, the parts of their time, and their times at the operators."""
+    """Messages of one path: their latencies, the parts of their time, and their times at the operators.
+
+    Attributes
+    ----------
+    parts
+        The parts of the time, in the order of the path.
+    grown
+        The part that grows most, from the median to the p99.
+    began, ended
+        When late messages were in that part.
+    company
+        The share of these times in which each operator worked, by the group of its track and its name.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.operators = name.split(" → ")
         self.count = 0
-        self._columns: dict[str, int] = {}
-        self._rows: list[tuple[float, dict[int, float], dict[str, list[float | None]]]] = []
+        # For each message: the latency, the parts, and the columns of times.
+        self._rows: list[tuple[float, dict[str, float], dict[str, list[float | None]]]] = []
         self._random = random.Random(12)
-        self._sorted = False
+        self.parts: list[Part] = []
+        self.grown: Part | None = None
+        self.began = self.ended = np.zeros(0)
+        self.company: dict[tuple[int, str], float] = defaultdict(float)
 
     def add(self, arguments: dict[str, Any]) -> None:
-        """Add a message."""
+        """Add a message; of many, a random sample is kept."""
         self.count += 1
-        place = len(self._rows)
-        if place >= _SAMPLE:
-            place = self._random.randrange(self.count)
-            if place >= _SAMPLE:
-                return
-        parts: dict[int, float] = {}
-        for key, value in arguments["parts_us"].items():
-            if len(self._columns) < _MOST_PARTS or key in self._columns:
-                parts[self._columns.setdefault(key, len(self._columns))] = value / 1e3
-        hops = {
-            column: arguments[column][: len(self.operators)]
-            for column in ("received", "emitted", "gpu_started", "gpu_ended")
-        }
-        row = (arguments["latency_us"] / 1e3, parts, hops)
-        if place == len(self._rows):
-            self._rows.append(row)
-        else:
-            self._rows[place] = row
+        place = len(self._rows) if self.count <= _SAMPLE else self._random.randrange(self.count)
+        if place < _SAMPLE:
+            parts = dict(islice(arguments["parts_us"].items(), _MOST))
+            hops = {column: arguments[column][: len(self.operators)] for column in HOPS}
+            self._rows[place : place + 1] = [(arguments["latency_us"], parts, hops)]
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of the latencies, in milliseconds."""
-        return float(np.percentile([row[0] for row in self._rows], percent))
+        return float(np.percentile([row[0] for row in self._rows], percent)) / 1e3
 
-    def late(self) -> list[tuple[float, dict[int, float], dict[str, list[float | None]]]]:
-        """Return the messages around the p99."""
-        return self._around(0.99, 0.01)
-
-    def compare(self, slices: dict[str, str]) -> list[Part]:
-        """Return the parts of the time, in the order of the path."""
-        median, late = self._mean(self._around(0.5, 0.05)), self._mean(self.late())
-        found = []
-        for key, column in self._columns.items():
-            kind, where = _split(key)
-            on_device = kind in ("gpu", "device")
-            found.append(
-                Part(
-                    kind,
-                    where,
-                    float(median[column]),
-                    float(late[column]),
-                    slices.get(where, "") if on_device else "",
-                )
+    def compare(self, slices: dict[str, str]) -> None:
+        """Compare the messages around the p99 with those around the median."""
+        self._rows.sort(key=lambda row: row[0])
+        median, late = self._around(0.5, 0.05), self._around(0.99, 0.01)
+        for key in list(dict.fromkeys(key for _, parts, _ in (*median, *late) for key in parts))[:_MOST]:
+            kind, _, where = key.partition(" ")
+            if kind not in _KINDS:
+                raise TraceError(f"a path has a part {key[:100]!r}, which headrace does not write")
+            before, now = (
+                sum(parts.get(key, 0.0) for _, parts, _ in rows) / len(rows) / 1e3 for rows in (median, late)
             )
+            share = slices.get(where, "") if kind in ("gpu", "device") else ""
+            self.parts.append(Part(kind, where, before, now, share))
         places = {operator: place for place, operator in reversed(list(enumerate(self.operators)))}
-        order = {"before": 0, "queue": 1, "host": 2, "device": 3, "gpu": 4}
-
-        def place_of(part: Part) -> tuple[int, int]:
-            operator = part.where.rpartition(".")[0] if part.kind == "queue" else part.where
-            return places.get(operator, len(places)), order[part.kind]
-
-        return sorted(found, key=place_of)
-
-    def _mean(self, rows: list[tuple[float, dict[int, float], Any]]) -> NDArray[np.float64]:
-        total = np.zeros(len(self._columns))
-        for _, parts, _ in rows:
-            for column, value in parts.items():
-                total[column] += value
-        return total / len(rows)
+        order = list(_KINDS)
+        self.parts.sort(key=lambda part: (places.get(part.operator, len(places)), order.index(part.kind)))
+        self.grown = max(self.parts, key=lambda part: part.more, default=None)
+        if self.grown is not None and self.grown.operator in places:
+            place = places[self.grown.operator]
+            times = [_interval(self.grown.kind, place, hops) for _, _, hops in late[:_INTERVALS]]
+            self.began, self.ended = np.array([each for each in times if each]).reshape(-1, 2).T
 
     def _around(self, share: float, width: float) -> list[Any]:
-        if not self._sorted:
-            self._rows.sort(key=lambda row: row[0])
-            self._sorted = True
         count = len(self._rows)
         first = min(round((share - width) * count), count - 1)
         return self._rows[first : max(first + 1, round((share + width) * count))]
 
+    def conclusion(self, slices: dict[str, str], busy: Shares) -> str:
+        """Return a sentence on what makes the p99 higher than the median."""
+        grown = self.grown
+        total = sum(part.more for part in self.parts)
+        if grown is None or total < 0.05 * self.percentile(50) or grown.more <= 0:
+            # Saturation is no less of a problem if all messages wait equally.
+            for text, operators in busy.saturated.items():
+                if not set(operators).isdisjoint(self.operators):
+                    return f"The p99 is close to the median, but {text}: messages cannot come any faster."
+            return "The p99 is close to the median; nothing stands out."
+        start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent in the {grown.name}"
+        if grown.more > total * _MUCH:  # other parts take less
+            start = f"Messages around the p99 spend {_ms(grown.more)} more in the {grown.name}"
+        if grown.kind == "queue":
+            return f"{start}{self._reason_of_queue(grown.operator)}."
+        if grown.kind == "gpu":
+            where = f", on {grown.slice}" if grown.slice else ""
+            others = [
+                name for name in slices if name != grown.where and _share_sms(grown.slice, slices[name])
+            ]
+            other, share = self._busiest(False, others)
+            if share > _NOTABLE:
+                where += f", while {other} works on the same SMs for {share:.0%} of that time; "
+                where += f"a slice of its own would keep {grown.where} apart"
+            return f"{start}{where}."
+        if grown.kind == "device":
+            return f"{start}: its stream is still busy with earlier messages."
+        return f"{start}, on the host."
 
-class _Question:
-    """The times at which late messages were in the part of their path that grows most."""
-
-    def __init__(self, sample: _Sample, parts: list[Part]) -> None:
-        self.path = sample.name
-        grown = max(parts, key=lambda part: part.more, default=None)
-        intervals = []
-        if grown is not None:
-            operator = grown.where.rpartition(".")[0] if grown.kind == "queue" else grown.where
-            if operator in sample.operators:
-                place = sample.operators.index(operator)
-                for _, _, hops in sample.late()[:_INTERVALS]:
-                    began, ended = _interval(grown.kind, place, hops)
-                    if began is not None and ended is not None and ended > began:
-                        intervals.append((began, ended))
-        self.began = np.array([began for began, _ in intervals])
-        self.ended = np.array([ended for _, ended in intervals])
-
-
-def _interval(
-    kind: str, place: int, hops: dict[str, list[float | None]]
-) -> tuple[float | None, float | None]:
-    """Return when a part of a message's time began and ended."""
-    try:
-        if kind == "queue":
-            return hops["emitted"][place - 1], hops["received"][place]
-        if kind == "gpu":
-            return hops["gpu_started"][place], hops["gpu_ended"][place]
-        if kind == "device":
-            return hops["received"][place], hops["gpu_started"][place]
-        return hops["received"][place], hops["emitted"][place]
-    except IndexError:
-        return None, None
-
-
-def _company(reader: TraceReader, questions: list[_Question]) -> dict[str, dict[tuple[int, str], float]]:
-    """Return what share of the time in question each operator worked, by the group of its track and its name."""
-    answers: dict[str, dict[tuple[int, str], float]] = {
-        question.path: defaultdict(float) for question in questions
-    }
-    asked = [question for question in questions if len(question.began)]
-    if not asked:
-        return answers
-    for event in reader.events(without="sfeCbiM"):
-        if event["ph"] != "X" or event.get("cat") not in ("compute", "gpu"):
-            continue
-        began, ended = event["ts"], event["ts"] + event["dur"]
-        for question in asked:
-            overlap = np.minimum(question.ended, ended) - np.maximum(question.began, began)
-            total = float(overlap[overlap > 0].sum())
-            answer = answers[question.path]
-            if total and (len(answer) < _MOST_PARTS or (event["pid"], event["name"]) in answer):
-                answer[event["pid"], event["name"]] += total
-    for question in asked:
-        length = float((question.ended - question.began).sum())
-        answers[question.path] = {key: total / length for key, total in answers[question.path].items()}
-    return answers
-
-
-def _conclude(
-    sample: _Sample,
-    parts: list[Part],
-    company: dict[tuple[int, str], float],
-    slices: dict[str, str],
-    busy: Shares,
-) -> str:
-    """Return a sentence on what makes the p99 higher than the median."""
-    grown = max(parts, key=lambda part: part.more, default=None)
-    total = sum(part.more for part in parts)
-    p50 = sample.percentile(50)
-    if grown is None or total < 0.05 * p50 or grown.more <= 0:
-        # Saturation is no less of a problem if all messages wait equally.
-        saturated = [
-            text
-            for text, operators in busy.saturated.items()
-            if not set(operators).isdisjoint(sample.operators)
-        ]
-        if saturated:
-            return f"The p99 is close to the median, but {saturated[0]}: messages cannot come any faster."
-        return "The p99 is close to the median; nothing stands out."
-    start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent in the {grown.name}"
-    if grown.more > total * _MUCH:  # other parts take less
-        start = f"Messages around the p99 spend {_ms(grown.more)} more in the {grown.name}"
-    if grown.kind == "queue":
-        return f"{start}{_reason_of_queue(grown, company)}."
-    if grown.kind == "gpu":
-        others = {
-            name: share
-            for (group, name), share in company.items()
-            if group != _HOST and name != grown.where and _share_sms(grown.slice, slices.get(name, ""))
-        }
-        where = f", on {grown.slice}" if grown.slice else ""
-        other = max(others, key=lambda name: others[name], default=None)
-        if other is not None and others[other] > _NOTABLE:
+    def _reason_of_queue(self, consumer: str) -> str:
+        _, own = self._busiest(True, [consumer])
+        if own > _NOTABLE:
+            return f", which waits for compute of {consumer}: earlier messages take {own:.0%} of that time"
+        other, share = self._busiest(True, [name for _, name in self.company if name != consumer])
+        if share > _NOTABLE:
+            return f", while {other} computes for {share:.0%} of that time"
+        _, share = self._busiest(False, [consumer])
+        if share > _NOTABLE:
             return (
-                f"{start}{where}, while {other} works on the same SMs for {others[other]:.0%} of that time; "
-                f"a slice of its own would keep {grown.where} apart."
+                f", while the GPU still works on earlier messages of {consumer} for {share:.0%} of that time"
             )
-        return f"{start}{where}."
-    if grown.kind == "device":
-        return f"{start}: its stream is still busy with earlier messages."
-    return f"{start}, on the host."
+        return f", which waits until {consumer} is ready"
+
+    def _busiest(self, on_host: bool, names: Collection[str]) -> tuple[str, float]:
+        """Return which of some operators worked most, on the host or on the device, and its share of the time."""
+        shares = [
+            (name, share)
+            for (group, name), share in self.company.items()
+            if (group == Group.HOST) is on_host and name in names
+        ]
+        return max(shares, key=lambda each: each[1], default=("", 0.0))
+
+
+def _interval(kind: str, place: int, hops: dict[str, list[float | None]]) -> tuple[float, float] | None:
+    """Return when a part of a message's time began and ended, if that is known."""
+    (first, before), (last, after) = _KINDS[kind][1:]
+    try:
+        began, ended = hops[first][place + before], hops[last][place + after]
+    except IndexError:
+        return None
+    return (began, ended) if began is not None and ended is not None and ended > began else None
 
 
 def _share_sms(one: str, other: str) -> bool:
@@ -427,51 +365,9 @@ def _share_sms(one: str, other: str) -> bool:
     return one == other or one.startswith("all ") or other.startswith("all ")
 
 
-def _reason_of_queue(part: Part, company: dict[tuple[int, str], float]) -> str:
-    consumer = part.where.rpartition(".")[0]
-    own = company.get((_HOST, consumer), 0.0)
-    if own > _NOTABLE:
-        return f", which waits for compute of {consumer}: earlier messages take {own:.0%} of that time"
-    others = {name: share for (group, name), share in company.items() if group == _HOST and name != consumer}
-    other = max(others, key=lambda name: others[name], default=None)
-    if other is not None and others[other] > _NOTABLE:
-        return f", while {other} computes for {others[other]:.0%} of that time"
-    device = max(
-        (share for (group, name), share in company.items() if group != _HOST and name == consumer),
-        default=0.0,
-    )
-    if device > _NOTABLE:
-        return f", while the GPU still works on earlier messages of {consumer} for {device:.0%} of that time"
-    return f", which waits until {consumer} is ready"
-
-
-def _table(path: PathSummary) -> list[str]:
-    count = f"{path.count} {'message' if path.count == 1 else 'messages'}"
-    lines = [f"{path.name}: {count}, p50 {_ms(path.p50)}, p99 {_ms(path.p99)}"]
-    rows = [("", "median", "p99", "more")]
-    for part in path.parts:
-        if max(part.median, part.late) < _SHOWN:
-            continue
-        where = f", {part.slice}" if part.slice else ""
-        rows.append((part.name + where, _ms(part.median), _ms(part.late), _ms(part.more)))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for name, *figures in rows:
-        cells = (figure.rjust(width) for figure, width in zip(figures, widths[1:], strict=True))
-        lines.append(f"  {name.ljust(widths[0])}  {'  '.join(cells)}".rstrip())
-    return [*lines, f"  {path.conclusion}"]
-
-
-def _split(key: str) -> tuple[str, str]:
-    for kind in ("queue", "host", "device", "gpu", "before"):
-        if key.startswith(kind + " "):
-            return kind, key[len(kind) + 1 :]
-    raise TraceError(f"a path has a part {key[:100]!r}, which headrace does not write")
+def _messages(count: int) -> str:
+    return f"{count} {'message' if count == 1 else 'messages'}"
 
 
 def _ms(value: float) -> str:
     return f"{value:.2f} ms"
-
-
-_MUCH = 1.05
-_SHOWN = 0.005  # milliseconds that are shown as more than 0.00
-_NOTABLE = 0.25  # a share of the time that is worth a word

@@ -7,26 +7,45 @@ time went (`critical_path`). Counters show how many messages wait in each queue 
 use.
 
 The file is written as the run goes on, and opens even if the process is killed.
+
+All times are exact to the nanosecond. In simulated time a compute may take no time at all; the events of one
+compute are therefore written one after the other and in the order of time, so that a viewer that sorts by time
+keeps them together.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import islice, repeat
+from math import isfinite
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headrace._runtime import Envelope
 from headrace.observe.events.records import QueueInfo
 from headrace.observe.events.watchers import Watcher
-from headrace.observe.traces.cupti_activity import CuptiActivity
-from headrace.observe.traces.run_trace import RunTrace
-from headrace.observe.traces.trace_file import TraceFile, json_text
+from headrace.observe.figures.critical_path import CriticalPath
+from headrace.observe.figures.recent_rows import RecentRows
+from headrace.observe.traces.levels import END, Level
+from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, micros, place
+from headrace.observe.traces.trace_reader import FORMAT, HOPS
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, Flows, OperatorInfo, OutputInfo, RunInfo
+    from headrace.observe.events.cupti_activity import Activity
+    from headrace.observe.events.records import (
+        Computes,
+        Flows,
+        GpuWork,
+        OutputInfo,
+        RunInfo,
+        Times,
+    )
 
 
 class TraceWriter(Watcher):
@@ -50,42 +69,204 @@ class TraceWriter(Watcher):
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:
         self.path = Path(path)
         self.wants_data = metadata
-        self._kernels = kernels
+        self.wants_kernels = kernels
         self._runs = 0
-        self._trace: RunTrace | None = None
 
     def begin(self, run: RunInfo) -> None:
         """Open the file, and name what is known of the run."""
         self._runs += 1
-        activity = CuptiActivity() if self._kernels and not run.is_virtual else None
-        self._trace = RunTrace(TraceFile(numbered(self.path, self._runs)), run, activity)
+        self._file = TraceFile(numbered(self.path, self._runs))
+        self._run = run
+        # For each queue, the metadata of the messages that were received and not written yet, in order.
+        self._metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
+        self._write_header()
+        self._tracks = Tracks(self._file, run)
+        self._critical = CriticalPath(run)
+        self._names = [json_text(operator.name) for operator in run.operators]
+        self._depths = {queue: Level() for queue in run.queues}
+        self._in_use = {operator: Level() for operator in run.operators}
+        # When the computes that are known ended, by operator.
+        self._known = dict.fromkeys(run.operators, -END)
+        # By operator: the frame of each compute, coded as its number times the operators plus the source's index.
+        self._frames = {operator: RecentRows(1) for operator in run.operators}
+        # The ids of arrows: the number of a message times the ways between operators plus the way's index.
+        ways = [(queue, position) for queue in run.queues for position in range(len(queue.outputs))]
+        self._ways = {way: index for index, way in enumerate(ways)}
+        # The computes of this round: when they began and ended, and their events.
+        self._computed: list[tuple[int, int, str]] = []
+        # The work of the device in this round.
+        self._worked: list[str] = []
+        # When the last work at each place ended.
+        self._gpu_ended: defaultdict[str, int] = defaultdict(lambda: -END)
+        self._flow_count = 0
+        more = f',"s":"p","args":{{"epoch_ns":{run.epoch}}}'
+        self._file.add(self._event("i", '"run"', "run", place(Group.HOST, Group.HOST), run.started, more))
+        self._file.write()
 
-    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
-        """Note which kernels a compute launches, if kernels are shown."""
-        activity = self._trace.activity if self._trace is not None else None
-        return compute if activity is None else activity.around(operator.index, compute)
+    def _event(self, kind: str, name: str, category: str, place: str, time: int, more: str = "") -> str:
+        """Return an event: its kind, its name in JSON, its category and place, its time, and what more it has."""
+        # The time 0 of the trace is known when the first compute begins.
+        ts = micros(time - self._run.started)
+        return f'{{"ph":"{kind}","name":{name},"cat":"{category}",{place},"ts":{ts}{more}}}'
+
+    def _slice(self, name: str, category: str, place: str, began: int, ended: int, arguments: str) -> str:
+        """Return the event of something that took a while."""
+        more = f',"dur":{micros(ended - began)},"args":{{{arguments}}}'
+        return self._event("X", name, category, place, began, more)
+
+    def _arrow(self, kind: str, what: str, category: str, place: str, time: int, number: int) -> str:
+        """Return the event of the begin or the end of an arrow."""
+        more = f',"id":{number}' + (',"bp":"e"' if kind == "f" else "")
+        return self._event(kind, f'"{what}"', category, place, time, more)
+
+    def _add_metadata(self, name: str, arguments: dict[str, Any]) -> None:
+        event = {"ph": "M", "name": name, "pid": Group.HOST, "tid": Group.HOST, "ts": 0, "args": arguments}
+        self._file.add(json_text(event))
+
+    @property
+    def _kernels_shown(self) -> str:
+        return self._run.kernels if self.wants_kernels else "not shown"
+
+    def _write_header(self) -> None:
+        run = self._run
+        self._add_metadata(
+            "headrace",
+            {
+                "format": FORMAT,
+                "application": run.application,
+                "epoch_ns": run.epoch,
+                "started_ns": run.started,
+                "is_virtual": run.is_virtual,
+                "kernels": self._kernels_shown,
+                "operators": [
+                    {
+                        "name": operator.name,
+                        "slice": operator.slice,
+                        "sm_count": operator.sm_count,
+                        "queues": {queue.name: queue.limit for queue in operator.inputs},
+                    }
+                    for operator in run.operators
+                ],
+                "segments": {
+                    segment.name: [operator.name for operator in segment.operators]
+                    for segment in run.segments
+                },
+            },
+        )
+
+    # Computes.
 
     def computed(self, computes: Computes) -> None:
         """Write computes, their work on the device, and the arrows between them."""
-        if self._trace is not None:
-            self._trace.add_computes(computes)
+        self._critical.add(computes)
+        started, ended, threads = (
+            computes.started.tolist(),
+            computes.ended.tolist(),
+            computes.threads.tolist(),
+        )
+        tracks = {thread: self._tracks.thread(thread) for thread in set(threads)}
+        places = [tracks[thread] for thread in threads]
+        replayed = set(np.flatnonzero(computes.is_replayed).tolist())
+        arguments = [
+            f'"frame":{frame},"source":{source},"compute":{computes.first + position}'
+            + (',"replayed":true' if position in replayed else "")
+            for position, (frame, source) in enumerate(self._frame_names(self._find_frames(computes)))
+        ]
+        name, metadata = self._names[computes.operator.index], self._metadata_of(computes)
+        events = [
+            [self._slice(name, "compute", track, began, end, arguments[position] + metadata[position])]
+            for position, (track, began, end) in enumerate(zip(places, started, ended, strict=True))
+        ]
+        for work in computes.gpu:
+            for at, time, number in self._add_gpu_work(computes, work, name, arguments):
+                events[at].append(self._arrow("s", "launch", "gpu", places[at], time, number))
+        for kind, compute, number, time in self._messages_of(computes):
+            at = compute - computes.first
+            # A segment takes its messages just before it is replayed; an arrow binds to the slice around it.
+            time = min(max(time, started[at]), ended[at])
+            events[at].append(self._arrow(kind, "message", "message", places[at], time, number))
+        self._computed += zip(started, ended, map(",\n".join, events), strict=True)
+        self._known[computes.operator] = ended[-1]
+        self._note_levels(computes)
 
-    def flowed(self, flows: list[Flows]) -> None:
-        """Write messages that reached the end of a path."""
-        if self._trace is not None:
-            for some in flows:
-                self._trace.add_flows(some)
+    def _find_frames(self, batch: Computes) -> Times:
+        """Return the frame of each compute: the compute of the source that its first message follows from."""
+        operator = batch.operator
+        count = len(batch.started)
+        frames = np.full(count, -1, np.int64)
+        if not operator.inputs:
+            frames = (np.arange(count) + batch.first) * len(self._names) + operator.index
+        for arrivals in batch.arrivals:
+            for position, output in enumerate(arrivals.queue.outputs):
+                # Of several messages of a compute, the first is written last.
+                rows = np.flatnonzero(arrivals.output == position)[::-1]
+                known, is_known = self._frames[output.operator].find(arrivals.producer[rows])
+                found = np.full(count, -1, np.int64)
+                found[arrivals.compute[rows] - batch.first] = np.where(is_known, known[:, 0], -1)
+                frames = np.where(frames < 0, found, frames)
+        self._frames[operator].extend(frames[:, None])
+        return frames
 
-    def resolved(self) -> None:
-        """Write counters, and everything that waits."""
-        if self._trace is not None:
-            self._trace.write()
+    def _frame_names(self, frames: Times) -> list[tuple[str, str]]:
+        """Return the number of each frame and the name of its source, in JSON."""
+        names = self._names
+        return [
+            ("null", "null") if frame < 0 else (str(frame // len(names)), names[frame % len(names)])
+            for frame in frames.tolist()
+        ]
 
-    def end(self, outcome: Outcome | None) -> None:
-        """Write the rest and close the file."""
-        if self._trace is not None:
-            self._trace.close(outcome)
-            self._trace = None
+    def _messages_of(self, batch: Computes) -> Iterator[tuple[str, int, int, int]]:
+        """Yield where arrows end and begin: the kind of event, the compute, the id of the arrow, and the time."""
+        ways = len(self._ways)
+        for arrivals in batch.arrivals:
+            way = [self._ways[arrivals.queue, output] for output in range(len(arrivals.queue.outputs))]
+            numbers = arrivals.number * ways + np.array(way)[arrivals.output]
+            yield from zip(
+                repeat("f"), arrivals.compute.tolist(), numbers.tolist(), arrivals.received.tolist()
+            )
+        for emissions in batch.emissions:
+            numbers = emissions.number * ways + self._ways[emissions.queue, emissions.output]
+            yield from zip(
+                repeat("s"), emissions.compute.tolist(), numbers.tolist(), emissions.emitted.tolist()
+            )
+
+    def _add_gpu_work(
+        self, computes: Computes, work: GpuWork, name: str, arguments: list[str]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Add work on the device; yield where arrows to it begin: the compute, the time, and the id."""
+        track = self._tracks.stream(work.stream)
+        launched = -1
+        for compute, began, ended in zip(
+            work.compute.tolist(), work.started.tolist(), work.ended.tolist(), strict=True
+        ):
+            at = compute - computes.first
+            # The times of events are rounded: two pieces of work might overlap by some nanoseconds.
+            began = max(began, self._gpu_ended[track])
+            ended = self._gpu_ended[track] = max(ended, began)
+            self._worked.append(self._slice(name, "gpu", track, began, ended, arguments[at]))
+            # Two clocks: the device might seem to begin before the host.
+            host = int(computes.started[at])
+            if compute != launched and host <= ended:
+                number = (compute * _MOST_STREAMS + work.stream.number) * len(self._names)
+                number += work.stream.operator.index
+                self._worked.append(self._arrow("f", "launch", "gpu", track, max(began, host), number))
+                yield at, host, number
+            launched = compute
+
+    def _metadata_of(self, batch: Computes) -> defaultdict[int, str]:
+        """Return the metadata of received messages as arguments, by the position of the compute."""
+        found: defaultdict[int, str] = defaultdict(str)
+        for arrivals in batch.arrivals:
+            waiting = self._metadata.get(arrivals.queue)
+            for position in (arrivals.compute - batch.first).tolist() if waiting else ():
+                if arrivals.queue.is_inner and batch.is_replayed[position]:
+                    continue  # the message did not come through the queue
+                text = waiting.popleft() if waiting else ""
+                if text and not found[position]:
+                    found[position] = f',"metadata":{text}'
+        return found
+
+    # Metadata.
 
     def watches(self, port: OutputInfo | QueueInfo) -> bool:
         """Return whether the metadata of a port is shown: that of received messages is."""
@@ -93,9 +274,139 @@ class TraceWriter(Watcher):
 
     def received(self, queue: QueueInfo, item: Any, time: int) -> None:
         """Keep the metadata of a message until the compute that received it is written."""
-        if self._trace is not None:
-            metadata = item.metadata if type(item) is Envelope else None
-            self._trace.metadata[queue].append(_described(metadata) if metadata else "")
+        metadata = item.metadata if type(item) is Envelope else None
+        # A limited number of entries, and of characters for each.
+        shown = {str(key)[:_LONGEST]: _short(value) for key, value in islice((metadata or {}).items(), _MOST)}
+        self._metadata[queue].append(json_text(shown) if shown else "")
+
+    # Counters.
+
+    def _note_levels(self, batch: Computes) -> None:
+        """Count the messages in queues, and those that the host or the device still works on."""
+        in_use = self._in_use[batch.operator]
+        for emissions in batch.emissions:
+            depth = self._depths[emissions.queue]
+            depth.change(emissions.emitted, 1)
+            depth.change(emissions.dropped, -1)
+            name, track = json_text(f"dropped: {emissions.queue.name}"), place(Group.QUEUES, Group.QUEUES)
+            for time in sorted([*emissions.rejected.tolist(), *emissions.dropped.tolist()]):
+                self._file.add(self._event("i", name, "drop", track, time, ',"s":"p"'))
+        for arrivals in batch.arrivals:
+            self._depths[arrivals.queue].change(arrivals.received, -1)
+            in_use.change(arrivals.received, 1)
+            in_use.change(batch.done[arrivals.compute - batch.first], -1)
+        for discards in batch.discards:
+            self._depths[discards.queue].change(discards.discarded, -1)
+        self._add_counter(Group.IN_FLIGHT, batch.operator.name, in_use.tell(int(batch.ended[-1])))
+
+    def _add_counter(self, group: int, name: str, values: list[tuple[int, int]]) -> None:
+        track, name = place(group, group), json_text(name)
+        for time, value in values:
+            self._file.add(self._event("C", name, "counter", track, time, f',"args":{{"messages":{value}}}'))
+
+    # Paths.
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Write messages that reached the end of a path."""
+        for each in flows:
+            self._add_flows(each)
+
+    def _add_flows(self, flows: Flows) -> None:
+        if not flows.is_timed.all():  # of a very fast operator, only some computes are timed on the device
+            flows = flows.part(np.flatnonzero(flows.is_timed))
+        division, zero = self._critical.divide(flows), self._run.started
+        name = json_text(" → ".join(operator.name for operator in flows.path.operators))
+        sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
+        frames = self._frame_names(np.where(flows.computes[:, 0] < 0, -1, sources))
+        keys = [json_text(part) for part in division.names]
+        received, emitted = flows.times[:, 0::2], flows.times[:, 1::2]
+        columns = zip(HOPS, (received, emitted, division.gpu_started, division.gpu_ended), strict=True)
+        hops = [(column, times.tolist()) for column, times in columns]
+        for row, (origin, done, (frame, source), parts) in enumerate(
+            zip(flows.origin.tolist(), flows.done.tolist(), frames, division.parts.tolist(), strict=True)
+        ):
+            self._flow_count += 1
+            begins = max(origin, zero)
+            # A local id, or Perfetto would show the path among the events of no process.
+            track = f'{place(Group.PATHS, Group.PATHS)},"id2":{{"local":"{self._flow_count:x}"}}'
+            shown = ",".join(f"{key}:{micros(part)}" for key, part in zip(keys, parts, strict=True) if part)
+            times = ",".join(f'"{column}":[{self._times(values[row])}]' for column, values in hops)
+            arguments = (
+                f'"frame":{frame},"source":{source},"latency_us":{micros(done - origin)},'
+                f'"parts_us":{{{shown}}},{times}'
+            )
+            self._file.add(
+                self._event("b", name, "path", track, begins, f',"args":{{{arguments}}}'),
+                self._event("e", name, "path", track, max(done, begins)),
+            )
+
+    def _times(self, times: list[int]) -> str:
+        """Return the times at each operator of a path, in microseconds of the trace."""
+        zero = self._run.started
+        return ",".join(micros(time - zero) if time > _NEVER else "null" for time in times)
+
+    # Kernels.
+
+    def ran(self, kernels: list[Activity]) -> None:
+        """Write kernels and copies."""
+        for each in kernels if self.wants_kernels else ():
+            self._add_kernel(each)
+
+    def _add_kernel(self, activity: Activity) -> None:
+        operator, arguments = None, activity.arguments
+        if activity.operator is not None and activity.operator < len(self._run.operators):
+            operator = self._run.operators[activity.operator]
+            arguments = {"operator": operator.name, "compute": activity.compute, **arguments}
+        track = self._tracks.kernels(activity.device, activity.stream, operator)
+        began = max(activity.started, self._gpu_ended[track])
+        ended = self._gpu_ended[track] = max(activity.ended, began)
+        name, shown = json_text(activity.name), json_text(arguments)[1:-1]
+        self._file.add(self._slice(name, "kernel", track, began, ended, shown))
+
+    def resolved(self, is_last: bool = False) -> None:
+        """Write counters, and everything that waits."""
+        # In the order in which computes began. Of two at the same time, the shorter one came first.
+        self._computed.sort(key=itemgetter(0, 1))
+        self._file.add(*(text for _, _, text in self._computed), *self._worked)
+        self._computed.clear()
+        self._worked.clear()
+        for queue, depth in self._depths.items():
+            operators = (queue.operator, *(output.operator for output in queue.outputs))
+            horizon = END if is_last else min(self._known[operator] for operator in operators)
+            self._add_counter(Group.QUEUES, queue.name, depth.tell(horizon))
+        newest = max(self._run.started, *self._known.values())
+        for operator in self._run.operators:
+            # How many frames are kept because a stream may still read them. Simulated time is over when it is read.
+            if operator.streams and not self._run.is_virtual:
+                name = f"{operator.name}: frames kept"
+                self._add_counter(Group.IN_FLIGHT, name, [(newest, operator.frames_kept)])
+        self._file.write()
+
+    def end(self, outcome: Outcome | None) -> None:
+        """Write the rest and close the file."""
+        run = self._run
+        try:
+            self.resolved(is_last=True)
+            for operator, level in self._in_use.items():
+                self._add_counter(Group.IN_FLIGHT, operator.name, level.tell(END))
+            segments = {
+                segment.name: {
+                    name: getattr(segment, name) for name in ("state", "reason", "frames", "replayed")
+                }
+                for segment in run.segments
+            }
+            self._add_metadata(
+                "end",
+                {
+                    "outcome": None if outcome is None else str(outcome.ended_by),
+                    "clock_errors_ns": {str(device): error for device, error in run.clock_errors.items()},
+                    "kernels": self._kernels_shown,
+                    "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
+                    "segments": segments,
+                },
+            )
+        finally:
+            self._file.close()
 
 
 def numbered(path: Path, number: int) -> Path:
@@ -104,32 +415,22 @@ def numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{stem}-{number}{dot}{rest}")
 
 
-def _described(metadata: dict[str, Any]) -> str:
-    """Return metadata as JSON, with a limited number of entries and of characters for each."""
-    shown = {}
-    for key, value in list(metadata.items())[:_MOST_ENTRIES]:
-        is_plain = value is None or isinstance(value, (bool, int, float, str))
-        try:
-            text = json.dumps(value, allow_nan=False) if is_plain else None
-        except ValueError:
-            text = None
-        shown[str(key)[:_MOST_CHARACTERS]] = (
-            value if text is not None and len(text) <= _MOST_CHARACTERS else _short(value)
-        )
-    return json_text(shown)
-
-
-def _short(value: Any) -> str:
-    # An array might describe all its elements, or wait for the device.
+def _short(value: Any) -> Any:
+    """Return a value of the metadata as JSON can have it."""
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, str):
-        return value[:_MOST_CHARACTERS]
+        return value[:_LONGEST]
     try:
         if isinstance(value, (int, float)):
-            return repr(value)[:_MOST_CHARACTERS]
+            text = repr(value)
+            return value if len(text) <= _LONGEST and isfinite(value) else text[:_LONGEST]
     except ValueError:  # Python limits the digits of an int
         pass
-    return f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}>"  # an array might describe all its elements, or wait for the device
 
 
-_MOST_ENTRIES = 32
-_MOST_CHARACTERS = 200
+_MOST_STREAMS = 1 << 10  # of an operator
+_NEVER = -(1 << 61)
+_MOST = 32  # entries of the metadata
+_LONGEST = 200  # characters

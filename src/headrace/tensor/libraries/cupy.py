@@ -58,15 +58,17 @@ class CuPy(DeviceLibrary):
         """Return CuPy's object for a stream."""
         return cupy.cuda.Stream.null if handle.is_default else cupy.cuda.Stream.from_external(handle)
 
-    def use_stream(self, handle: StreamHandle) -> Any:
-        """Make a stream current."""
-        previous = _current_stream()
-        handle.of_library("cupy").use()
-        return previous
+    read_stream = staticmethod(_current_stream)
+    """Return the current stream."""
 
-    def restore_stream(self, previous: Any) -> None:
-        """Make the previous stream current."""
-        previous.use()
+    @staticmethod
+    def set_stream(state: Any) -> None:
+        """Make a stream current."""
+        state.use()
+
+    def stream_setter(self, state: Any) -> Callable[[], object]:
+        """Return CuPy's own method."""
+        return state.use  # type: ignore[no-any-return]
 
     # Memory.
 

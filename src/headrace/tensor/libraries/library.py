@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Library:
     holds_objects
         Whether elements may be Python objects: ``array.dtype.hasobject`` tells, and ``array.flat`` has them.
     works_on_simulated_streams
-        Whether `use_stream` takes streams of a simulated device.
+        Whether `set_stream` takes streams of a simulated device.
     current_stream
         Returns the handle of the current stream of a device; None if the library has no current stream.
     describe
@@ -131,12 +132,21 @@ class Library:
         """Return whether the library, which has been imported, can work on streams."""
         return True
 
-    def use_stream(self, handle: StreamHandle) -> Any:
-        """Make a stream current on this thread, and return what `restore_stream` needs to undo that."""
+    def read_stream(self) -> Any:
+        """Return what is current on this thread, as `set_stream` takes it; every compute may ask."""
         raise NotImplementedError(f"{self.name} has no current stream")
 
-    def restore_stream(self, previous: Any) -> None:
-        """Undo a call of `use_stream`, whose result is given."""
+    def set_stream(self, state: Any) -> None:
+        """Make current on this thread what `read_stream` or `stream_state` has returned."""
+        raise NotImplementedError(f"{self.name} has no current stream")
+
+    def stream_state(self, handle: StreamHandle) -> Any:
+        """Return what `read_stream` returns while a stream is current."""
+        return handle.of_library(self.module)
+
+    def stream_setter(self, state: Any) -> Callable[[], object]:
+        """Return `set_stream` for one state, where a faster call does the same."""
+        return partial(self.set_stream, state)
 
     # Memory.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from headrace.tensor.tensor import Tensor
 
 _current_stream = torch.cuda.current_stream
+# Builds without CUDA lack them, and have no streams.
+_read_parts: Any = getattr(torch._C, "_cuda_getCurrentStream", None)
+_set_parts: Any = getattr(torch._C, "_cuda_setStream", None)
+_current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 
 
 class PyTorch(DeviceLibrary):
@@ -68,15 +72,27 @@ class PyTorch(DeviceLibrary):
         device_id = getattr(getattr(handle.stream, "device", None), "device_id", None)
         return torch.cuda.ExternalStream(handle, **({} if device_id is None else {"device": device_id}))
 
-    def use_stream(self, handle: StreamHandle) -> Any:
-        """Make a stream current."""
-        previous = _current_stream()
-        torch.cuda.set_stream(handle.of_library("torch"))
-        return previous
+    # PyTorch's own calls take 0.14 and 0.5 µs. `torch.cuda.current_stream` takes 5 and `torch.cuda.set_stream` 0.8,
+    # because they make objects and ask for the device.
 
-    def restore_stream(self, previous: Any) -> None:
-        """Make the previous stream current."""
-        torch.cuda.set_stream(previous)
+    @staticmethod
+    def read_stream() -> Any:
+        """Return the current stream of the current device, in the parts that PyTorch keeps it in."""
+        return _read_parts(_current_device())
+
+    def set_stream(self, state: Any) -> None:
+        """Make a stream current."""
+        self.stream_setter(state)()
+
+    def stream_setter(self, state: Any) -> Callable[[], object]:
+        """Return PyTorch's own call."""
+        stream_id, device_index, device_type = state
+        return partial(_set_parts, stream_id=stream_id, device_index=device_index, device_type=device_type)
+
+    def stream_state(self, handle: StreamHandle) -> Any:
+        """Return the parts of a stream."""
+        stream = handle.of_library("torch")
+        return (stream.stream_id, stream.device_index, stream.device_type)
 
     # Memory.
 

@@ -8,19 +8,18 @@ same moment, again every few seconds.
 
 Records are read as soon as CUPTI delivers them: they lie in its buffers, which it uses again.
 
-One tool at a time can use CUPTI in a process. If another one does, or if the driver refuses, there are no kernels
-in the trace, and the trace says why.
+One tool at a time can use CUPTI in a process, so an observation has one of these for all its watchers. If another
+tool uses it, or if the driver refuses, no kernels are known, and `CuptiActivity.state` says why.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -46,9 +45,9 @@ class Activity:
     stream: int
     started: int
     ended: int
+    arguments: dict[str, Any]
     operator: int | None = None
     compute: int = -1
-    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class CuptiActivity:
@@ -69,9 +68,7 @@ class CuptiActivity:
         self._delivered: list[tuple[int, Activity]] = []
         # The latest ids that were pushed, by the correlation id of the call.
         self._pushed: OrderedDict[int, int] = OrderedDict()
-        self._offset = 0
-        self._aligned_at = 0
-        self.error = 0
+        self._offset = self._aligned_at = 0
 
     def start(self) -> bool:
         """Begin to collect; return whether that is possible."""
@@ -79,46 +76,41 @@ class CuptiActivity:
             self.state = f"not shown: CUPTI traces CUDA devices, and the device is {active().name!r}"
             return False
         try:
-            cupti = import_module("cupti.cupti")
+            self._cupti = import_module("cupti.cupti")
         except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and error.name in ("cupti", "cupti.cupti"):
-                self.state = "not shown: the package cupti-python is not installed"
-                return False
-            # It is installed, and misses a library or a package.
-            self.state = f"not shown: cupti-python cannot be imported: {error}"
+            is_missing = isinstance(error, ModuleNotFoundError) and error.name in ("cupti", "cupti.cupti")
+            # Otherwise it is installed, and misses a library or a package.
+            self.state = (
+                "not shown: the package cupti-python is not installed"
+                if is_missing
+                else f"not shown: cupti-python cannot be imported: {error}"
+            )
             return False
-        self._cupti = cupti
-        kind = cupti.ActivityKind
         try:
-            cupti.activity_register_callbacks(_request, self._deliver)
-            for name in (
-                "DRIVER",
-                "RUNTIME",
-                "EXTERNAL_CORRELATION",
-                "CONCURRENT_KERNEL",
-                "MEMCPY",
-                "MEMSET",
-            ):
-                cupti.activity_enable(getattr(kind, name))
-                self._kinds.append(getattr(kind, name))
+            self._cupti.activity_register_callbacks(_request, self._deliver)
+            for name in _KINDS:
+                kind = getattr(self._cupti.ActivityKind, name)
+                self._cupti.activity_enable(kind)
+                self._kinds.append(kind)
             self._align()
         except Exception as error:
             self.state = f"not shown: CUPTI refused: {error}"
-            _log.warning("a trace without kernels: CUPTI refused: %s", error)
+            _log.warning("no times of kernels: CUPTI refused: %s", error)
             self.stop()
             return False
-        self.state = "shown"
+        self.state = SHOWN
         return True
 
-    def around(self, operator: int, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute whose kernels are known to be its own."""
+    def around(
+        self, operator: int, number: Callable[[], int], compute: Callable[..., None]
+    ) -> Callable[..., None]:
+        """Return a compute whose kernels are known to be its own; `number` returns which compute it is."""
         cupti = self._cupti
         kind = cupti.ExternalCorrelationKind.CUSTOM2
         push, pop = cupti.activity_push_external_correlation_id, cupti.activity_pop_external_correlation_id
-        numbers = itertools.count()
 
         def correlated(op_input: Any, op_output: Any, context: Any) -> None:
-            push(kind, next(numbers) * _OPERATORS + operator)
+            push(kind, number() * _OPERATORS + operator)
             try:
                 compute(op_input, op_output, context)
             finally:
@@ -128,9 +120,8 @@ class CuptiActivity:
 
     def take(self, is_last: bool = False) -> list[Activity]:
         """Return the work that is complete and was not returned yet; all of it if it `is_last`."""
-        cupti = self._cupti
         try:
-            cupti.activity_flush_all(1 if is_last else 0)
+            self._cupti.activity_flush_all(1 if is_last else 0)
             if time.perf_counter_ns() - self._aligned_at > _ALIGN:
                 self._align()
         except Exception as error:
@@ -138,17 +129,15 @@ class CuptiActivity:
             return []
         with self._lock:
             delivered, self._delivered = self._delivered, []
-            for correlation, activity in delivered:  # the ids came with the work or before it
-                pushed = self._pushed.get(correlation)
+            for correlation, activity in delivered:
+                activity.started += self._offset
+                activity.ended += self._offset
+                pushed = self._pushed.get(correlation)  # the ids came with the work or before it
                 if pushed is not None:
                     activity.compute, activity.operator = divmod(pushed, _OPERATORS)
             while len(self._pushed) > _MOST:
                 self._pushed.popitem(last=False)
-        found = [activity for _, activity in delivered]
-        for activity in found:
-            activity.started += self._offset
-            activity.ended += self._offset
-        return sorted(found, key=lambda activity: activity.started)
+        return sorted((activity for _, activity in delivered), key=lambda activity: activity.started)
 
     def stop(self) -> None:
         """Collect no more."""
@@ -179,11 +168,10 @@ class CuptiActivity:
         """Return the work of a record, by CUPTI's clock."""
         kinds = self._cupti.ActivityKind
         arguments: dict[str, Any]
-        if record.kind == kinds.MEMCPY:
-            copy = self._cupti.ActivityMemcpyKind(record.copy_kind).name
-            name, arguments = f"copy {copy}", {"bytes": int(record.bytes)}
-        elif record.kind == kinds.MEMSET:
+        if record.kind in (kinds.MEMCPY, kinds.MEMSET):
             name, arguments = "fill", {"bytes": int(record.bytes)}
+            if record.kind == kinds.MEMCPY:
+                name = f"copy {self._cupti.ActivityMemcpyKind(record.copy_kind).name}"
         else:
             name = str(record.name)
             arguments = {
@@ -191,26 +179,18 @@ class CuptiActivity:
                 "block": [record.block_x, record.block_y, record.block_z],
                 "registers": record.registers_per_thread,
             }
-        return Activity(
-            name,
-            int(record.device_id),
-            int(record.stream_id),
-            int(record.start),
-            int(record.end),
-            arguments=arguments,
-        )
+        times = int(record.start), int(record.end)
+        return Activity(name, int(record.device_id), int(record.stream_id), *times, arguments)
 
     def _align(self) -> None:
         """Read both clocks at the same moment; the tightest of several tries counts."""
-        tightest = None
+        tries = []
         for _ in range(_TRIES):
             before = time.perf_counter_ns()
             there = self._cupti.get_timestamp()
             after = time.perf_counter_ns()
-            if tightest is None or after - before < tightest[0]:
-                tightest = after - before, (before + after) // 2 - there
-        assert tightest is not None
-        self.error, self._offset = tightest[0] // 2, tightest[1]
+            tries.append((after - before, (before + after) // 2 - there))
+        self._offset = min(tries)[1]
         self._aligned_at = time.perf_counter_ns()
 
 
@@ -219,6 +199,9 @@ def _request() -> tuple[int, int]:
     return 1 << 20, 0
 
 
+SHOWN = "shown"
+"""The state in which all kernels are known."""
+_KINDS = ("DRIVER", "RUNTIME", "EXTERNAL_CORRELATION", "CONCURRENT_KERNEL", "MEMCPY", "MEMSET")
 _OPERATORS = 1 << 16
 _MOST = 1 << 18
 _TRIES = 8

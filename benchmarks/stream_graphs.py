@@ -1,0 +1,153 @@
+"""Compare random graphs of CuPy operators on their own streams with the same graphs on the default stream.
+
+    python -m benchmarks.stream_graphs [--save]      needs a GPU and CuPy
+
+Nine stages in layers, each connected to one or two stages of the layer before. A stage adds its inputs and spins on
+one SM for a time of its own, so that stages can overlap. A last graph has three branches that each spin for
+100 µs: on the default stream a frame takes 300 µs of the GPU, and 100 if all branches overlap.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from typing import Any
+
+import cupy
+
+from benchmarks.report import circumstances, publish, table
+from headrace import Application, CountCondition, GreedyScheduler, Operator
+
+SIZE, WARM, FRAMES, ROUNDS, SEEDS = 1_024, 50, 400, 3, 6
+MODES = ("default stream", "a stream per operator", "a stream per branch")
+SPIN = cupy.RawKernel(
+    """extern "C" __global__ void spin(long long ns) {
+    long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - begin < ns);
+}""",
+    "spin",
+)
+
+
+class Stage(Operator):
+    """Adds its inputs, and spins."""
+
+    def __init__(
+        self, *args: Any, microseconds: float, inputs: int, is_on_default: bool, **kwargs: Any
+    ) -> None:
+        self.nanoseconds = cupy.int64(1_000 * microseconds)
+        self.names = [f"in{k}" for k in range(inputs)]
+        self.is_on_default = is_on_default
+        self.computes = 0
+        super().__init__(*args, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        for name in self.names:
+            spec.input(name)
+        spec.output("out")
+        if self.is_on_default:
+            spec.default_stream()
+
+    def start(self) -> None:
+        self.zeros = cupy.zeros(SIZE, cupy.float32)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.computes += 1
+        if self.computes == WARM and not self.names:
+            self.fragment.began = time.perf_counter()
+        total = self.zeros
+        for name in self.names:
+            total = total + op_input.receive(name)
+        SPIN((1,), (32,), (self.nanoseconds,))
+        op_output.emit(total + 1, "out")
+
+
+class Graph(Application):
+    """A graph, by the inputs and the time of each stage; stage 0 is the source."""
+
+    def __init__(self, stages: list[tuple[list[int], float]], mode: str) -> None:
+        super().__init__()
+        self.stages, self.mode = stages, mode
+
+    def compose(self) -> None:
+        self.scheduler(GreedyScheduler(self))
+        self.stream_per = "branch" if self.mode == MODES[2] else "operator"
+        made: list[Stage] = []
+        for number, (inputs, microseconds) in enumerate(self.stages):
+            counts = [] if inputs else [CountCondition(self, WARM + FRAMES)]
+            stage = Stage(
+                self,
+                *counts,
+                microseconds=microseconds,
+                inputs=len(inputs),
+                is_on_default=self.mode == MODES[0],
+                name=f"stage{number}",
+            )
+            made.append(stage)
+            for place, other in enumerate(inputs):
+                self.add_flow(made[other], stage, {("out", f"in{place}")})
+            if not inputs:
+                self.add_operator(stage)
+
+
+def random_stages(seed: int, longest: float) -> list[tuple[list[int], float]]:
+    """Return a source and nine stages in three layers."""
+    choose = random.Random(seed)
+    stages: list[tuple[list[int], float]] = [([], 1.0)]
+    before = [0]
+    for _ in range(3):
+        layer = []
+        for _ in range(3):
+            inputs = choose.sample(before, min(len(before), choose.choice((1, 1, 2))))
+            stages.append((inputs, choose.uniform(1, longest)))
+            layer.append(len(stages) - 1)
+        before = layer
+    return stages
+
+
+def measure(stages: list[tuple[list[int], float]]) -> list[float]:
+    """Return the microseconds per frame in each mode."""
+    best = [float("inf")] * len(MODES)
+    for _ in range(ROUNDS):
+        for place, mode in enumerate(MODES):
+            graph = Graph(stages, mode)
+            graph.run()
+            cupy.cuda.Device().synchronize()
+            best[place] = min(best[place], (time.perf_counter() - graph.began) * 1e6 / FRAMES)
+    return best
+
+
+def main() -> int:
+    SPIN((1,), (32,), (cupy.int64(1_000),))
+    graphs = {
+        f"random, seed {seed}, stages of up to {longest:.0f} µs": random_stages(seed, longest)
+        for longest in (2.0, 40.0)
+        for seed in range(SEEDS)
+    }
+    graphs["three branches of 100 µs"] = [([], 1.0), *[([0], 100.0)] * 3]
+    rows, slower = [], 0
+    for name, stages in graphs.items():
+        found = measure(stages)
+        slower += min(found[1:]) > found[0]
+        rows.append(
+            [name, *(f"{cost:.0f}" for cost in found), *(f"{cost / found[0]:.2f}" for cost in found[1:])]
+        )
+    device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    text = [
+        "# Graphs of operators on their own streams",
+        "",
+        circumstances(device),
+        "",
+        f"µs per frame, best of {ROUNDS} rounds in turn. `python -m benchmarks.stream_graphs`. The last columns",
+        "are shares of the time on the default stream.",
+        "",
+        table(["", *MODES, "per operator", "per branch"], rows),
+    ]
+    publish("stream_graphs", "\n".join(text))
+    return slower
+
+
+if __name__ == "__main__":
+    sys.exit(main())

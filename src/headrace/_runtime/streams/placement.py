@@ -1,0 +1,151 @@
+"""Placement: where the plain library code of each operator runs.
+
+One rule for functions and classes: plain code of CuPy, PyTorch and others runs on the operator's own stream. Three
+kinds of operators are exceptions:
+
+- An operator that handles streams itself, because its methods call `receive_cuda_stream` or another method that
+  gives it a stream, is left alone.
+- An operator that says ``spec.default_stream()`` runs on the default stream. It is ordered there like others on
+  their own streams, unless everything that it is connected to also runs there: CUDA then keeps the order.
+- Operators of a program that has imported no library with a current stream do not use the GPU in plain code. They
+  are left alone, and cost nothing, unless they were given streams.
+
+With ``stream_per = "branch"``, the operators of a chain share one stream (`branches`).
+
+Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
+to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
+stream that the call returns.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.streams.run_streams import source_of
+from headrace.core.operator import Operator
+from headrace.gpu.ambient import library_is_in_use
+
+if TYPE_CHECKING:
+    from headrace.core.condition import Condition
+    from headrace.core.graph import Graph
+
+_GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
+_MOST = 1_000  # functions read for one operator
+
+
+class Placement(Enum):
+    """Where the plain code of an operator runs."""
+
+    OWN = "own"
+    DEFAULT = "default"
+    LEFT_ALONE = "left alone"
+
+
+def place(graph: Graph) -> dict[Operator, Placement]:
+    """Return where the plain code of each operator of a graph runs."""
+    uses_gpu = library_is_in_use()
+    placed = {operator: _place(operator, uses_gpu) for operator in graph}
+    on_default = {operator for operator in placed if operator.spec.is_on_default_stream}
+    connected = set(on_default)
+    for flow in graph.flows:
+        for one, other in ((flow.source, flow.target), (flow.target, flow.source)):
+            if other not in on_default:
+                connected.discard(one)
+    return placed | dict.fromkeys(connected, Placement.LEFT_ALONE)
+
+
+def _place(operator: Operator, uses_gpu: bool) -> Placement:
+    spec = operator.spec
+    if spec.is_on_default_stream:
+        return Placement.DEFAULT
+    if spec.is_ambient:
+        return Placement.OWN
+    if not (uses_gpu or source_of(operator) is not None) or handles_streams(operator):
+        return Placement.LEFT_ALONE
+    return Placement.OWN
+
+
+def branches(placed: dict[Operator, Placement], graph: Graph) -> dict[Operator, Operator]:
+    """Return the first operator of the branch of each operator that shares a stream with the one before it.
+
+    An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
+    Operators of different slices or pools, and those that wait for the GPU themselves, do not share a stream.
+    """
+    before: dict[Operator, set[Operator]] = {}
+    after: dict[Operator, set[Operator]] = {}
+    for flow in graph.flows:
+        before.setdefault(flow.target, set()).add(flow.source)
+        after.setdefault(flow.source, set()).add(flow.target)
+    first = {operator: operator for operator in graph}
+    for operator in graph:
+        for source in before.get(operator, ()):
+            if (
+                len(before[operator]) == len(after[source]) == 1
+                and placed[operator] is placed[source] is Placement.OWN
+                and source_of(operator) is source_of(source)
+                and not any(map(_waits_for_streams, operator.conditions.values()))
+            ):
+                joined = first[operator]
+                for other, head in first.items():
+                    if head is joined:
+                        first[other] = first[source]
+    return {operator: head for operator, head in first.items() if list(first.values()).count(head) > 1}
+
+
+def _waits_for_streams(condition: Condition) -> bool:
+    return condition.waits_for_streams or any(map(_waits_for_streams, condition.terms))
+
+
+def handles_streams(operator: Operator) -> bool:
+    """Return whether an operator's code names a method that gives it a stream."""
+    kinds = type(operator).__mro__[: -len(Operator.__mro__)]
+    members = [*(member for kind in kinds for member in vars(kind).values()), *vars(operator).values()]
+    if operator.is_function:
+        members = [operator.declared.function]  # type: ignore[attr-defined]
+    waiting = [function for member in members for function in _functions_in(member)]
+    seen: set[FunctionType] = set()
+    while waiting and len(seen) < _MOST:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        names = _names(function.__code__)
+        if not _GIVES_STREAM.isdisjoint(names):
+            return True
+        reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        reached += [function.__globals__[name] for name in names if name in function.__globals__]
+        waiting += [found for value in reached for found in _functions_in(value)]
+    return False
+
+
+def _functions_in(value: Any) -> list[FunctionType]:
+    """Return the function that a value is or stands for, and the one that it decorates."""
+    found: list[FunctionType] = []
+    while True:
+        if isinstance(value, FunctionType):
+            found.append(value)
+            value = value.__dict__.get("__wrapped__")
+        elif isinstance(value, (MethodType, staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, partial):
+            value = value.func
+        else:
+            return found
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names of globals and attributes in the code of a function and of what is defined inside it."""
+    inside = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*inside)

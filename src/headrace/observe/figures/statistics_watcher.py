@@ -1,0 +1,283 @@
+"""StatisticsWatcher: collects the statistics of a run, or of its last seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.observe.events.cupti_activity import SHOWN
+from headrace.observe.events.watchers import Watcher
+from headrace.observe.figures.coverage import ALWAYS, Coverage
+from headrace.observe.figures.distribution import Distribution, RecentDurations
+from headrace.observe.figures.statistics import (
+    OperatorStatistics,
+    PathStatistics,
+    QueueStatistics,
+    SegmentStatistics,
+    SliceStatistics,
+    Statistics,
+    WorkersStatistics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.cupti_activity import Activity
+    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo
+
+_LATE = 1_500_000_000  # nanoseconds after which computes are known, also in a run that does not pause
+_UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
+_SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
+
+
+class StatisticsWatcher(Watcher):
+    """Collects the statistics of a run.
+
+    The reader's thread adds to them under a lock; `snapshot` may be called from any thread.
+
+    Parameters
+    ----------
+    window
+        The nanoseconds up to now of which rates, durations and shares are; of the whole run unless given.
+    """
+
+    period = 1.0  # `snapshot` catches up with the run
+
+    def __init__(self, window: int = 0) -> None:
+        self.window = window
+        # Reentrant: a signal handler may ask for figures while its thread holds it.
+        self._lock = threading.RLock()
+        self._run: RunInfo | None = None
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._run = run
+            # By their kind, and the operator, queue or path.
+            self._durations: defaultdict[tuple[str, Any], Distribution | RecentDurations] = defaultdict(
+                partial(RecentDurations, self.window) if self.window else Distribution
+            )
+            # By operator and compute: when its kernels known so far began and ended, and how long they took.
+            self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
+            # By device and name of the slice: when work was on it.
+            self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
+            # In the order in which messages first came on them.
+            self._paths: dict[Path, None] = {}
+            # The end of the newest compute, and of its work on the device.
+            self.newest = run.started
+
+    def computed(self, computes: Computes) -> None:
+        """Add computes."""
+        operator, ended = computes.operator, computes.ended
+        with self._lock:
+            self.newest = max(self.newest, int(ended[-1]))
+            self._durations["host", operator].add(ended - computes.started, ended)
+            if computes.gpu:
+                # Not every compute is timed; those that are stand for the others.
+                weight = len(ended) / max(int(computes.is_timed.sum()), 1)
+                used, times = computes.uses_gpu, computes.gpu_time
+                exact = used & computes.gpu_is_exact
+                if self.wants_kernels and self._run is not None and self._run.kernels == SHOWN:
+                    exact &= computes.is_replayed  # `ran` adds the others
+                certain = computes.certain_gpu_time[used]
+                self._durations["span", operator].add(times[used], ended[used])
+                self._durations["exact span", operator].add(times[exact], ended[exact])
+                self._durations["gpu", operator].add(certain, ended[used], weight)
+            for work in computes.gpu:
+                self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
+                self.newest = max(self.newest, int(work.ended.max(initial=0)))
+            for arrivals in computes.arrivals:
+                self._durations["wait", arrivals.queue].add(arrivals.wait, arrivals.received)
+
+    def ran(self, kernels: list[Activity]) -> None:
+        """Add kernels and copies."""
+        with self._lock:
+            for each in kernels if self.wants_kernels else ():
+                if each.operator is not None and each.operator < len(self._running):
+                    running = self._running[each.operator]
+                    began, ended, took = running.get(each.compute, (each.started, each.started, 0))
+                    took += max(each.ended - max(each.started, ended), 0)
+                    running[each.compute] = min(began, each.started), max(ended, each.ended), took
+            self._add_kernels(_UNDELIVERED)
+
+    def _add_kernels(self, kept: int) -> None:
+        """Add the kernels of all computes but the last ones, of which more may follow."""
+        assert self._run is not None
+        for operator, running in zip(self._run.operators, self._running, strict=True):
+            known = sorted(running)[: max(len(running) - kept, 0)]
+            if known:
+                began, ended, took = np.array([running.pop(compute) for compute in known], np.int64).T
+                self._durations["exact span", operator].add(ended - began, ended)
+                self._durations["kernels", operator].add(took, ended)
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End; the figures stay."""
+        with self._lock:
+            if self._run is not None:
+                self._add_kernels(0)
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Add messages that reached the end of their paths."""
+        with self._lock:
+            for each in flows:
+                self._paths[each.path] = None
+                latency, done, is_timed = each.latency, each.done, each.is_timed
+                self._durations["arrival", each.path].add(latency, done)
+                self._durations["latency", each.path].add(latency[is_timed], done[is_timed])
+
+    def snapshot(self, now: int = 0) -> Statistics:
+        """Return the statistics so far; those of a window end now."""
+        self.catch_up()
+        with self._lock:
+            run = self._run
+            if run is None:
+                return Statistics()
+            time = _Timespan(self, run, now)
+            sinks: defaultdict[str, int] = defaultdict(int)
+            for queue in run.queues:
+                if queue.operator.is_leaf:
+                    sinks[queue.name] += time.count("wait", queue)
+            sources = [operator for operator in run.operators if operator.is_source]
+            return Statistics(
+                run.application,
+                max(max((each.last for each in time.host.values()), default=0) - run.started, 0) / 1e9,
+                tuple(_operator(operator, time) for operator in run.operators),
+                tuple(_queue(queue, time) for queue in run.queues),
+                tuple(
+                    PathStatistics(
+                        path.name,
+                        time.count("arrival", path),
+                        time.rate(time.of("arrival", path)),
+                        time.of("latency", path).summary(),
+                        _names(path.operators),
+                    )
+                    for path in self._paths
+                ),
+                {output.name: output.count for operator in sources for output in operator.outputs},
+                dict(sinks),
+                tuple(
+                    SegmentStatistics(
+                        each.name, _names(each.operators), each.state, each.reason, each.frames, each.replayed
+                    )
+                    for each in run.segments
+                ),
+                tuple(
+                    WorkersStatistics(
+                        each.name,
+                        each.count,
+                        time.share(sum(time.host[operator].load for operator in each.operators), each.count),
+                        _names(each.operators),
+                    )
+                    for each in run.workers
+                ),
+                tuple(
+                    _slice(run, place, coverage.total(time.since), time)
+                    for place, coverage in self._coverage.items()
+                ),
+                run.kernels if self.wants_kernels else "",
+            )
+
+    def shares(self, kind: str, now: int) -> dict[Any, float]:
+        """Return the share of the time that the durations of a kind take, for each that has any."""
+        with self._lock:
+            assert self._run is not None
+            time = _Timespan(self, self._run, now)
+            keys = [key for each, key in self._durations if each == kind]
+            return {key: time.share(time.of(kind, key).load) for key in keys}
+
+
+class _Timespan:
+    """The time to which statistics refer: all of the run, or its window up to now.
+
+    Attributes
+    ----------
+    host
+        The durations of each operator's computes in this time.
+    """
+
+    def __init__(self, watcher: StatisticsWatcher, run: RunInfo, now: int) -> None:
+        self._durations, self._window = watcher._durations, watcher.window
+        self.since = now - self._window if self._window else ALWAYS
+        self.host = {operator: self.of("host", operator) for operator in run.operators}
+        # In a window, up to the newest compute, unless nothing has come for a while.
+        end = now if self._window and now - watcher.newest >= _LATE else watcher.newest
+        first = min((each.first for each in self.host.values() if each.count), default=end)
+        self._span = max(end - first, _SHORTEST if self._window else 0)
+
+    def of(self, kind: str, key: Any) -> Distribution:
+        """Return the durations of something in this time."""
+        return self._durations[kind, key].since(self.since)
+
+    def count(self, kind: str, key: Any) -> int:
+        """Return the number of durations in all of the run."""
+        return self._durations[kind, key].count
+
+    def rate(self, events: Distribution) -> float:
+        """Return how many there were in a second; in the whole run, from the first of them to the last."""
+        span = self._span if self._window else events.last - events.first
+        return events.count * 1e9 / span if span > 0 else 0.0
+
+    def share(self, load: float, places: int = 1) -> float:
+        """Return the part of the time of so many places that a load takes."""
+        return min(load / (self._span * places), 1.0) if self._span * places > 0 else 0.0
+
+
+def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
+    host, span, exact = time.host[operator], time.of("span", operator), time.of("exact span", operator)
+    is_bound = exact.count * 10 < span.count
+    return OperatorStatistics(
+        operator.name,
+        time.count("host", operator),
+        time.rate(host),
+        host.summary(),
+        span.summary(is_bound) if is_bound else exact.summary(),
+        time.of("kernels", operator).summary(),
+        operator.slice,
+        operator.sm_count,
+        time.share(host.load),
+        time.share(time.of("gpu", operator).load),
+        operator.skipped_errors,
+        operator.restarts,
+    )
+
+
+def _queue(queue: QueueInfo, time: _Timespan) -> QueueStatistics:
+    same = [other for other in queue.operator.inputs if other.port == queue.port]
+    wait = time.of("wait", queue)
+    return QueueStatistics(
+        queue.name if len(same) == 1 else f"{queue.name}:{same.index(queue)}",
+        time.count("wait", queue),
+        queue.waiting,
+        queue.most,
+        queue.dropped,
+        queue.discarded,
+        wait.summary(),
+        time.share(wait.load, queue.limit),
+    )
+
+
+def _slice(run: RunInfo, place: tuple[int, str], covered: int, time: _Timespan) -> SliceStatistics:
+    device, name = place
+    operators = [
+        operator
+        for operator in run.operators
+        if operator.slice == name and any(stream.device == device for stream in operator.streams)
+    ]
+    work = [time.of("gpu", operator) for operator in operators]
+    timed, estimated = sum(each.total for each in work), sum(each.load for each in work)
+    return SliceStatistics(
+        f"GPU {device}, {f'slice {name}' if name else 'all SMs'}",
+        operators[0].sm_count if name else run.device_sm_counts.get(device, 0),
+        time.share(covered * estimated / timed if timed else 0),
+        _names(operators),
+        f"{device}:{name or '*'}",
+    )
+
+
+def _names(operators: Iterable[OperatorInfo]) -> tuple[str, ...]:
+    return tuple(operator.name for operator in operators)

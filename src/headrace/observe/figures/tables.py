@@ -1,0 +1,122 @@
+"""Tables for people: statistics, and any other rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.observe.figures.distribution import Summary
+
+if TYPE_CHECKING:
+    from headrace.observe.figures.statistics import Statistics
+
+# What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
+_TABLES = {
+    "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts?",
+    "queues": "received depth most busy dropped discarded? wait",
+    "paths": "count rate latency",
+    "workers": "count busy",
+    "slices": "sm_count busy",
+    "segments": "state frames replayed",
+}
+_TITLES = {
+    "rate": "per s",
+    "gpu_busy": "GPU busy",
+    "sm_count": "SMs",
+    "skipped_errors": "errors skipped",
+    "depth": "waits",
+    "host": "host mean",
+    "gpu": "GPU span mean",
+    "kernels": "kernels mean",
+    "wait": "wait mean",
+    "latency": "mean",
+}
+
+
+def statistics_text(statistics: Statistics) -> str:
+    """Return statistics as tables."""
+    lines = [f"{statistics.application}: {statistics.seconds:.3f} s, times in ms"]
+    lines += [f"saturated: {text}" for text in statistics.saturated]
+    for group, names in _TABLES.items():
+        items = getattr(statistics, group)
+        if items:
+            columns = [[label_of(group), *(_name(group, each) for each in items)]]
+            for name in names.split():
+                values = [getattr(each, name.removesuffix("?")) for each in items]
+                if name == "gpu_busy?":
+                    if any(each.gpu.count for each in items):
+                        cells = [f"{each.gpu_busy:.0%}" if each.gpu.count else "host only" for each in items]
+                        columns.append([_TITLES["gpu_busy"], *cells])
+                elif any(map(_is_known, values)) or not name.endswith("?"):
+                    columns += _columns(name, values)
+            head, *rows = zip(*columns, strict=True)
+            lines += ["", *table(head, rows)]
+    lines += [f"kernels are {statistics.kernels}"] * statistics.kernels.startswith(
+        ("not shown", "shown in part")
+    )
+    lines += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
+    return "\n".join(lines)
+
+
+def label_of(group: str) -> str:
+    """Return what one of a group of the statistics is called, as in ``"operator"``."""
+    return "threads" if group == "workers" else group.removesuffix("s")
+
+
+def _name(group: str, item: Any) -> str:
+    if group == "segments":
+        return f"{item.name} ({', '.join(item.operators)})"
+    return " → ".join(item.operators) if group == "paths" else str(item.name)
+
+
+def _is_known(value: Any) -> bool:
+    return bool(value.count if isinstance(value, Summary) else value)
+
+
+def _columns(name: str, values: list[Any]) -> list[list[str]]:
+    """Return the columns of a field, with their titles: several if it is a summary of durations."""
+    field = name.removesuffix("?")
+    title = _TITLES.get(field, field)
+    if not isinstance(values[0], Summary):
+        form = "{:.0%}" if field.endswith("busy") else "{:.1f}" if field == "rate" else "{}"
+        is_blank = field == "sm_count"
+        return [[title, *("" if is_blank and not value else form.format(value) for value in values)]]
+    figures = [
+        figure for figure in ("mean", "p50", "p95", "p99", "max") if figure != "p95" or field == "latency"
+    ]
+    return [
+        [
+            title if figure == "mean" else figure,
+            *(_duration(value, figure) for value in values),
+        ]
+        for figure in figures
+    ]
+
+
+def _duration(summary: Summary, figure: str) -> str:
+    text = milliseconds(getattr(summary, figure))
+    return "" if not summary.count else f"≤ {text}" if summary.is_bound else text
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """Return a duration in milliseconds with as many digits as are of use."""
+    value = nanoseconds / 1e6
+    return f"{value:.3f}" if value < 100 else f"{value:.1f}"
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], is_ruled: bool = True, left: int = 1
+) -> list[str]:
+    """Return the lines of a table; the first columns are aligned to the left, and all others to the right."""
+    rows = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    if is_ruled:
+        lines.insert(1, "  ".join("-" * width for width in widths))
+    return lines
