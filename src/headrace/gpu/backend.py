@@ -150,12 +150,8 @@ class Backend(Protocol):
         """
         raise self.lacks("copies")
 
-    def word_memory(self, stream: SupportsStream, size: int) -> Any:
-        """Return a buffer of device memory to which words can be written, for use on a stream."""
-        raise self.lacks("memory")
-
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
-        """Write words of four bytes in the order of a stream, each at an address of a buffer of `word_memory`.
+        """Write words of four bytes to device memory in the order of a stream, each at an address.
 
         The device need not read them from the host: they may go when the call returns.
         """

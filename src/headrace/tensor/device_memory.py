@@ -22,8 +22,8 @@ class DeviceMemory:
 
     __slots__ = ("_buffer", "address", "size")
 
-    def __init__(self, stream: gpu.StreamHandle, size: int, buffer: Any = None) -> None:
-        self._buffer = buffer or stream.device.allocate(max(size, 1), stream=stream.stream)
+    def __init__(self, stream: gpu.StreamHandle, size: int) -> None:
+        self._buffer = stream.device.allocate(max(size, 1), stream=stream.stream)
         self.address = int(self._buffer.handle)
         self.size = size
 

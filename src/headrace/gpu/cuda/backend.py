@@ -20,30 +20,12 @@ if TYPE_CHECKING:
 OLDEST_DRIVER = (12, 4)  # the first version with green contexts
 
 
-class _Allocated:
-    """Device memory of the driver itself, which is freed with this object."""
-
-    def __init__(self, size: int) -> None:
-        from cuda.bindings import driver
-
-        status, address = driver.cuMemAlloc(size)
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"the driver refused to allocate {size} bytes: {status.name}")
-        self.address = int(address)
-        self._free = driver.cuMemFree
-
-    def __del__(self) -> None:
-        if hasattr(self, "_free"):
-            self._free(self.address)
-
-
 class CudaBackend(CudaCapture, CudaCallbacks):
     """NVIDIA's GPUs."""
 
     name = "cuda"
     description = "CUDA"
     runs_cuda = True
-    _writes_words = True  # until the driver refuses
 
     def why_not(self) -> str | None:
         """Return the reason why CUDA cannot be used, or None if it can.
@@ -131,24 +113,13 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         if status != driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
 
-    def word_memory(self, stream: SupportsStream, size: int) -> Any:
-        """Return memory that is of no pool: the driver may refuse to write words to that of one."""
-        memory = _Allocated(size)
-        named: Any = cuda.Buffer
-        return named.from_handle(memory.address, size, owner=memory)
-
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
-        """Write words by commands of the stream, each cheaper than a kernel; by fills if the driver refuses."""
+        """Write words by fills; a command of the stream for each word takes longer (`benchmarks.knobs`)."""
         from cuda.bindings import driver
 
         handle = driver.CUstream(handle_of(stream))
         for address, word in words:
-            if self._writes_words:
-                # Not on every device, nor to memory of every kind.
-                (status,) = driver.cuStreamWriteValue32(handle, address, word, 0)
-                self._writes_words = status == driver.CUresult.CUDA_SUCCESS
-            if not self._writes_words:
-                (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
+            (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
             if status != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"the driver refused to write a word: {status.name}")
 

@@ -107,11 +107,6 @@ class SimBackend(Backend):
         """Copy bytes by the copy engine between the memories that they are in."""
         copy_between(stream_of(stream), target, source, size)
 
-    def word_memory(self, stream: SupportsStream, size: int) -> Buffer:
-        """Return memory like any other."""
-        on = stream_of(stream)
-        return on.device.allocate(size, stream=on)
-
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
         """Write words, each like a fill."""
         on = stream_of(stream)
