@@ -88,7 +88,7 @@ def ways_to_write() -> list[list[str]]:
     device.set_current()
     stream = device.create_stream(options=gpu.StreamOptions(nonblocking=True))
     handle = gpu.StreamHandle(stream)
-    memory = handle.backend.word_memory(handle, 256)
+    memory = device.allocate(256, stream=stream)
     named: Any = gpu.Buffer
     words = [named.from_handle(int(memory.handle) + 4 * k, 4, owner=memory) for k in range(LENGTH)]
     pinned = gpu.LegacyPinnedMemoryResource().allocate(64)

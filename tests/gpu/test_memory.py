@@ -146,7 +146,7 @@ def test_frames_of_a_small_pool_are_right_with_a_slow_reader(bench: Bench, block
 def test_words_are_written_in_the_order_of_a_stream(bench: Bench) -> None:
     stream = handle(bench)
     count = 8
-    memory = stream.backend.word_memory(stream, 4 * count)
+    memory = bench.zeros(count, stream.stream)
     begin = int(memory.handle)
     for number in range(10):
         bench.launch(stream.stream, slow_write, memory, count, -1, LATE // 10, block=256)
