@@ -160,7 +160,7 @@ def test_the_live_page_sets_a_knob(capture: Any) -> None:
 
     def before(context: Any, n: int) -> None:
         fields = {"type": "set", "id": n, "operator": "stage0", "parameter": "gain", "value": 3 * n}
-        thread = threading.Thread(target=dashboard.handle, args=(Page(), fields))
+        thread = threading.Thread(target=dashboard.on_message, args=(Page(), fields))
         thread.start()
         thread.join()
 
