@@ -141,3 +141,15 @@ def test_frames_of_a_small_pool_are_right_with_a_slow_reader(bench: Bench, block
     app.run()
     assert (app.sum.result == sum(range(30))).all()
     assert app.memory.free_blocks == blocks
+
+
+def test_words_are_written_in_the_order_of_a_stream(bench: Bench) -> None:
+    stream = handle(bench)
+    count = 8
+    memory = bench.zeros(count, stream.stream)
+    begin = int(memory.handle)
+    for number in range(10):
+        bench.launch(stream.stream, slow_write, memory, count, -1, LATE // 10, block=256)
+        stream.backend.write_words(stream, [(begin + 4 * place, number + place) for place in (0, 3, 7)])
+        expected = [number, -1, -1, number + 3, -1, -1, -1, number + 7]
+        assert bench.read(memory, stream.stream).tolist() == expected

@@ -330,7 +330,7 @@ def test_a_use_is_noticed_even_if_the_program_catches_the_error() -> None:
 
 
 USES = {
-    "a host array": (lambda number: np.arange(4) + number, lambda value: int(value[0]), "NumPy"),
+    "a host array": (lambda number: np.arange(4) + number, lambda value: int(value[0]), "memory of the host"),
     "an object": (lambda number: types.SimpleNamespace(n=number), lambda value: value.n, "'SimpleNamespace'"),
 }
 

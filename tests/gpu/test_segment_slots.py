@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from headrace import CountCondition
+from headrace.conditions import PeriodicCondition
 from tests.gpu.segment_programs import (
     COUNT,
     Sink,
@@ -18,6 +21,7 @@ from tests.gpu.segment_programs import (
     chain,
     is_captured,
     launch,
+    run_with,
     slowly,
 )
 
@@ -155,3 +159,28 @@ def test_frames_of_one_kind_are_held_until_one_of_another_comes() -> None:
     assert ran.segment.state == "captured"
     assert ran.segment.frames == len(counts)
     assert ran.segment.replayed > len(counts) // 2
+
+
+def test_a_segment_goes_on_as_soon_as_a_slot_comes_back() -> None:
+    """Not after the second that it waits at most."""
+    times: list[int] = []
+
+    def hold(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.held = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        times.append(context.timestamp)
+
+    def compose(app: Any) -> None:
+        def free(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            holder.held = None
+
+        stage = Stage(app, name="stage")
+        holder = Work(app, body=hold, outputs=(), name="holder")
+        conditions = PeriodicCondition(app, "10ms"), CountCondition(app, 40)
+        app.add_operator(Work(app, *conditions, body=free, inputs=(), outputs=(), name="free"))
+        chain(app, Source(app, frames=12, name="source"), stage, holder)
+        app.capture(stage, outputs="ring", slots=1)
+
+    run_with(compose)
+    assert len(times) == 12
+    assert max(later - earlier for earlier, later in pairwise(times)) < 500_000_000

@@ -77,11 +77,10 @@ class Replay:
         if check_every is not None and isfinite(check_every):
             self._period = round(check_every * 1e9)
         self._compute_streams: DirectStreams | None = None
-        # The knobs of the operators, and the version at which they were written; some have to be looked at anyway.
-        self._knobs: list[Knobs] = []
-        self._version = version
-        self._seen_knobs = -1
-        self._polls_knobs = False
+        # The knobs of the operators, those that were set, and those that have to be looked at in every frame.
+        self._knobs: dict[Any, Knobs] = {}
+        self._set_knobs = version.knobs
+        self._polled_knobs: list[Knobs] = []
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
         self._is_replaying = False
         self._are_settled = False
@@ -140,7 +139,7 @@ class Replay:
                 else:
                     streams.received(node.input.ports[place], item)
                     has_details |= type(item) is Envelope and item.details is not None
-            if self._polls_knobs or self._version.knobs != self._seen_knobs:
+            if self._set_knobs or self._polled_knobs:
                 self._write_knobs(own)
             if self._period is not None and self._clock() >= graph.compare_at:
                 emitted = self._compare(graph, items, leaves, values)
@@ -173,9 +172,12 @@ class Replay:
 
     def _write_knobs(self, own: ManagedStream) -> None:
         """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""
-        # First: what is set from now on is written with the next frame.
-        self._seen_knobs = self._version.knobs
-        changes = [change for knobs in self._knobs for change in knobs.changes()]
+        changes = [change for knobs in self._polled_knobs for change in knobs.changes()]
+        while self._set_knobs:
+            values = self._set_knobs.popleft()
+            values.is_announced = False  # first: what is set from now on is announced again
+            if values in self._knobs:
+                changes += self._knobs[values].changes()
         if changes:
             write_knobs(changes, own)
 
@@ -219,7 +221,7 @@ class Replay:
         kept: list[Any] = []
         left = None
         try:
-            before = Saved([*state.arrays(self._knobs), *received], handle)
+            before = Saved([*state.arrays(self._knobs.values()), *received], handle)
         except Exception as error:
             self._period = None
             _log.warning(
@@ -232,7 +234,9 @@ class Replay:
         try:
             replayed = graph.launch(leaves, values)
             copied_back = graph.copied_back
-            left = Saved([*state.arrays(self._knobs), *[received[number] for number in copied_back]], handle)
+            left = Saved(
+                [*state.arrays(self._knobs.values()), *[received[number] for number in copied_back]], handle
+            )
             before.restore()
             state.release(handle)
             streams.order(handle, streams.origin)
@@ -281,9 +285,14 @@ class Replay:
             return False
         self._is_replaying = True
         self._are_settled = False
-        self._knobs = [knobs for node in self._group.members if (knobs := node.streams.knobs) is not None]
-        self._polls_knobs = any(knobs.are_polled for knobs in self._knobs)
-        self._seen_knobs = -1
+        self._knobs = {
+            node.operator._knobs: knobs
+            for node in self._group.members
+            if (knobs := node.streams.knobs) is not None
+        }
+        self._polled_knobs = [knobs for knobs in self._knobs.values() if knobs.are_polled]
+        for values in self._knobs:
+            values.announce()
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
         return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)
@@ -299,7 +308,7 @@ class Replay:
             for stream in node.streams.order.streams():
                 if stream is not own:
                     stream.wait(own.now())
-        for knobs in self._knobs:
+        for knobs in self._knobs.values():
             knobs.end_replays(own)
 
     def order_own(self) -> None:

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
@@ -110,11 +110,6 @@ class CapturedSegment:
     def replayed(self) -> int:
         """The number of frames that were replayed so far."""
         return self._replay.replayed
-
-    @property
-    def state(self) -> str:
-        """Its state."""
-        return self.segment.state
 
     def prime(self) -> None:
         """Prepare for the first frame."""
@@ -544,14 +539,10 @@ class CapturedSegment:
             segment.replay_ns = statistics.median(self._replay.times)
         self._group.clear()
         self._matches = self._last = None
-        errors: list[BaseException] = []
         for node in self.members:
             node.operator._version = None
-        for close in (*[graph.close for graph in self._graphs], self._replay.close):
-            try:
-                close()
-            except BaseException as error:  # of a device that failed: the others are closed all the same
-                errors.append(error)
-        self._graphs.clear()
-        if errors:
-            raise errors[0]
+        with ExitStack() as stack:  # all are closed, even if the device has failed
+            stack.callback(self._graphs.clear)
+            stack.callback(self._replay.close)
+            for graph in self._graphs:
+                stack.callback(graph.close)

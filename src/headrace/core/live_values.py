@@ -156,11 +156,13 @@ class KnobValues:
         The types of the knobs that the run has, by name. The operator's computes add to it.
     are_known
         Whether a compute has asked for knobs and is over, so that other names are mistakes.
+    is_announced
+        Whether its segment knows that it has to look at the values. The segment clears it before it looks.
     is_in_run
         Whether computes may be in progress, so that values are those of this run alone.
     """
 
-    __slots__ = ("_operator", "are_known", "given", "is_in_run", "types")
+    __slots__ = ("_operator", "are_known", "given", "is_announced", "is_in_run", "types")
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -168,6 +170,7 @@ class KnobValues:
         self.types: dict[str, KnobType] = {}
         self.are_known = False
         self.is_in_run = False
+        self.is_announced = False
 
     # From any thread.
 
@@ -190,14 +193,19 @@ class KnobValues:
             raise ParameterError(absent(f"operator {operator.name!r}", "knob", name, self.types))
         self.check(name, value)
         self.given[name] = value
-        version = operator._version
-        if version is not None:
-            version.knobs += 1
+        self.announce()
         if self.is_in_run:
             return
         fragment = operator.fragment
         if not fragment._is_composing_here:  # otherwise compose will set it again
             fragment._knob_values[operator.name, name] = value
+
+    def announce(self) -> None:
+        """Announce to the segment of the operator, if there is one, that a knob was set; from any thread."""
+        version = self._operator._version
+        if version is not None and not self.is_announced:
+            self.is_announced = True
+            version.knobs.append(self)
 
     def _error(self, why: str) -> ParameterError:
         return ParameterError(f"operator {self._operator.name!r}: {why}")
@@ -232,7 +240,7 @@ class KnobValues:
     def end_run(self, computes: int) -> None:
         """Forget the knobs of a run, which go with it; warn of values that none of its computes asked for."""
         has_none = not self.types
-        self.is_in_run = self.are_known = False
+        self.is_in_run = self.are_known = self.is_announced = False
         self.types.clear()
         if has_none and self.given and computes:
             warnings.warn(

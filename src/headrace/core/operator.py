@@ -400,7 +400,7 @@ def _raise_versions(cls: type[Operator]) -> None:
         if version is None:
             return
         if name in self._knobs.types:
-            version.knobs += 1
+            self._knobs.announce()
         elif name in self.spec.params:
             version.number += 1
 

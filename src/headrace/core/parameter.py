@@ -17,8 +17,9 @@ import enum
 import functools
 import inspect
 import numbers
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -46,11 +47,18 @@ REQUIRED = _Required.REQUIRED
 
 @dataclass(slots=True)
 class ParameterVersion:
-    """Counts the changes of the parameters and the knobs of some operators; whoever sees the same number needs no
-    look at them."""
+    """Counts the changes of the parameters of some operators; whoever sees the same number needs no look at them.
+
+    Attributes
+    ----------
+    number
+        The number of changes.
+    knobs
+        The knobs of operators that were set since somebody looked at them (`KnobValues`), each once.
+    """
 
     number: int = 0
-    knobs: int = 0
+    knobs: deque[Any] = field(default_factory=deque)
 
 
 @dataclass(slots=True)

@@ -36,12 +36,6 @@ class DeviceMemory:
         """Return the bytes, for a simulated kernel."""
         return self._buffer._open()
 
-    def part(self, start: int, size: int) -> Any:
-        """Return a buffer on a part of it."""
-        if size == self.size:
-            return self._buffer
-        return gpu.Buffer.from_handle(self.address + start, size, owner=self._buffer)
-
     def close(self, stream: gpu.StreamHandle) -> None:
         """Free it, in the order of a stream."""
         self._buffer.close(stream.stream)

@@ -442,9 +442,7 @@ def test_a_name_that_is_no_knob_is_an_error_where_it_is_set() -> None:
 
 
 def test_a_name_that_was_set_before_there_were_knobs_is_an_error_with_the_next_compute() -> None:
-    with pytest.raises(
-        ParameterError, match=r"set_knob\('gian', ...\) was called .* has no knob 'gian'; it has 'gain'"
-    ):
+    with pytest.raises(ParameterError, match=r"set_knob\('gian', ...\).* has no knob 'gian'; it has 'gain'"):
         values_seen(asks("gain", np.float32), before=lambda operator, n: n or operator.set_knob("gian", 1))
 
 

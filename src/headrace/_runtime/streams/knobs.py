@@ -10,14 +10,14 @@ last time, the check is one comparison of identities for each knob.
 Decided against: reading the value when compute calls `context.knob`. An operator may keep the tensor and never call
 again, and two knobs of a compute could be from two moments.
 
-**How it is written.** By writes of four bytes on a stream (`Backend.write_words`). A write carries its value in the
-command, so no memory of the host has to live until the device gets there, and nothing waits. Writes come after all
+**How it is written.** By fills of four bytes on a stream (`Backend.write_words`). A fill carries its value in the
+command, so no memory of the host has to live until the device gets there, and nothing waits. Fills come after all
 work that reads the earlier value and before all work that reads the new one: in an ordinary run, on the operator's
 own stream, with events to and from its other streams; in replays, on the stream that the graphs are launched on. An
 operator that has no stream of headrace's is expected to work on the default stream.
 
-Decided against: fills, which are kernels of the driver's, and take it five times as long; one copy of all values
-from pinned memory, which must not be written again before the device has read it.
+Decided against: stream memory operations (`cuStreamWriteValue32`), which take longer on an H200; one copy of all
+values from pinned memory, which must not be written again before the device has read it.
 
 A stream that the operator uses for the first time waits for the last write (`order`).
 """
