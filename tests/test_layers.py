@@ -29,7 +29,7 @@ LAYERS = {
     "schedulers": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy", "waits", "extras"},
-    "inference": {"extras", "gpu", "tensor", "core"},
+    "inference": {"lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
     "viewer": {"lazy", "waits", "video", "_web"},
     "operators": {
@@ -48,7 +48,10 @@ LAYERS = {
         "drawing",
         "observe",
     },
-    "testing": {"lazy", "gpu", "core", "_runtime", "schedulers", "resources", "observe", "application"},
+    "testing": {
+        *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
+        "application",
+    },
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application"),

@@ -76,7 +76,7 @@ def test_arguments_and_settings_reach_the_program(folder: Path, capsys: pytest.C
     ("ending", "status", "text"),
     [
         ("if __name__ == '__main__':\n    pass", 2, "app.py ended without running an application"),
-        ("sys.exit()", 1, "app.py ended without running an application"),
+        ("sys.exit()", 2, "app.py ended without running an application"),
         ("sys.exit('usage: ...')", 1, "usage: ..."),
         ("sys.exit(5)", 5, ""),
         ("1 / 0", 1, "headrace graph: ZeroDivisionError: division by zero; app.py:"),

@@ -59,6 +59,19 @@ def test_a_program_is_recorded_and_replayed(
         assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
 
 
+def test_the_program_is_recorded_and_replayed_with_the_device_and_the_settings_of_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shows = (
+        "import os\nprint(os.environ.get('HEADRACE_DEVICE'), os.environ.get('HEADRACE_SET_camera__fps'))\n"
+    )
+    (folder / "app.py").write_text(shows + PROGRAM)
+    options = ["--device", "none", "--set", "camera.fps=60"]
+    for command in (["record", "app.py", "-o", "a.mcap"], ["replay", "app.py", "a.mcap"]):
+        assert main([*command, *options]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == "none 60"
+
+
 def test_every_connected_output_is_recorded_unless_ports_are_named(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -125,34 +124,28 @@ def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "camera:\n  since: 2024-13-45\n",
-            "the value of 'camera.since' in line 2 is not a date: 2024-13-45 (month",
-        ),
+        ("camera:\n  since: 2024-13-45\n", r"2024-13-45 is not a date \(month .*line 2, .*since: 2024-13-45"),
         (
             "camera:\n  at: [1, {x: 2024-01-01T99:00:00}]\n",
-            "the value of 'camera.at[1].x' in line 2 is not a date: 2024-01-01T99:00:00 (hour must be",
+            r"2024-01-01T99:00:00 is not a date \(hour must be .*line 2, .*at: \[1, {x: 2024",
         ),
-        ("2024-13-45: 1\n", "the value of '2024-13-45' in line 1 is not a date"),
+        ("2024-13-45: 1\n", "2024-13-45 is not a date .*line 1"),
         (
             "camera:\n  id: " + "1" * 5000,
-            (
-                "the value of 'camera.id' in line 2 is not a number that can be read: "
-                "11111111111111111111... (5000 characters) (Exceeds the limit (4300 digits)"
-            ),
+            r"1{20}\.\.\. \(5000 characters\) is not a number that can be read \(Exceeds the .*line 2, .*id: 11",
         ),
-        ("camera: !!bool maybe\n", "the value of 'camera' in line 1 is not what its tag says: maybe"),
-        ("camera: &all\n  inner: [1, *all]\n", "'camera.inner[1]' contains itself"),
-        ("camera:\n  deep: " + "[" * 600, " is nested too deeply to be read, in line 2"),
+        ("camera: !!bool maybe\n", "maybe is not what its tag says .*line 1"),
+        ("camera: &all\n  inner: [1, *all]\n", r"'camera\.inner\[1\]' contains itself"),
+        ("camera:\n  deep: " + "[" * 600, " is nested too deeply to be read"),
         ("camera: \0\n", " is not valid YAML: unacceptable character #x0000"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_named_with_its_file_and_key(
+def test_a_value_that_cannot_be_read_is_named_with_its_file_and_line(
     tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "app.yaml"
     file.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+    with pytest.raises(ValueError, match=f"(?s){message}") as caught:
         Application([]).config(file)
     assert str(caught.value).startswith(f"configuration file '{file}'")
     assert len(str(caught.value)) < 500
@@ -161,12 +154,14 @@ def test_a_value_that_cannot_be_read_is_named_with_its_file_and_key(
 def test_such_a_value_is_named_with_the_variable_or_the_option_that_sets_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ValueError, match="^--set a=2024-13-45: the value is not a date: 2024-13-45"):
+    with pytest.raises(ValueError, match="^--set a=2024-13-45 is not valid YAML: 2024-13-45 is not a date"):
         Application(["", "--set", "a=2024-13-45"]).config({"a": 1}, argv=True)
     with pytest.raises(ValueError, match=r"^--set a=&x \[\*x\]: '\[0\]' contains itself"):
         Application(["", "--set", "a=&x [*x]"]).config({"a": 1}, argv=True)
     monkeypatch.setenv("HEADRACE_SET_a", "2024-13-45")
-    with pytest.raises(ValueError, match="^HEADRACE_SET_a=2024-13-45: the value is not a date"):
+    with pytest.raises(
+        ValueError, match="^HEADRACE_SET_a=2024-13-45 is not valid YAML: 2024-13-45 is not a date"
+    ):
         Application([]).config({"a": 1})
 
 

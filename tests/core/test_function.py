@@ -291,7 +291,7 @@ def test_an_output_of_a_function_takes_a_size_a_policy_and_conditions() -> None:
     app = run(compose)
     assert taken == [(1, -1), (2, -2), (3, -3)]
     assert app.dropped() == {"dead.in": 2}
-    assert split.outputs == ("pair", "other")
+    assert list(split.outputs) == ["pair", "other"]
 
 
 def test_what_is_said_of_a_port_that_is_not_there_lists_the_ports() -> None:
@@ -323,7 +323,7 @@ def test_what_a_port_cannot_take_is_said_where_it_is_written() -> None:
         Input(policy="POP")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="size must be a positive int"):
         Output(size=IOSpec.ANY_SIZE)
-    with pytest.raises(TypeError, match=r"Input.condition takes a ConditionType, not 'NONE'"):
+    with pytest.raises(TypeError, match=r"port 'of @op': condition takes a ConditionType, not 'NONE'"):
         Input().condition("NONE")  # type: ignore[arg-type]
 
 

@@ -209,7 +209,7 @@ def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDi
     return metadata
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.sampled_from(list(MetadataPolicy)), st.lists(STEPS, max_size=12))
 def test_a_metadata_dictionary_is_a_dict_with_a_policy(policy: MetadataPolicy, steps: list[Any]) -> None:
     metadata, model = MetadataDictionary(policy, "owner"), Model(policy)

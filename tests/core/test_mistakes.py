@@ -363,7 +363,7 @@ def test_what_cannot_be_an_operator_is_refused_where_it_is_decorated(code: str, 
 @pytest.mark.parametrize("outputs", ["", ("a", ""), ("a", "a"), (3,)])
 def test_the_names_of_outputs_are_checked_where_they_are_written(outputs: Any) -> None:
     with pytest.raises(ValueError, match="outputs=.* the names of outputs must be non-empty strs"):
-        op(outputs=outputs)
+        op(outputs=outputs)(lambda: None)
 
 
 def test_an_empty_name_means_the_only_port_as_it_does_in_receive_and_emit() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 Array = np.ndarray[Any, Any]
 
-many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
-several = settings(many, max_examples=80)
+few = settings(many, max_examples=100)
 
 NUMBERS = tuple(
     np.dtype(name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace import as_tensor
 from headrace.tensor import TensorError
-from tests.tensor.layouts import NUMBERS, Array, aligned, arrays, check_described, check_same, many
+from tests.tensor.layouts import NUMBERS, Array, aligned, arrays, check_described, check_same, few
 
 # -- PyTorch -----------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ def torch() -> Any:
 
 
 # PyTorch has no memory that must not be written to, and test_read_only.py has what becomes of it there.
-@many
+@few
 @given(array=arrays(negative=False, read_only=False))
 def test_to_pytorch_and_back(torch: Any, array: Array) -> None:
     tensor = as_tensor(array)
@@ -85,7 +85,7 @@ def jax() -> Any:
     return jax
 
 
-@many
+@few
 @given(array=arrays(JAX_NUMBERS, compact=True))
 def test_to_jax_and_back(jax: Any, array: Array) -> None:
     there = jax.dlpack.from_dlpack(as_tensor(array))
@@ -145,7 +145,7 @@ def pa() -> Any:
     return pytest.importorskip("pyarrow")
 
 
-@many
+@few
 @given(array=arrays(ARROW_NUMBERS, compact=True, dimensions=1), data=st.data())
 def test_to_an_arrow_array_and_back(pa: Any, array: Array, data: st.DataObject) -> None:
     array = array.reshape(-1)
@@ -164,7 +164,7 @@ def test_to_an_arrow_array_and_back(pa: Any, array: Array, data: st.DataObject) 
     assert not (len(part) and np.asarray(tensor).flags.writeable)
 
 
-@many
+@few
 @given(array=arrays(ARROW_NUMBERS, negative=False))
 def test_to_an_arrow_tensor_and_back(pa: Any, array: Array) -> None:
     there = pa.Tensor.from_numpy(np.asarray(as_tensor(array)))

@@ -19,7 +19,7 @@ from headrace import (
     op,
 )
 from headrace.core import Scheduler
-from headrace.core.function_operator import FunctionOperator
+from headrace.core.function import FunctionOperator
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
 from headrace.testing import run_operator
 

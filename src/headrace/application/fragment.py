@@ -10,6 +10,7 @@ from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
+from headrace.core.progress import count_by_port, progress_of
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
@@ -150,7 +151,7 @@ class Fragment(Composition):
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
         control = self._run_control
         if op_name and (not control.doing or control.engine is not None):
-            self._graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
+            self.graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
 
     @property
@@ -171,8 +172,6 @@ class Fragment(Composition):
         Any thread may call it at any time. It takes no lock, so a run is not slowed down by it. The result is plain
         data.
         """
-        from headrace.core.progress import progress_of
-
         return progress_of(self)
 
     def dropped(self) -> dict[str, int]:
@@ -181,15 +180,11 @@ class Fragment(Composition):
         An input drops messages by the policy of its queue; an unconnected output drops everything that is emitted
         there.
         """
-        from headrace.core.progress import count_by_port
-
-        return count_by_port(self._graph, lambda queue: queue.dropped)
+        return count_by_port(self.graph, lambda queue: queue.dropped)
 
     def undelivered(self) -> dict[str, int]:
         """Return the number of messages that still waited at each input when the last run ended."""
-        from headrace.core.progress import count_by_port
-
-        return count_by_port(self._graph, lambda queue: queue.undelivered)
+        return count_by_port(self.graph, lambda queue: queue.undelivered)
 
     # Short forms of what other packages do with a fragment.
 
@@ -270,9 +265,9 @@ class Fragment(Composition):
         """
         from headrace.drawing import draw
 
-        if not len(self._graph):
+        if not len(self.graph):
             self.compose_graph()
-        return draw(self._graph, style, self._segments)
+        return draw(self.graph, style, self._segments)
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.
@@ -290,6 +285,8 @@ class Fragment(Composition):
         num_last_messages_to_discard: int = 10,
         latency_threshold: float = 0,
         is_limited_tracking: bool = False,
+        *,
+        kernels: bool = False,
     ) -> DataFlowTracker:
         """Track the messages of every later run, and return the tracker; in a ``with`` block, of the block's runs.
 
@@ -299,7 +296,11 @@ class Fragment(Composition):
         from headrace.observe import DataFlowTracker
 
         tracker = DataFlowTracker(
-            num_start_messages_to_skip, num_last_messages_to_discard, latency_threshold, is_limited_tracking
+            num_start_messages_to_skip,
+            num_last_messages_to_discard,
+            latency_threshold,
+            is_limited_tracking,
+            kernels=kernels,
         )
         tracker.attach(self)
         return tracker

@@ -1,10 +1,19 @@
-"""The ``headrace`` command.
+"""Streaming GPU pipelines in Python.
 
-Each command is a module with two functions, ``add_arguments(parser)`` and ``main(options) -> int``, listed in
-`COMMANDS`. Only the module of the command in use is imported. A module whose ``TAKES_ARGUMENTS`` is true gets the
-words after ``--`` in ``options.arguments``; for other commands there must be none. Its optional ``prepare(words)``
-may rewrite the words before ``--`` first.
+examples:
+  headrace run app.py --count 100             end each source after 100 computes
+  headrace run app.py --device sim -- --fast  words after -- are the program's own
+  headrace graph app.py -o app.svg            draw the program
+  headrace run --help                         every option of one command
+
+exit status: 0 success, 1 the program or the command failed, 2 wrong usage, 3 a run starved,
+130 Ctrl-C, 143 SIGTERM; a program that exits by itself keeps its own status
 """
+
+# Each command is a module with two functions, `add_arguments(parser)` and `main(options) -> int`, listed in
+# `COMMANDS`. Its docstring is its help. Only the module of the command in use is imported. A command whose
+# arguments include a program gets the words after -- in `options.arguments`; for other commands there must be none.
+# The optional `prepare(words)` of a module may rewrite the words before -- first.
 
 from __future__ import annotations
 
@@ -30,17 +39,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("headrace.cli.trace", "show where the time in a trace file goes"),
     "completion": ("headrace.cli.completion", "print a completion script for a shell"),
 }
-
-EPILOG = """\
-examples:
-  headrace run app.py --count 100             end each source after 100 computes
-  headrace run app.py --device sim -- --fast  words after -- are the program's own
-  headrace graph app.py -o app.svg            draw the program
-  headrace run --help                         every option of one command
-
-exit status: 0 success, 1 the program or the command failed, 2 wrong usage, 3 a run starved,
-130 Ctrl-C, 143 SIGTERM; a program that exits by itself keeps its own status
-"""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -103,21 +101,27 @@ def make_parser(command: str | None = None, *, every: bool = False) -> argparse.
     The parsers of the commands are in its ``commands``, by name.
     """
     parser = argparse.ArgumentParser(
-        prog="headrace",
-        description="Streaming GPU pipelines in Python.",
-        epilog=EPILOG,
-        formatter_class=_Formatter,
-        allow_abbrev=False,
+        prog="headrace", formatter_class=_Formatter, allow_abbrev=False, **_help_in(__doc__)
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command", title="commands")
     made: dict[str, argparse.ArgumentParser] = {}
     for name, (module, text) in COMMANDS.items():
-        made[name] = commands.add_parser(name, help=text, formatter_class=_Formatter, allow_abbrev=False)
-        if every or name == command:
-            import_module(module).add_arguments(made[name])
+        loaded: Any = import_module(module) if every or name == command else None
+        texts = _help_in(getattr(loaded, "__doc__", ""))
+        made[name] = commands.add_parser(
+            name, help=text, formatter_class=_Formatter, allow_abbrev=False, **texts
+        )
+        if loaded is not None:
+            loaded.add_arguments(made[name])
     parser.set_defaults(commands=made)
     return parser
+
+
+def _help_in(docstring: str | None) -> dict[str, Any]:
+    """Return what a docstring says before the arguments of a command, and after them: the examples."""
+    description, _, examples = (docstring or "").partition("\nexamples:\n")
+    return {"description": description, "epilog": f"examples:\n{examples}" if examples else ""}
 
 
 def _run(words: list[str]) -> int:
@@ -130,7 +134,7 @@ def _run(words: list[str]) -> int:
     if hasattr(module, "prepare"):
         words = module.prepare(words)
     options, unknown = make_parser(command).parse_known_args(words)
-    takes_arguments = getattr(module, "TAKES_ARGUMENTS", False)
+    takes_arguments = hasattr(options, "program")
     if unknown or (rest and not takes_arguments):
         hint = "; the program's own arguments go after --" if takes_arguments else ""
         options.commands[command].error(f"unrecognized arguments: {' '.join(unknown or rest)}{hint}")

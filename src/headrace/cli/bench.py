@@ -1,9 +1,14 @@
-"""``headrace bench``: what a step costs on this machine, with the installed package.
+"""Measure what one step of an operator costs: a chain of five operators that do no work,
+without and with a stream for each, compared with plain functions in a loop.
 
-A chain of five operators passes on numbers; the operators do no work, so the time is the cost of the system. In the
-second chain each operator has a stream whose work is done at once, so the cost of order and lifetimes is included,
-and that of the driver is not. The time runs from the first compute to the end of the last.
+examples:
+  headrace bench
+  headrace bench --messages 100000 --repeats 5
 """
+
+# The operators pass on numbers and do no work, so the time is the cost of the system. In the second chain each
+# operator has a stream whose work is done at once, so the cost of order and lifetimes is included, and that of the
+# driver is not. The time runs from the start of the last operator to the end of the last compute.
 
 from __future__ import annotations
 
@@ -13,13 +18,17 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from headrace._runtime import ManagedStream, StreamSource, is_compiled
 from headrace.application import Application
+from headrace.cli.run import checked
 from headrace.conditions import CountCondition
 from headrace.core import InputContext, Operator, OperatorSpec, OutputContext, Scheduler
+from headrace.core.run_options import parse_count
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from headrace.version import __version__
 
@@ -30,20 +39,16 @@ _HANDLES = count(16)  # the lowest handles denote default streams
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.description = (
-        "Measure what one step of an operator costs: a chain of five operators that do no work,\n"
-        "without and with a stream for each, compared with plain functions in a loop."
-    )
-    parser.epilog = "examples:\n  headrace bench\n  headrace bench --messages 100000 --repeats 5"
-    parser.add_argument("--messages", type=_positive, default=10_000, metavar="N", help="default 10000")
     parser.add_argument(
-        "--repeats", type=_positive, default=3, metavar="N", help="the least of so many counts; default 3"
+        "--messages", type=checked(parse_count), default="10000", metavar="N", help="default 10000"
     )
+    text = "the least of so many counts; default 3"
+    parser.add_argument("--repeats", type=checked(parse_count), default="3", metavar="N", help=text)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
-    rows = bench(options.messages, options.repeats)
+    rows = bench(int(options.messages), int(options.repeats))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     build = "compiled" if is_compiled() else "pure Python"
     print(f"headrace {__version__} ({build}); {platform.python_implementation()} {platform.python_version()}")
@@ -58,18 +63,15 @@ def main(options: argparse.Namespace) -> int:
 def bench(messages: int, repeats: int) -> dict[str, float]:
     """Return the microseconds per step of each case."""
     cases: dict[str, Callable[[], float]] = {
-        "plain functions and deques in a loop": lambda: _bare_loop(messages),
-        "headrace, greedy": lambda: _chain(messages, 0, streams=False),
-        f"headrace, event-based, {WORKERS} workers": lambda: _chain(messages, WORKERS, streams=False),
-        "with a stream each, greedy": lambda: _chain(messages, 0, streams=True),
-        f"with a stream each, event-based, {WORKERS} workers": lambda: _chain(
-            messages, WORKERS, streams=True
-        ),
+        "plain functions and deques in a loop": lambda: _bare_loop(messages)
     }
+    for prefix, streams in (("headrace", False), ("with a stream each", True)):
+        for scheduler, workers in (("greedy", 0), (f"event-based, {WORKERS} workers", WORKERS)):
+            cases[f"{prefix}, {scheduler}"] = partial(_chain, messages, workers, streams)
     return {name: min(measure() for _ in range(repeats)) for name, measure in cases.items()}
 
 
-def _chain(messages: int, workers: int, *, streams: bool) -> float:
+def _chain(messages: int, workers: int, streams: bool) -> float:
     chain = _Chain(messages, workers, streams)
     outcome = chain.run()
     return (chain.ended - chain.began) / 1e3 / max(outcome.computes, 1)
@@ -88,80 +90,68 @@ class _Chain(Application):
             scheduler = EventBasedScheduler(self, worker_thread_number=self.workers)
         self.scheduler(scheduler)
         parts = [_IdleStreams(self)] if self.streams else []
-        source = _StreamSource if self.streams else _Source
-        through = _StreamThrough if self.streams else _Through
+        source, through, sink = _STREAM_STAGES if self.streams else _STAGES
         stages: list[Operator] = [source(self, CountCondition(self, self.messages), *parts, name="source")]
         stages += [through(self, *parts, name=f"through{number}") for number in range(LENGTH - 2)]
-        stages.append((_StreamSink if self.streams else _Sink)(self, *parts, name="sink"))
+        stages.append(sink(self, *parts, name="sink"))
         for before, after in pairwise(stages):
             self.add_flow(before, after)
 
 
-class _Source(Operator):
+class _Stage(Operator):
+    capturable = "the cost of its steps is measured"  # whatever HEADRACE_CAPTURE says
     fragment: _Chain
 
     def setup(self, spec: OperatorSpec) -> None:
-        spec.output("out")
+        if self.name != "source":
+            spec.input("in")
+        if self.name != "sink":
+            spec.output("out")
 
     def start(self) -> None:
-        self.sent = 0
+        self.fragment.began = time.perf_counter_ns()  # the last of them counts
 
+    def stop(self) -> None:
+        self.fragment.ended = self.fragment.ended or time.perf_counter_ns()
+
+
+class _Source(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
-        if not self.sent:
-            self.fragment.began = time.perf_counter_ns()
-        self.sent += 1
-        op_output.emit(self.sent, "out")
+        op_output.emit(1, "out")
 
 
-class _Through(Operator):
-    capturable = "the cost of its steps is measured"  # whatever HEADRACE_CAPTURE says
+class _StreamSource(_Stage):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+        op_output.emit(1, "out")
 
-    def setup(self, spec: OperatorSpec) -> None:
-        spec.input("in")
-        spec.output("out")
 
+class _Through(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
         op_output.emit(op_input.receive("in"), "out")
 
 
-class _Sink(Operator):
-    capturable = "the cost of its steps is measured"
-    fragment: _Chain
-
-    def setup(self, spec: OperatorSpec) -> None:
-        spec.input("in")
-
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
-        op_input.receive("in")
-
-    def stop(self) -> None:
-        self.fragment.ended = time.perf_counter_ns()
-
-
-class _StreamSource(_Source):
-    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
-        op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-        super().compute(op_input, op_output, context)
-
-
-class _StreamThrough(_Through):
+class _StreamThrough(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
         message = op_input.receive("in")
         op_input.receive_cuda_stream("in")
         op_output.emit(message, "out")
 
 
-class _StreamSink(_Sink):
+class _Sink(_Stage):
+    def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
+        op_input.receive("in")
+
+
+class _StreamSink(_Stage):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: Any) -> None:
         op_input.receive("in")
         op_input.receive_cuda_stream("in")
 
 
-class _IdleEvent:
-    __slots__ = ("is_done",)
-
-    def __init__(self) -> None:
-        self.is_done = True
+_STAGES = (_Source, _Through, _Sink)
+_STREAM_STAGES = (_StreamSource, _StreamThrough, _StreamSink)
+_IdleEvent = partial(SimpleNamespace, is_done=True)
 
 
 class _IdleStream:
@@ -173,17 +163,13 @@ class _IdleStream:
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.handle)
 
-    def record(self, event: _IdleEvent) -> _IdleEvent:
+    def record(self, event: Any) -> Any:
         return event
 
-    def wait(self, event: _IdleEvent) -> None:
+    def wait(self, *_: Any) -> None:
         pass
 
-    def sync(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    sync = close = wait
 
 
 class _IdleStreams(StreamSource):
@@ -195,38 +181,16 @@ class _IdleStreams(StreamSource):
 
 def _bare_loop(messages: int) -> float:
     """Return the same for plain functions and deques with the same rules of readiness, the lower bound."""
-    queues: list[deque[int]] = [deque() for _ in range(LENGTH - 1)]
-    sent = 0
-    done = False
-
-    def source() -> None:
-        nonlocal sent
-        sent += 1
-        queues[0].append(sent)
+    received: deque[int] = deque(maxlen=1)
+    queues = [deque(range(messages)), *(deque[int]() for _ in range(LENGTH - 1)), received]
 
     def through(inside: deque[int], outside: deque[int]) -> Callable[[], None]:
         return lambda: outside.append(inside.popleft())
 
-    def sink() -> None:
-        nonlocal done
-        done = queues[-1].popleft() == messages
-
-    steps: list[tuple[deque[int] | None, Callable[[], None], deque[int] | None]] = [(None, source, queues[0])]
-    steps += [(a, through(a, b), b) for a, b in pairwise(queues)]
-    steps.append((queues[-1], sink, None))
+    steps = [(inside, through(inside, outside), outside) for inside, outside in pairwise(queues)]
     began = time.perf_counter_ns()
-    while not done:
+    while not received or received[0] < messages - 1:
         for inside, step, outside in steps:
-            fed = sent < messages if inside is None else len(inside) >= 1
-            if fed and (outside is None or len(outside) < 1):
+            if len(inside) >= 1 and (outside is received or len(outside) < 1):
                 step()
     return (time.perf_counter_ns() - began) / 1e3 / (messages * LENGTH)
-
-
-def _positive(text: str) -> int:
-    from headrace.core.run_options import parse_count
-
-    try:
-        return parse_count(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

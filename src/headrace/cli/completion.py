@@ -1,7 +1,13 @@
-"""``headrace completion``: scripts that complete the command in bash, zsh, fish and other shells.
+"""Print a script that completes commands, options and files for a shell.
 
-shtab writes the scripts from the parsers, so they know every command and every option.
+examples:
+  source <(headrace completion bash)                                   # this shell
+  headrace completion bash > ~/.local/share/bash-completion/completions/headrace
+  headrace completion zsh  > ~/.zfunc/_headrace                        # a folder of $fpath
+  headrace completion fish > ~/.config/fish/completions/headrace.fish
 """
+
+# shtab writes the scripts from the parsers, so they know every command and every option.
 
 from __future__ import annotations
 
@@ -10,14 +16,6 @@ import sys
 from typing import Any
 
 from headrace.extras import installing
-
-EPILOG = """\
-examples:
-  source <(headrace completion bash)                                   # this shell
-  headrace completion bash > ~/.local/share/bash-completion/completions/headrace
-  headrace completion zsh  > ~/.zfunc/_headrace                        # a folder of $fpath
-  headrace completion fish > ~/.config/fish/completions/headrace.fish
-"""
 
 # The words to offer for options that take more than these.
 _WORDS = {
@@ -30,8 +28,6 @@ _FILES = ("FILE", "PROGRAM")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.description = "Print a script that completes commands, options and files for a shell."
-    parser.epilog = EPILOG
     parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh", "powershell"), help="the shell")
 
 

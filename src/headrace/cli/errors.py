@@ -1,25 +1,58 @@
-"""Errors of a program, for people: one line that says what went wrong and where."""
+"""Errors of a program, for people: one line that says what went wrong and where, and the exit status for it."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from headrace.cli.program import ProgramError
 from headrace.core.notes import notes_of
 
+INTERRUPTED = 130
 _HEADRACE = Path(__file__).parents[1]
 
 
-def print_error(command: str, error: BaseException, *, debug: bool) -> None:
-    """Print an error of a program to stderr: its traceback if `debug`, otherwise a line and a hint."""
-    if debug:
-        traceback.print_exception(error.with_traceback(without_our_frames(error.__traceback__)))
-        return
-    print(f"headrace {command}: {describe(error)}", file=sys.stderr)
-    print(f"(headrace {command} --debug ... shows the traceback)", file=sys.stderr)
+def status_of(options: argparse.Namespace, work: Callable[[argparse.Namespace], int]) -> int:
+    """Return the exit status of what a command does with a program; print what that raises."""
+    prefix = f"headrace {options.command}"
+    try:
+        return work(options)
+    except ProgramError as error:
+        print(f"{prefix}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{prefix}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit as exit_:
+        if exit_.code is None or isinstance(exit_.code, int):
+            return exit_.code or 0
+        print(exit_.code, file=sys.stderr)
+        return 1
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads_stdout():
+            raise  # the reader, such as `head`, has seen enough
+        if options.debug:
+            traceback.print_exception(error.with_traceback(without_our_frames(error.__traceback__)))
+        else:
+            print(f"{prefix}: {describe(error)}", file=sys.stderr)
+            print(f"({prefix} --debug ... shows the traceback)", file=sys.stderr)
+        return 1
+
+
+def _nobody_reads_stdout() -> bool:
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (AttributeError, OSError, ValueError):  # no stdout, or none with a file
+        return False
 
 
 def describe(error: BaseException) -> str:

@@ -1,30 +1,6 @@
-"""``headrace graph``: draw the operators and flows of a program, without running it."""
-
-from __future__ import annotations
-
-import argparse
-import contextlib
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from headrace.cli.errors import print_error
-from headrace.cli.program import Program, ProgramError
-from headrace.cli.run import add_program_arguments, changed_environment, variables_of
-from headrace.cli.runs import Runs
-
-if TYPE_CHECKING:
-    from headrace.application import Fragment
-
-TAKES_ARGUMENTS = True
-FORMATS = ("text", "mermaid", "dot", "svg")
-SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}
-
-DESCRIPTION = """\
-Draw the operators and flows of a program, without running it. The program is executed up
+"""Draw the operators and flows of a program, without running it. The program is executed up
 to the point where it would run its application, and ends there.
-"""
-EPILOG = """\
+
 examples:
   headrace graph app.py
   headrace graph app.py -o app.svg
@@ -32,11 +8,28 @@ examples:
   headrace graph package.module --set camera.count=2 -- --input video.mp4
 """
 
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.errors import status_of
+from headrace.cli.program import Program, ProgramError
+from headrace.cli.run import add_program_arguments, changed_environment, variables_of
+from headrace.cli.runs import Runs
+
+if TYPE_CHECKING:
+    from headrace.application import Fragment
+
+FORMATS = ("text", "mermaid", "dot", "svg")
+SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = "headrace graph PROGRAM [options] [-- arguments of the program]"
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_program_arguments(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="the kind of drawing; that of the file's name, or else text"
@@ -46,23 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
+    return status_of(options, _graph)
+
+
+def _graph(options: argparse.Namespace) -> int:
     kind = options.format or (SUFFIXES.get(options.output.suffix.lower()) if options.output else None)
-    program = Program.of(options.program)
-    try:
-        with changed_environment(variables_of(options)):
-            text = _draw(compose_program(program, options.arguments, "draw"), kind or "text")
-    except ProgramError as error:
-        print(f"headrace graph: {error}", file=sys.stderr)
-        return 2
-    except SystemExit as exit_:  # of the program, before it ran anything
-        if exit_.code in (None, 0):
-            print(f"headrace graph: {options.program} ended without running an application", file=sys.stderr)
-        elif isinstance(exit_.code, str):
-            print(exit_.code, file=sys.stderr)
-        return exit_.code if isinstance(exit_.code, int) and exit_.code else 1
-    except Exception as error:
-        print_error("graph", error, debug=options.debug)
-        return 1
+    text = _draw(compose_program(options, "draw"), kind or "text")
     if options.output is None:
         print(text)
         return 0
@@ -78,8 +60,9 @@ class _Composed(BaseException):
     """Ends a program that has come to the run of its application; no ``except Exception`` keeps it."""
 
 
-def compose_program(program: Program, arguments: list[str], what: str) -> Fragment:
+def compose_program(options: argparse.Namespace, what: str) -> Fragment:
     """Return the first application that the program would run, composed; `what` says what for."""
+    program = Program.of(options.program)
     found: list[Fragment] = []
 
     def compose(fragment: Fragment) -> None:
@@ -87,13 +70,15 @@ def compose_program(program: Program, arguments: list[str], what: str) -> Fragme
         found.append(fragment)
         raise _Composed
 
-    with Runs(instead=compose) as runs, contextlib.suppress(_Composed):
-        program.execute(arguments, lambda kind: kind().run(), lambda: runs.began > 0)
-    if not found:
-        raise ProgramError(
-            f"{program.name} ended without running an application, and there is nothing to {what}"
-        )
-    return found[0]
+    with changed_environment(variables_of(options)), Runs(instead=compose) as runs:
+        try:
+            program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)
+        except _Composed:
+            return found[0]
+        except SystemExit as exit_:
+            if exit_.code not in (None, 0):
+                raise
+    raise ProgramError(f"{program.name} ended without running an application, and there is nothing to {what}")
 
 
 def _draw(fragment: Fragment, kind: str) -> str:

@@ -1,4 +1,9 @@
-"""``headrace info``: the device, its capabilities, the libraries, and what is missing."""
+"""Show the device, its capabilities, the libraries, and what is missing.
+
+examples:
+  headrace info
+  HEADRACE_DEVICE=sim headrace info
+"""
 
 from __future__ import annotations
 
@@ -50,8 +55,6 @@ LIBRARIES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command, of which there are none."""
-    parser.description = "Show the device, its capabilities, the libraries, and what is missing."
-    parser.epilog = "examples:\n  headrace info\n  HEADRACE_DEVICE=sim headrace info"
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,4 +1,10 @@
-"""``headrace partition``: the partitions that a device would provide."""
+"""Show how a device would be divided, without creating anything on it.
+
+examples:
+  headrace partition 16,40
+  headrace partition control=16,vision=40 --device 1
+  HEADRACE_DEVICE=sim HEADRACE_SIM_PROFILE=orin headrace partition 4
+"""
 
 from __future__ import annotations
 
@@ -11,11 +17,6 @@ from headrace import gpu
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.description = "Show how a device would be divided, without creating anything on it."
-    parser.epilog = (
-        "examples:\n  headrace partition 16,40\n  headrace partition control=16,vision=40 --device 1\n"
-        "  HEADRACE_DEVICE=sim HEADRACE_SIM_PROFILE=orin headrace partition 4"
-    )
     parser.add_argument("counts", help="SM counts, as in 16,40 or control=16,vision=40")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="the device (default 0)")
     parser.add_argument("--exact", action="store_true", help="refuse to round counts up")

@@ -1,4 +1,11 @@
-"""``headrace replay``: run a program on recorded messages, or list what a recording holds."""
+"""Run a program in which the recorded operators are replaced by the messages that they emitted,
+or show what a recording holds.
+
+examples:
+  headrace replay app.py recording.mcap         at the recorded times
+  headrace replay app.py recording.mcap --fast
+  headrace replay recording.mcap --list         what a recording holds
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from headrace.cli.run import add_program_arguments, run_program
+from headrace.cli.run import add_ports, add_program_arguments
+from headrace.cli.run import main as run_program
 
 if TYPE_CHECKING:
     from headrace.observe import Recording
-
-TAKES_ARGUMENTS = True  # those of the program, after --
-
-EPILOG = """\
-examples:
-  headrace replay app.py recording.mcap         at the recorded times
-  headrace replay app.py recording.mcap --fast
-  headrace replay recording.mcap --list         what a recording holds
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,24 +26,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "headrace replay PROGRAM FILE [--ports PORTS] [--fast] [options] [-- arguments of the program]\n"
         "       headrace replay FILE --list"
     )
-    parser.description = (
-        "Run a program in which the recorded operators are replaced by the messages that they emitted,\n"
-        "or show what a recording holds."
-    )
-    parser.epilog = EPILOG
     add_program_arguments(parser)
-    parser.add_argument("recording", nargs="?", metavar="FILE", help="the recording")
+    parser.add_argument("HEADRACE_REPLAY", nargs="?", metavar="FILE", help="the recording")
+    add_ports(parser, "HEADRACE_REPLAY_PORTS", "the ports to play; every recorded output unless given")
     parser.add_argument(
-        "--ports",
-        action="append",
-        metavar="OPERATOR.PORT",
-        help="the ports to play; patterns and commas allowed; every recorded output unless given",
+        "--fast",
+        dest="HEADRACE_REPLAY_PACE",
+        action="store_const",
+        const="fast",
+        default="recorded",
+        help="play as fast as possible, not at recorded times",
     )
-    parser.add_argument("--fast", action="store_true", help="play as fast as possible, not at recorded times")
     parser.add_argument(
         "--no-strict",
-        dest="strict",
-        action="store_false",
+        dest="HEADRACE_REPLAY_STRICT",
+        action="store_const",
+        const="0",
+        default="1",
         help="play a damaged recording up to the damage, with a warning",
     )
     parser.add_argument("--list", action="store_true", help="show what the recording holds, and run nothing")
@@ -54,26 +52,22 @@ def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
     from headrace.observe import Recording, RecordingError
 
-    path = options.program if options.list else options.recording
-    if path is None or (options.list and options.recording is not None):
+    recorded = options.HEADRACE_REPLAY
+    path = options.program if options.list else recorded
+    if path is None or (options.list and recorded is not None):
         wanted = "one recording" if options.list else "a program and a recording, or a recording and --list"
         print(f"headrace replay: name {wanted}", file=sys.stderr)
         return 2
+    is_strict = options.HEADRACE_REPLAY_STRICT == "1"
     try:
-        with Recording(path, strict=options.strict, _warns=options.list) as recording:
+        with Recording(path, strict=is_strict, _warns=options.list) as recording:
             if options.list:
                 print(_listed(recording))
                 return 0
     except (RecordingError, OSError) as error:
         print(f"headrace replay: {error}", file=sys.stderr)
         return 1
-    variables = {
-        "HEADRACE_REPLAY": path,
-        "HEADRACE_REPLAY_PACE": "fast" if options.fast else "recorded",
-        "HEADRACE_REPLAY_PORTS": ",".join(options.ports or ()),
-        "HEADRACE_REPLAY_STRICT": "1" if options.strict else "0",
-    }
-    return run_program(options, variables)
+    return run_program(options)
 
 
 def _listed(recording: Recording) -> str:

@@ -1,43 +1,11 @@
-"""``headrace run``: run a program, with another device, scheduler, duration and so on.
-
-Each option only sets an environment variable before the program runs, so that the same can be done where there is
-no command line. The program itself is not changed.
-"""
-
-from __future__ import annotations
-
-import argparse
-import logging
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
-
-from headrace.capture import MODES
-from headrace.cli.errors import print_error
-from headrace.cli.program import Program, ProgramError
-from headrace.cli.runs import Runs
-from headrace.core.booleans import flag
-from headrace.core.log_output import LEVELS, configure_log, level_of
-from headrace.core.outcome import EndedBy, Outcome
-from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
-
-TAKES_ARGUMENTS = True
-STARVED = 3
-INTERRUPTED = 130
-
-DESCRIPTION = """\
-Run a program. PROGRAM is a file (app.py), a module (package.module), or one of them with
+"""Run a program. PROGRAM is a file (app.py), a module (package.module), or one of them with
 an application class (app.py:Live). The program runs as `python PROGRAM` would run it. If a
 class is named, or if the program has one application and does not run it, headrace makes
 and runs the application.
 
 Words after -- are the program's own arguments. Every option sets an environment variable
 before the program starts; the variable alone does the same.
-"""
-EPILOG = """\
+
 examples:
   headrace run app.py --device sim --count 100
   headrace run app.py --scheduler event:4 --duration 10s
@@ -51,115 +19,97 @@ exit status: 0 the program ended, 1 it raised an exception, 2 wrong usage, 3 its
 starved, 130 Ctrl-C, 143 SIGTERM; a program that calls sys.exit keeps its own status
 """
 
+# Each option only sets an environment variable before the program runs, so that the same can be done where there is
+# no command line: the `dest` of the option is the variable. The program itself is not changed.
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.capture import MODES
+from headrace.cli.errors import status_of
+from headrace.cli.program import Program
+from headrace.cli.runs import Runs
+from headrace.core.booleans import flag
+from headrace.core.log_output import LEVELS, configure_log, level_of
+from headrace.core.outcome import EndedBy, Outcome
+from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
+
+STARVED = 3
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = "headrace run PROGRAM [options] [-- arguments of the program]"
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_program_arguments(parser)
     how = parser.add_argument_group("how it runs")
-    how.add_argument(
-        "--scheduler",
-        type=_checked(parse_scheduler),
-        metavar="KIND",
-        help="greedy (all operators on one thread, each waiting for the others), multithread[:N] or event[:N] "
-        "with N workers (HEADRACE_SCHEDULER)",
-    )
+    text = "greedy (all operators on one thread, each waiting for the others), multithread[:N] or event[:N] "
+    _add(how, "--scheduler", f"{text}with N workers", type=checked(parse_scheduler), metavar="KIND")
     how.add_argument(
         "--workers",
-        type=_checked(parse_workers),
+        type=checked(parse_workers),
         metavar="N",
         help="the number of workers; alone, it means --scheduler event:N",
     )
-    how.add_argument(
-        "--duration",
-        type=_checked(parse_duration),
-        metavar="TIME",
-        help="end the run after this time: 500ms, 10s, 2min (HEADRACE_DURATION)",
+    text = "end the run after this time: 500ms, 10s, 2min"
+    _add(how, "--duration", text, type=checked(parse_duration), metavar="TIME")
+    _add(how, "--count", "end each source after N computes", type=checked(parse_count), metavar="N")
+    text = (
+        "record chains of operators as CUDA graphs (auto), or do with the program's own segments what is asked "
+        "for: off, verify, strict; what became of them is printed at the end"
     )
-    how.add_argument(
-        "--count",
-        type=_checked(parse_count),
-        metavar="N",
-        help="end each source after N computes (HEADRACE_COUNT)",
-    )
-    how.add_argument(
-        "--capture",
-        choices=MODES,
-        help="record chains of operators as CUDA graphs (auto), or do with the program's own segments what is "
-        "asked for: off, verify, strict; what became of them is printed at the end (HEADRACE_CAPTURE)",
-    )
+    _add(how, "--capture", text, choices=MODES)
     seen = parser.add_argument_group("what is shown and recorded")
-    seen.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="a line with rates on the terminal; shown unless switched off (HEADRACE_PROGRESS)",
-    )
-    seen.add_argument(
-        "--log-level",
-        type=_checked(level_of),
-        metavar="LEVEL",
-        help=f"{', '.join(LEVELS)}; default warning (HEADRACE_LOG_LEVEL)",
-    )
-    seen.add_argument(
-        "--log",
-        action="append",
-        metavar="OPERATOR.PORT",
-        help="print the messages of a port; patterns and commas allowed (HEADRACE_LOG)",
-    )
-    seen.add_argument(
-        "--track",
-        nargs="?",
-        const="1",
-        metavar="FILE",
-        help="print rates and latencies at the end, or write them to a .json, .prom or .txt file (HEADRACE_TRACK)",
-    )
-    seen.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto (HEADRACE_TRACE)")
-    seen.add_argument("--record", metavar="FILE", help="record messages to a file (HEADRACE_RECORD)")
-    seen.add_argument(
-        "--ports",
-        action="append",
-        metavar="OPERATOR.PORT",
-        help="the ports that --record records (HEADRACE_RECORD_PORTS)",
-    )
-    seen.add_argument("--replay", metavar="FILE", help="replay recorded messages (HEADRACE_REPLAY)")
-    seen.add_argument(
-        "--dashboard",
-        nargs="?",
-        const="1",
-        metavar="HOST:PORT",
-        help="serve the live page of the run (HEADRACE_DASHBOARD)",
-    )
-    seen.add_argument(
-        "--view",
-        nargs="?",
-        const="page",
-        metavar="WHERE",
-        help="where a viewer shows: page, none, file.png, file.mp4, rerun (HEADRACE_VIEW)",
-    )
+    text = "a line with rates on the terminal; shown unless switched off"
+    _add(seen, "--progress", text, action=argparse.BooleanOptionalAction, default=None)
+    text = f"{', '.join(LEVELS)}; default warning"
+    _add(seen, "--log-level", text, type=checked(level_of), metavar="LEVEL")
+    text = "print the messages of a port; patterns and commas allowed"
+    _add(seen, "--log", text, action="append", metavar="OPERATOR.PORT")
+    text = "print rates and latencies at the end, or write them to a .json, .prom or .txt file"
+    _add(seen, "--track", text, nargs="?", const="1", metavar="FILE")
+    _add(seen, "--trace", "write a trace for Perfetto", metavar="FILE")
+    _add(seen, "--record", "record messages to a file", metavar="FILE")
+    add_ports(seen, "HEADRACE_RECORD_PORTS", "the ports that --record records")
+    _add(seen, "--replay", "replay recorded messages", metavar="FILE")
+    _add(seen, "--dashboard", "serve the live page of the run", nargs="?", const="1", metavar="HOST:PORT")
+    text = "where a viewer shows: page, none, file.png, file.mp4, rerun"
+    _add(seen, "--view", text, nargs="?", const="page", metavar="WHERE")
 
 
 def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command that loads a program."""
     parser.add_argument("program", metavar="PROGRAM", help="app.py, package.module, or app.py:ClassName")
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cuda", "sim", "none"),
-        help="the device that the program uses (HEADRACE_DEVICE)",
-    )
+    _add(parser, "--device", "the device that the program uses", choices=("auto", "cuda", "sim", "none"))
     parser.add_argument(
         "--set",
         action="append",
         default=[],
-        type=_checked(_parse_setting),
+        type=checked(_parse_setting),
         metavar="SECTION.KEY=VALUE",
         help="set a value of the configuration (HEADRACE_SET_section__key)",
     )
-    parser.add_argument(
-        "--config", metavar="FILE", help="read this configuration file instead (HEADRACE_CONFIG)"
-    )
+    _add(parser, "--config", "read this configuration file instead", metavar="FILE")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def add_ports(group: argparse._ActionsContainer, variable: str, text: str) -> None:
+    """Add the option that selects ports."""
+    text = f"{text}; patterns and commas allowed ({variable})"
+    group.add_argument("--ports", dest=variable, action="append", metavar="OPERATOR.PORT", help=text)
+
+
+def _add(group: argparse._ActionsContainer, option: str, text: str, **arguments: Any) -> None:
+    """Add an option that sets the environment variable of its name."""
+    variable = f"HEADRACE_{option.removeprefix('--').replace('-', '_').upper()}"
+    group.add_argument(option, dest=variable, help=f"{text} ({variable})", **arguments)
 
 
 def prepare(words: list[str]) -> list[str]:
@@ -187,62 +137,34 @@ _OPTIONAL_VALUES = {
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
-    return run_program(options, variables_of(options))
+    defaults = {"HEADRACE_PROGRESS": "1"}
+    if not os.environ.get("HOLOSCAN_LOG_LEVEL"):
+        defaults["HEADRACE_LOG_LEVEL"] = "warning"
+    with changed_environment(variables_of(options), defaults):
+        return _run(options)
 
 
 def variables_of(options: argparse.Namespace) -> dict[str, str]:
     """Return the environment variables that the options stand for."""
     variables: dict[str, str] = {}
-    if options.device is not None:
-        variables["HEADRACE_DEVICE"] = options.device
-    if options.config is not None:
-        variables["HEADRACE_CONFIG"] = options.config
+    for name, value in vars(options).items():
+        if name.startswith("HEADRACE_") and value is not None:
+            is_flag = isinstance(value, bool)
+            variables[name] = (
+                str(int(value)) if is_flag else value if isinstance(value, str) else ",".join(value)
+            )
     for setting in options.set:
         key, _, value = setting.partition("=")
         variables[f"HEADRACE_SET_{key.replace('.', '__')}"] = value
-    given = vars(options)
-    for name, variable in _PLAIN.items():
-        if given.get(name) is not None:
-            variables[variable] = given[name]
-    for name, variable in _LISTS.items():
-        if given.get(name):
-            variables[variable] = ",".join(given[name])
-    if given.get("ports") and not given.get("record"):
+    if "HEADRACE_RECORD_PORTS" in variables and not variables.get("HEADRACE_RECORD"):
         options.error("--ports needs --record FILE, which says where to record them")
-    if given.get("progress") is not None:
-        variables["HEADRACE_PROGRESS"] = "1" if options.progress else "0"
-    if given.get("workers") is not None:
-        kind = given.get("scheduler") or "event"
+    workers = getattr(options, "workers", None)
+    if workers is not None:
+        kind = variables.get("HEADRACE_SCHEDULER", "event")
         if ":" in kind or parse_scheduler(kind)[0] == "greedy":
-            options.error(f"--workers {options.workers} contradicts --scheduler {kind}")
-        variables["HEADRACE_SCHEDULER"] = f"{kind}:{options.workers}"
+            options.error(f"--workers {workers} contradicts --scheduler {kind}")
+        variables["HEADRACE_SCHEDULER"] = f"{kind}:{workers}"
     return variables
-
-
-_PLAIN = {
-    "capture": "HEADRACE_CAPTURE",
-    "scheduler": "HEADRACE_SCHEDULER",
-    "duration": "HEADRACE_DURATION",
-    "count": "HEADRACE_COUNT",
-    "log_level": "HEADRACE_LOG_LEVEL",
-    "track": "HEADRACE_TRACK",
-    "trace": "HEADRACE_TRACE",
-    "record": "HEADRACE_RECORD",
-    "replay": "HEADRACE_REPLAY",
-    "dashboard": "HEADRACE_DASHBOARD",
-    "view": "HEADRACE_VIEW",
-}
-_LISTS = {"log": "HEADRACE_LOG", "ports": "HEADRACE_RECORD_PORTS"}
-
-
-def run_program(options: argparse.Namespace, variables: Mapping[str, str]) -> int:
-    """Run a program with additional environment variables; return its exit status."""
-    program = Program.of(options.program)
-    defaults = {"HEADRACE_PROGRESS": "1"}
-    if not os.environ.get("HOLOSCAN_LOG_LEVEL"):
-        defaults["HEADRACE_LOG_LEVEL"] = "warning"
-    with changed_environment(variables, defaults):
-        return _run(program, options)
 
 
 @contextmanager
@@ -261,65 +183,44 @@ def changed_environment(
         os.environ.update(before)
 
 
-def _run(program: Program, options: argparse.Namespace) -> int:
-    command = options.command
+def _run(options: argparse.Namespace) -> int:
     try:
         handler = configure_log()
     except ValueError as error:  # a mistake in the environment
-        print(f"headrace {command}: {error}", file=sys.stderr)
+        print(f"headrace {options.command}: {error}", file=sys.stderr)
         return 2
     shorten = _Shorten(options.debug)
     if handler is not None:
         handler.addFilter(shorten)
     try:
-        with Runs() as runs:
-            program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)
-    except ProgramError as error:
-        print(f"headrace {command}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"headrace {command}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except SystemExit as exit_:
-        return _status(exit_)
-    except Exception as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads_stdout():
-            raise  # the reader, such as `head`, has seen enough
-        print_error(command, error, debug=options.debug)
-        return 1
+        return status_of(options, _run_program)
     finally:
         if handler is not None:
             handler.removeFilter(shorten)
+
+
+def _run_program(options: argparse.Namespace) -> int:
+    with Runs() as runs:
+        program = Program.of(options.program)
+        program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)
     if not runs.began:
-        print(f"headrace {command}: {options.program} ended without running an application", file=sys.stderr)
+        print(
+            f"headrace {options.command}: {options.program} ended without running an application",
+            file=sys.stderr,
+        )
     _report_unused_settings(options, runs)
     outcome = runs.last_outcome
-    if outcome is not None and getattr(options, "capture", None) is not None:
-        _report_segments(options, outcome)
+    capture = getattr(options, "HEADRACE_CAPTURE", None)
+    if outcome is not None and capture is not None:
+        _report_segments(f"headrace {options.command}: --capture {capture}", outcome)
     return STARVED if outcome is not None and outcome.ended_by is EndedBy.STARVED else 0
 
 
-def _nobody_reads_stdout() -> bool:
-    import select
-
-    try:
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    except (AttributeError, OSError, ValueError):  # no stdout, or none with a file
-        return False
-
-
-def _status(exit_: SystemExit) -> int:
-    """Return the exit status of a program that called ``sys.exit``."""
-    if exit_.code is None or isinstance(exit_.code, int):
-        return exit_.code or 0
-    print(exit_.code, file=sys.stderr)
-    return 1
-
-
 def _report_unused_settings(options: argparse.Namespace, runs: Runs) -> None:
-    given = [*(["--config"] if options.config is not None else []), *(["--set"] if options.set else [])]
+    given = [
+        *(["--config"] if options.HEADRACE_CONFIG is not None else []),
+        *(["--set"] if options.set else []),
+    ]
     if given and runs.began and not runs.read_settings:
         print(
             f"headrace {options.command}: {' and '.join(given)} had no effect, because the program reads no "
@@ -328,13 +229,10 @@ def _report_unused_settings(options: argparse.Namespace, runs: Runs) -> None:
         )
 
 
-def _report_segments(options: argparse.Namespace, outcome: Outcome) -> None:
+def _report_segments(prefix: str, outcome: Outcome) -> None:
     """Print what became of the segments of the last run, unless the progress line or the log has shown it."""
     if not outcome.segments:
-        print(
-            f"headrace {options.command}: --capture {options.capture}: the program has no segments to capture",
-            file=sys.stderr,
-        )
+        print(f"{prefix}: the program has no segments to capture", file=sys.stderr)
     elif not _shows_progress() and not logging.getLogger("headrace.capture").isEnabledFor(logging.INFO):
         for segment in outcome.segments:
             print(segment, file=sys.stderr)
@@ -370,7 +268,7 @@ def _parse_setting(text: str) -> None:
         raise ValueError("must be section.key=value, as in camera.fps=30")
 
 
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
+def checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
     """Return a type for argparse that checks a value with `parse` and keeps its text."""
 
     def check(text: str) -> str:

@@ -1,4 +1,11 @@
-"""``headrace trace``: what a trace file says."""
+"""Read a trace file. The summary compares, for each path, the messages around the p99 with
+those around the median, and names the part of their time that grows.
+
+examples:
+  headrace run app.py --trace out.json
+  headrace trace summary out.json
+  headrace trace summary --json out.json.gz
+"""
 
 from __future__ import annotations
 
@@ -6,25 +13,11 @@ import argparse
 import json
 import sys
 
-DESCRIPTION = """\
-Read a trace file. The summary compares, for each path, the messages around the p99 with
-those around the median, and names the part of their time that grows.
-"""
-EPILOG = """\
-examples:
-  headrace run app.py --trace out.json
-  headrace trace summary out.json
-  headrace trace summary --json out.json.gz
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.description, parser.epilog = DESCRIPTION, EPILOG
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    summary = actions.add_parser(
-        "summary", help="show where the p99 of each path goes", description=DESCRIPTION
-    )
+    summary = actions.add_parser("summary", help="show where the p99 of each path goes")
     summary.add_argument("file", help="the trace, compressed or not")
     summary.add_argument("--json", action="store_true", help="print JSON")
 

@@ -1,12 +1,12 @@
 from headrace.application import Application as Application
 from headrace.application import Fragment as Fragment
-from headrace.core.arguments import Arg as Arg
-from headrace.core.arguments import ArgList as ArgList
 from headrace.core.clock import Clock as Clock
 from headrace.core.composition import Composition as Composition
 from headrace.core.condition import Condition as Condition
 from headrace.core.condition_types import ConditionType as ConditionType
 from headrace.core.condition_types import SchedulingStatusType as SchedulingStatusType
+from headrace.core.construction import Arg as Arg
+from headrace.core.construction import ArgList as ArgList
 from headrace.core.contexts import ExecutionContext as ExecutionContext
 from headrace.core.contexts import InputContext as InputContext
 from headrace.core.contexts import OutputContext as OutputContext
@@ -27,9 +27,9 @@ from headrace.core.outcome import OperatorOutcome as OperatorOutcome
 from headrace.core.outcome import Outcome as Outcome
 from headrace.core.outcome import SegmentOutcome as SegmentOutcome
 from headrace.core.parameter import ParameterFlag as ParameterFlag
-from headrace.core.port_declarations import Input as Input
-from headrace.core.port_declarations import Output as Output
+from headrace.core.ports import Input as Input
 from headrace.core.ports import IOSpec as IOSpec
+from headrace.core.ports import Output as Output
 from headrace.core.progress import Progress as Progress
 from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler

@@ -58,16 +58,11 @@ def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_queues(operator)
-        _check_result(operator)
-
-
-def _check_result(operator: Operator) -> None:
-    """Raise for a function with a connected output that never returns a value: a return is missing."""
-    if operator._outgoing and operator.never_emits:
-        raise GraphError(
-            f"operator {operator.name!r}: the function never returns a value, so {operator._outgoing[0]} would "
-            "carry nothing; return the value to emit"
-        )
+        if operator._outgoing and operator.never_emits:  # a return is missing
+            raise GraphError(
+                f"operator {operator.name!r}: the function never returns a value, so {operator._outgoing[0]} would "
+                "carry nothing; return the value to emit"
+            )
 
 
 def _check_resources(fragment: Composition) -> None:
@@ -122,26 +117,25 @@ def has_nothing_to_wait_for(operator: Operator, connected: set[str]) -> bool:
 
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
     name = waits_for_ever(operator, connected)
-    if name is not None or has_nothing_to_wait_for(operator, connected):
-        outputs = [
-            f"{other.name}.{output}"
-            for other in graph
-            if other is not operator
-            for output in other.spec.outputs
-        ]
-        if name is None:
-            name = next(iter(operator.spec.inputs))
-            raise GraphError(
-                f"input {name!r} of operator {operator.name!r} takes the messages of any number of flows and has "
-                "none, so the function would be called without arguments for ever; connect it with add_flow "
-                f"(outputs: {', '.join(outputs) or 'none'}), or give the operator a condition, such as "
-                "CountCondition(self, 1)"
-            )
+    if name is not None:
         raise GraphError(
             f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
-            f"run; connect it with add_flow (outputs: {', '.join(outputs) or 'none'}), or declare it with "
+            f"run; {_connect(graph, operator)}, or declare it with "
             ".condition(ConditionType.NONE) if it may stay empty"
         )
+    if has_nothing_to_wait_for(operator, connected):
+        raise GraphError(
+            f"input {next(iter(operator.spec.inputs))!r} of operator {operator.name!r} takes the messages of any "
+            "number of flows and has none, so the function would be called without arguments for ever; "
+            f"{_connect(graph, operator)}, or give the operator a condition, such as CountCondition(self, 1)"
+        )
+
+
+def _connect(graph: Graph, operator: Operator) -> str:
+    """Return what to do with an input that is not connected."""
+    others = [other for other in graph if other is not operator]
+    outputs = ", ".join(f"{other.name}.{output}" for other in others for output in other.spec.outputs)
+    return f"connect it with add_flow (outputs: {outputs or 'none'})"
 
 
 def _check_queues(operator: Operator) -> None:

@@ -36,21 +36,15 @@ class Composition:
                 f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"
             )
         self.name = name or type(self).__name__
-        self._graph = Graph()
+        self._begin_graph()
         self._config: Config | None = None
         self._metadata_enabled = True
-        self._metadata_policy = MetadataPolicy.DEFAULT
-        # Of the class ThreadPool, whose module imports this one.
-        self._thread_pools: list[Any] = []
-        self._green_contexts: Any = None
-        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
-        self._segments: list[Any] = []
-        self._chain_options: dict[str, Any] | None = None
+        self.metadata_policy = MetadataPolicy.DEFAULT
+        """The policy of operators that do not set their own."""
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self.stream_per = "operator"
         """Whether plain code has a stream for each operator, or for each chain of operators (``"branch"``)."""
-        self._names: dict[str, int] = {}
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
         # The operators that compose has created; None while compose is not running. And the thread that composes.
@@ -63,12 +57,24 @@ class Composition:
         # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
         self._watchers: list[Any] = []
         self._data_loggers: list[Any] = []
-        self._composed_data_loggers: list[Any] = []
         self._replay: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self._live_values: dict[tuple[str, str], Any] = {}
         # The same for knobs.
         self._knob_values: dict[tuple[str, str], Any] = {}
+
+    def _begin_graph(self) -> None:
+        """Begin with what compose declares."""
+        self.graph = Graph()
+        """The operators and flows of the last `compose`."""
+        self._names: dict[str, int] = {}
+        # Of the class ThreadPool, whose module imports this one.
+        self._thread_pools: list[Any] = []
+        self._green_contexts: Any = None
+        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
+        self._segments: list[Any] = []
+        self._chain_options: dict[str, Any] | None = None
+        self._composed_data_loggers: list[Any] = []
 
     # Methods that a subclass overrides.
 
@@ -81,7 +87,7 @@ class Composition:
         """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
         check_member(self, op)
         self._check_composing(f"add_operator({op.name!r})")
-        self._graph.add(op)
+        self.graph.add(op)
 
     def add_flow(
         self,
@@ -112,7 +118,7 @@ class Composition:
         check_member(self, upstream_op)
         check_member(self, downstream_op)
         self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
-        self._graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
+        self.graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
 
     @property
     def segments(self) -> list[Any]:
@@ -190,52 +196,20 @@ class Composition:
         """Turn metadata on or off for every operator that does not set it itself."""
         self.is_metadata_enabled = enabled
 
-    @property
-    def metadata_policy(self) -> MetadataPolicy:
-        """The policy of operators that do not set their own."""
-        return self._metadata_policy
-
-    @metadata_policy.setter
-    def metadata_policy(self, policy: MetadataPolicy) -> None:
-        self._metadata_policy = policy
-
     # Composing.
-
-    @property
-    def graph(self) -> Graph:
-        """The operators and flows of the last `compose`."""
-        return self._graph
 
     def _compose_graph(self) -> list[Operator]:
         """Call `compose` for a new graph, and return the operators that it created."""
-        self._graph = Graph()
-        self._names = {}
-        self._thread_pools = []
-        self._green_contexts = None
-        self._segments = []
-        self._chain_options = None
-        self._composed_data_loggers = []
+        self._begin_graph()
         made: list[Operator] = []
         self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
-            self._recall_values(made)
+            for operator in made:
+                operator._recall_values()
         finally:
             self._made, self._composing_on = None, 0
         return made
-
-    def _recall_values(self, made: list[Operator]) -> None:
-        """Pass operators the live parameters and knobs that were set outside of a run.
-
-        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
-        """
-        if self._live_values:
-            for operator in made:
-                if operator._live is not None:
-                    operator._live.recall()
-        if self._knob_values:
-            for operator in made:
-                operator._knobs.recall()
 
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
@@ -268,7 +242,7 @@ class Composition:
         A stop during composing or starting takes effect before the first operator runs.
         """
         if op_name:
-            self._graph.find(op_name).stop_execution()
+            self.graph.find(op_name).stop_execution()
         else:
             self._run_control.stop()
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import refuse_keywords
 from headrace.core.durations import finite_number
-from headrace.core.reserved_names import check_parameter_name
+from headrace.core.parameter import check_parameter_name
 from headrace.core.resource import Component
+from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
-    from headrace.core.spec import ComponentSpec
 
 
 class Condition(Component):
@@ -80,8 +80,6 @@ class Condition(Component):
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
-        from headrace.core.spec import ComponentSpec
-
         super().__init__(fragment, *args, name=name)
         self._node = None
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.core.arguments import ArgList
+from headrace.core.construction import ArgList
 from headrace.core.errors import ConfigError, choices
 
 if TYPE_CHECKING:
@@ -57,12 +57,10 @@ class Config:
         self._sections: dict[str, Any]
         if chosen is not None:
             self._read(*chosen)
-        elif isinstance(source, Mapping):
-            self._sections = _copy(dict(source))
-        elif source is not None:
-            self._read(source)
+        elif source is None or isinstance(source, Mapping):
+            self._sections = _copy(dict(source or {}))
         else:
-            self._sections = {}
+            self._read(source)
         for variable, value in sorted(os.environ.items()):
             if variable.startswith(SET_PREFIX):
                 key = variable.removeprefix(SET_PREFIX).replace("__", ".")
@@ -82,28 +80,28 @@ class Config:
     def _read(self, file: str | Path, origin: str = "") -> None:
         from pathlib import Path
 
+        from headrace.core.yaml_loader import load
+
         self.file = Path(file)
         self.where = repr(str(file))
+        what = f"configuration file {self.where}"
         suffix = f" ({origin})" if origin else ""
         try:
             text = self.file.read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            raise FileNotFoundError(f"configuration file {self.where} does not exist{suffix}") from None
         except OSError as error:
-            raise type(error)(
-                f"configuration file {self.where} cannot be read: {error.strerror}{suffix}"
-            ) from None
-        except UnicodeDecodeError as error:
-            raise ValueError(f"configuration file {self.where} is not UTF-8 text: {error}{suffix}") from None
-        sections = _load(text, f"configuration file {self.where}{suffix}")
-        if sections is None:
-            sections = {}
-        if not isinstance(sections, dict):
-            raise ValueError(
-                f"configuration file {self.where} must hold a mapping of sections at its top level, "
-                f"not a {type(sections).__name__}"
+            why = (
+                "does not exist"
+                if isinstance(error, FileNotFoundError)
+                else f"cannot be read: {error.strerror}"
             )
-        self._sections = _copy(sections, f"configuration file {self.where}{suffix}")
+            raise type(error)(f"{what} {why}{suffix}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{what} is not UTF-8 text: {error}{suffix}") from None
+        sections = load(text, f"{what}{suffix}")
+        if not isinstance(sections, dict | None):
+            kind = type(sections).__name__
+            raise ValueError(f"{what} must hold a mapping of sections at its top level, not a {kind}")
+        self._sections = _copy(sections or {}, f"{what}{suffix}")
 
     def _set(self, key: str, text: str, origin: str) -> None:
         """Set the value of an existing key, written as in a YAML file."""
@@ -111,7 +109,9 @@ class Config:
             before = self.value(key)
         except KeyError as error:
             raise ConfigError(f"{origin}: {error}") from None
-        value = _copy(_load(text, origin), origin)
+        from headrace.core.yaml_loader import load
+
+        value = _copy(load(text, origin), origin)
         if isinstance(before, dict) and not isinstance(value, dict):
             raise ConfigError(
                 f"{origin}: {key!r} is a section; set one of its keys: "
@@ -125,13 +125,7 @@ class Config:
 
     def keys(self) -> set[str]:
         """Return the name of every section and every ``section.key``."""
-        return set(self._walk("", self._sections))
-
-    def _walk(self, prefix: str, section: dict[str, Any]) -> Iterator[str]:
-        for key, value in section.items():
-            yield f"{prefix}{key}"
-            if isinstance(value, dict):
-                yield from self._walk(f"{prefix}{key}.", value)
+        return set(_keys("", self._sections))
 
     def value(self, key: str) -> Any:
         """Return the value of `key`."""
@@ -155,6 +149,13 @@ class Config:
         """Return a section, or the single value under its own name, as keyword arguments."""
         value = _copy(self.value(key))
         return value if isinstance(value, dict) else {key.rpartition(".")[2]: value}
+
+
+def _keys(prefix: str, section: dict[str, Any]) -> Iterator[str]:
+    for key, value in section.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _keys(f"{prefix}{key}.", value)
 
 
 def take_options(arguments: list[str]) -> list[tuple[str, str]]:
@@ -226,107 +227,3 @@ def _copy(value: Any, where: str = "the configuration") -> Any:
 
 
 _MOST_VALUES = 1_000_000
-
-
-def _load(text: str, what: str) -> Any:
-    """Load YAML, with numbers as people write them."""
-    import yaml
-
-    try:
-        loader = _loader()(text)
-    except yaml.YAMLError as error:  # a character that no YAML file may have, such as NUL
-        raise ValueError(f"{what} is not valid YAML: {error}") from None
-    root = None
-    try:
-        root = loader.get_single_node()
-        return None if root is None else loader.construct_document(root)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{what} is not valid YAML: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{what} is nested too deeply to be read, in line {loader.line + 1}") from None
-    except Exception as error:  # of the function that reads one value: a 13th month, for example
-        raise ValueError(f"{what}: {_wrong_scalar(loader.scalar, root, error)}") from None
-    finally:
-        loader.dispose()
-
-
-def _wrong_scalar(node: Any, root: Any, error: Exception) -> str:
-    """Return which value of a document cannot be read, and why."""
-    path = _path_to(node, root, set())
-    key = f"the value of {path!r} in line {node.start_mark.line + 1}" if path else "the value"
-    shown = node.value if len(node.value) <= 40 else f"{node.value[:20]}... ({len(node.value)} characters)"
-    kind = _KINDS.get(node.tag.rpartition(":")[2], "what its tag says")
-    why = str(error).partition(";")[0]
-    return f"{key} is not {kind}: {shown} ({why}); write it in quotes, and without a tag, if it is text"
-
-
-_KINDS = {"timestamp": "a date", "int": "a number that can be read", "float": "a number that can be read"}
-
-
-def _path_to(target: Any, node: Any, seen: set[int], path: str = "") -> str:
-    """Return the keys that lead from a node of YAML to another, or "" if it is the same one."""
-    if node is target or id(node) in seen or isinstance(node.value, str):
-        return path if node is target else ""
-    seen.add(id(node))
-    for place, each in enumerate(node.value):
-        if isinstance(each, tuple):
-            key, inner = each
-            step = f"{path}.{key.value}" if path else str(key.value)
-            if key is target:
-                return step
-        else:
-            inner, step = each, f"{path}[{place}]"
-        if found := _path_to(target, inner, seen, step):
-            return found
-    return ""
-
-
-def _loader() -> Any:
-    """Return a loader of plain YAML that reads 1e6 as a number, and 010 and 1:30 as text.
-
-    YAML 1.1, which PyYAML implements, requires a dot and a sign (1.0e+6) and reads 1e6 as text. It reads 010 as 8,
-    and 1:30 as 90.
-    """
-    import re
-
-    import yaml
-
-    global _Loader
-    if _Loader is None:
-
-        class Loader(yaml.SafeLoader):
-            scalar: Any = None  # the last value that was read, for the error if that fails
-
-            def construct_object(self, node: Any, deep: bool = False) -> Any:
-                """Construct a value; remember which."""
-                if isinstance(node, yaml.ScalarNode):
-                    self.scalar = node
-                return super().construct_object(node, deep)
-
-            def compose_mapping_node(self, anchor: Any) -> Any:
-                """Raise for a duplicate key; YAML would silently use the last one."""
-                node = super().compose_mapping_node(anchor)
-                seen: set[str] = set()
-                for key, _ in node.value:
-                    if key.tag == "tag:yaml.org,2002:str":
-                        if key.value in seen:
-                            raise yaml.constructor.ConstructorError(
-                                None, None, f"the key {key.value!r} appears twice", key.start_mark
-                            )
-                        seen.add(key.value)
-                return node
-
-        Loader.add_implicit_resolver(
-            "tag:yaml.org,2002:float",
-            re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
-            list("-+.0123456789"),
-        )
-        as_text = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$")
-        for first in "-+0123456789":
-            # Inserted first, because the first resolver that matches is used.
-            Loader.yaml_implicit_resolvers[first].insert(0, ("tag:yaml.org,2002:str", as_text))
-        _Loader = Loader
-    return _Loader
-
-
-_Loader: Any = None

@@ -21,10 +21,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from headrace.core.arguments import Arg, ArgList
 from headrace.core.errors import ParameterError, choices
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
+
+
+@dataclass(slots=True)
+class Arg:
+    """One named value."""
+
+    name: str
+    value: Any = None
+
+
+class ArgList(list[Arg]):
+    """Several named values: what :meth:`Fragment.from_config` returns for a section."""
+
+    @classmethod
+    def of(cls, mapping: dict[str, Any]) -> ArgList:
+        """Make a list from a mapping of names to values."""
+        return cls(Arg(name, value) for name, value in mapping.items())
+
+    @property
+    def name(self) -> str:
+        """The names, joined by commas."""
+        return ", ".join(arg.name for arg in self)
 
 
 def constructor(init: Constructor) -> Constructor:
@@ -94,19 +115,21 @@ def refuse_keywords(cls: type, unknown: list[str], more: list[str] | None = None
     )
 
 
-def known_keywords(cls: type) -> list[str]:
-    """Return the keywords that the constructor of a class takes, including those that it passes on to its bases."""
-    names: dict[str, None] = {}
+def known_keywords(cls: type) -> dict[str, Any]:
+    """Return the keywords of a class with their defaults, including those that it passes on to its bases."""
+    found: dict[str, Any] = {}
     for base in cls.__mro__:
         init = vars(base).get("__init__")
         if init is None or base is object:
             continue
         signature = _signature(init)
-        names.update(dict.fromkeys(name for name in signature.keywords if name != "fragment"))
+        found |= {name: default for name, default in signature.keywords.items() if name not in found}
         if not signature.takes_any_keyword:
             break
     # The keyword that all classes share comes last.
-    return sorted(names, key=lambda name: name == "name")
+    return {
+        name: found[name] for name in sorted(found, key=lambda name: name == "name") if name != "fragment"
+    }
 
 
 def named_values(args: tuple[Any, ...]) -> Iterator[Arg]:
@@ -166,20 +189,10 @@ def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwa
             parts.append(repr(arg))
         else:
             # This value must be a keyword argument: choose the keyword whose default has the same type, if any.
-            names = [name for name, default in _settings(cls).items() if type(default) is type(arg)]
+            names = [name for name, default in known_keywords(cls).items() if type(default) is type(arg)]
             parts.append(f"{names[0]}={arg!r}" if names else "...")
     parts += [f"{name}={value!r}" for name, value in kwargs.items() if name != "fragment"]
     return f"{cls.__name__}({', '.join(parts)})"
-
-
-def _settings(cls: type) -> dict[str, Any]:
-    """Return the keywords of a class with their defaults."""
-    found: dict[str, Any] = {}
-    for base in cls.__mro__:
-        init = vars(base).get("__init__")
-        if init is not None and base is not object:
-            found = {**_signature(init).keywords, **found}
-    return {name: found[name] for name in known_keywords(cls)}
 
 
 def _with_named_values(

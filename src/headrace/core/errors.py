@@ -32,7 +32,7 @@ class ParameterError(TypeError):
 
 
 class QueueFullError(RuntimeError):
-    """A message arrived at a full queue whose policy is FAULT."""
+    """A message arrived at a full queue: an input's with the policy FAULT, or a data logger's with RAISE."""
 
 
 class StreamError(RuntimeError):
@@ -63,6 +63,11 @@ def choices(names: Iterable[str], wanted: str = "") -> str:
         if nearest is not None:
             listed += f"; did you mean {nearest!r}?"
     return listed
+
+
+def absent(owner: str, what: str, name: object, known: Iterable[str]) -> str:
+    """Return the text of an error: `owner` has no `what` of that name, and which it has."""
+    return f"{owner} has no {what} {name!r}; it has {choices(known, str(name))}"
 
 
 def closest(wanted: str, names: Iterable[str]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.core.errors import GraphError, choices
+from headrace.core.errors import GraphError, absent, choices
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ class Graph:
         policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
         """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible flow."""
-        outputs, inputs = source.spec.outputs, target.spec.inputs
         where = f"add_flow({source.name!r}, {target.name!r})"
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise GraphError(f"{where}: size must be a positive int, not {size!r}")
@@ -91,22 +90,18 @@ class Graph:
             raise GraphError(
                 f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
             )
+        outputs, inputs = source.spec.outputs, target.spec.inputs
+        pair = tuple(next(iter(side), "...") for side in (outputs, inputs))
         for output, input_ in _pairs(port_pairs, where) or (("", ""),):
-            # As in receive and emit, the name may be omitted if there is one port.
-            output = output or _only(outputs, "output", source, target, where)
-            input_ = input_ or _only(inputs, "input", source, target, where)
-            if output not in outputs:
-                raise GraphError(
-                    f"{where}: operator {source.name!r} has no output {output!r}; "
-                    f"it has {choices(outputs, output)}"
-                )
-            if input_ not in inputs:
-                raise GraphError(
-                    f"{where}: operator {target.name!r} has no input {input_!r}; "
-                    f"it has {choices(inputs, input_)}"
-                )
-            flow = Flow(source, output, target, input_, size, policy)
-            if flow in self.flows[-1:] or any(flow == known for known in source._outgoing):
+            flow = Flow(
+                source,
+                _port(source, outputs, "output", output, where, pair),
+                target,
+                _port(target, inputs, "input", input_, where, pair),
+                size,
+                policy,
+            )
+            if flow in source._outgoing:
                 raise GraphError(f"{where}: {flow} is connected already")
             self.add(source)
             self.add(target)
@@ -146,25 +141,27 @@ def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
     return sorted(result) if isinstance(port_pairs, (set, frozenset)) else result
 
 
-def _only(ports: Mapping[str, Any], kind: str, source: Operator, target: Operator, where: str) -> str:
-    """Return the only port; if there are several, raise an error that shows how to name one."""
+def _port(
+    operator: Operator, ports: Mapping[str, Any], kind: str, name: str, where: str, pair: tuple[str, ...]
+) -> str:
+    """Return the name of a port; as in receive and emit, it may be omitted if there is one port."""
+    if name in ports:
+        return name
+    if name:
+        raise GraphError(f"{where}: {absent(f'operator {operator.name!r}', kind, name, ports)}")
     if len(ports) == 1:
         return next(iter(ports))
-    name = (source if kind == "output" else target).name
-    if not ports:
-        right = f"setup declares one by spec.{kind}('name')"
-        if (source if kind == "output" else target).is_function:
-            right = (
-                "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
-            )
+    if ports:
         raise GraphError(
-            f"{where}: operator {name!r} has no {kind} ({right}), and a flow goes from an output of the first "
-            "operator to an input of the second"
+            f"{where}: operator {operator.name!r} has several {kind}s ({choices(ports)}), so the port map must "
+            f"name one, such as {{{pair!r}}}"
         )
-    pair = tuple(next(iter(side), "...") for side in (source.spec.outputs, target.spec.inputs))
+    right = f"setup declares one by spec.{kind}('name')"
+    if operator.is_function:
+        right = "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
     raise GraphError(
-        f"{where}: operator {name!r} has several {kind}s ({choices(ports)}), so the port map must name one, "
-        f"such as {{{pair!r}}}"
+        f"{where}: operator {operator.name!r} has no {kind} ({right}), and a flow goes from an output of the first "
+        "operator to an input of the second"
     )
 
 

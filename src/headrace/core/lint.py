@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,25 +18,12 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.operator import Operator
-from headrace.core.reserved_names import reserved_names
+from headrace.core.parameter import reserved_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ADDING = (
-    "append",
-    "extend",
-    "insert",
-    "update",
-    "add",
-    "pop",
-    "popleft",
-    "remove",
-    "clear",
-    "put",
-    "get_nowait",
-    "send",
-)
+_CHANGES = re.compile("append|extend|insert|update|add|pop|popleft|remove|clear|put|get_nowait|send")
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ def lint(operator: Operator) -> list[Finding]:
     if type(operator).__module__.startswith("headrace.operators"):
         return []
     function: Any = operator.declared.function if operator.is_function else type(operator).compute  # type: ignore[attr-defined]
-    known = _Known(operator)
+    known = _Declared(operator)
     found: dict[tuple[str, str, int], Finding] = {}
     seen: set[Any] = set()
     left = [function]
@@ -74,7 +62,7 @@ def lint(operator: Operator) -> list[Finding]:
     return sorted(found.values(), key=lambda one: (one.file, one.line))
 
 
-class _Known:
+class _Declared:
     """What an operator declares."""
 
     def __init__(self, operator: Operator) -> None:
@@ -128,7 +116,10 @@ def _attributes_of(tree: ast.AST, owner: str) -> Iterator[tuple[str, ast.Attribu
 
 
 def _findings_in(
-    tree: ast.FunctionDef | ast.Lambda, function: FunctionType, known: _Known, follow: Callable[[Any], None]
+    tree: ast.FunctionDef | ast.Lambda,
+    function: FunctionType,
+    known: _Declared,
+    follow: Callable[[Any], None],
 ) -> Iterator[tuple[str, int]]:
     owner = "" if known.is_function else _first_argument(tree)
     called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -146,7 +137,9 @@ def _findings_in(
             follow(inspect.unwrap(getattr(known.kind, name, int)))
     for call in called.values():
         func = call.func
-        if isinstance(func, ast.Attribute) and func.attr in _ADDING and isinstance(func.value, ast.Attribute):
+        if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Attribute):
+            continue
+        if _CHANGES.fullmatch(func.attr):
             yield f"compute calls `{ast.unparse(func)}`, an effect on the host", call.lineno
     yield from _globals_in(tree, function)
 

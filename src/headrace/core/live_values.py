@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import ParameterError, choices
+from headrace.core.errors import ParameterError, absent
 from headrace.core.knob_types import check_number
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class LiveValues:
                     f"parameter {name!r} of {owner} is not live: setup declares that by "
                     f"spec.param({name!r}, ..., live=True)"
                 )
-            raise ParameterError(
-                f"{owner} has no live parameter {name!r}; it has {choices(self.parameters, name)}"
-            )
+            raise ParameterError(absent(owner, "live parameter", name, self.parameters))
         checked = parameter.check(value, owner)
         if name in operator._knobs.types:
             operator._knobs.check(name, checked)
@@ -115,29 +113,25 @@ class LiveValues:
 
         return compute_with_changes
 
-    def apply(self) -> None:
-        """Apply the changes that wait."""
-        if self._waiting:
-            self._apply()
-
     def end_run(self) -> None:
         """Apply the changes that are left: there will be no more computes."""
         try:
-            self._apply()
+            self.apply()
         finally:
             with self._lock:
                 self._is_in_run = False
                 self._waiting.clear()
 
-    def _apply(self) -> None:
+    def apply(self) -> None:
+        """Apply the changes that wait."""
         # A setter of the program may set further values, which take effect in the next round: setters that set each
         # other's values in turn are done after as many rounds as there are parameters. Those that do so in a circle
         # go on with the next compute.
         for _ in range(len(self.parameters) + 1):
+            if not self._waiting:
+                return
             with self._lock:
                 changes = list(self._waiting.items())
-            if not changes:
-                return
             for name, value in changes:
                 # Not under the lock: a setter may wait for a thread that sets a value itself.
                 try:
@@ -180,9 +174,8 @@ class KnobValues:
     def set(self, name: str, value: Any) -> None:
         """Set a knob; raise ParameterError, and change nothing, if the name or the value is wrong."""
         operator = self._operator
-        where = f"operator {operator.name!r}"
         if not isinstance(name, str) or not name:
-            raise ParameterError(f"{where}: the name of a knob must be a non-empty str, not {name!r}")
+            raise self._error(f"the name of a knob must be a non-empty str, not {name!r}")
         if name in operator.live_parameters:
             operator.set_live(name, value)
             return
@@ -190,16 +183,24 @@ class KnobValues:
             what, remedy = "attribute", f"assign the attribute, or give the knob another name than {name!r}"
             if name in operator.spec.params:
                 what, remedy = "parameter", f"declare it as live: spec.param({name!r}, ..., live=True)"
-            raise ParameterError(
-                f"{where}: knob {name!r} follows the {what} of that name, and set_knob does not change it; {remedy}"
+            raise self._error(
+                f"knob {name!r} follows the {what} of that name, and set_knob does not change it; {remedy}"
             )
         if self.are_known and name not in self.types:
-            raise ParameterError(f"{where} has no knob {name!r}; it has {choices(self.types, name)}")
+            raise ParameterError(absent(f"operator {operator.name!r}", "knob", name, self.types))
         self.check(name, value)
         self.given[name] = value
+        version = operator._version
+        if version is not None:
+            version.knobs += 1
+        if self.is_in_run:
+            return
         fragment = operator.fragment
-        if not self.is_in_run and not fragment._is_composing_here:  # otherwise compose will set it again
+        if not fragment._is_composing_here:  # otherwise compose will set it again
             fragment._knob_values[operator.name, name] = value
+
+    def _error(self, why: str) -> ParameterError:
+        return ParameterError(f"operator {self._operator.name!r}: {why}")
 
     def check(self, name: str, value: Any) -> None:
         """Raise ParameterError if a knob cannot have a value; if there is no such knob yet, if none could."""
@@ -225,10 +226,8 @@ class KnobValues:
         self.are_known = True
         for name in list(self.given):
             if name not in self.types:
-                raise ParameterError(
-                    f"set_knob({name!r}, ...) was called for operator {self._operator.name!r}, which has no knob "
-                    f"{name!r}; it has {choices(self.types, name)}"
-                )
+                where = f"set_knob({name!r}, ...): operator {self._operator.name!r}"
+                raise ParameterError(absent(where, "knob", name, self.types))
 
     def end_run(self, computes: int) -> None:
         """Forget the knobs of a run, which go with it; warn of values that none of its computes asked for."""

@@ -2,12 +2,14 @@
 
 Core must not import the runtime, whose classes implement these interfaces without deriving from them: several are
 compiled, and a compiled class has no base class outside the runtime. So the interfaces are Protocols for type
-checkers. No code calls isinstance with them, and this module is imported for annotations only.
+checkers, and no code calls isinstance with them. What a condition is shown of the queues of a port, `Receiver` and
+`Transmitter`, needs nothing of the runtime and is here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -134,35 +136,52 @@ class Queue(Protocol):
     def __len__(self) -> int: ...
 
 
-class Receiver(Protocol):
-    """The messages waiting at an input, as a condition sees them."""
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """The messages waiting at an input port."""
 
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """The queues of the input."""
+    name: str
+    queues: tuple[Queue, ...]
 
     @property
     def size(self) -> int:
         """The number of waiting messages."""
+        # A full queue that drops its oldest message has one too many for a moment.
+        return sum(min(len(queue), queue.limit) for queue in self.queues)
+
+    @property
+    def back_size(self) -> int:
+        """Always 0: a message can be received as soon as it is emitted."""
+        return 0
 
     @property
     def capacity(self) -> int:
         """The number of messages that fit."""
+        return sum(queue.limit for queue in self.queues)
 
     def peek(self, index: int = 0) -> Any:
-        """Return a waiting message without taking it, or None if there are fewer."""
+        """Return a waiting message without taking it: the object, or the Envelope that carries it."""
+        for queue in self.queues:
+            waiting = len(queue)
+            if index < waiting:
+                return queue.peek(index)
+            index -= waiting
+        return None
 
 
-class Transmitter(Protocol):
-    """The room behind an output, as a condition sees it."""
+@dataclass(frozen=True, slots=True)
+class Transmitter:
+    """The room behind an output port."""
 
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """The queues behind the output."""
+    name: str
+    queues: tuple[Queue, ...]
 
     @property
     def free(self) -> int:
-        """The number of free places in the fullest of the queues."""
+        """The room in the fullest of the connected queues; unlimited without connections."""
+        return min(
+            (max(queue.limit - len(queue), 0) for queue in self.queues if queue.limit), default=1 << 30
+        )
 
 
 class Resume(Protocol):

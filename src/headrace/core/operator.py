@@ -6,15 +6,15 @@ import inspect
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
-from headrace.core.arguments import Arg
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
-from headrace.core.construction import named_values, needs_fragment
-from headrace.core.errors import GraphError, ParameterError, PortError, choices
+from headrace.core.construction import Arg, named_values, needs_fragment
+from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
-from headrace.core.reserved_names import check_parameter_name
+from headrace.core.parameter import check_parameter_name
+from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Flow
     from headrace.core.node import Node
     from headrace.core.parameter import Parameter, ParameterVersion
-    from headrace.core.ports import IOSpec
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
@@ -81,7 +80,6 @@ class Operator:
     _incoming: list[Flow]
     _node: Node | None
     _stop_wanted: bool
-    _policy: MetadataPolicy
     _metadata_enabled: bool | None
     _live: LiveValues | None
     _knobs: KnobValues
@@ -109,7 +107,7 @@ class Operator:
         )
         if said > computes:
             cls.capturable = False  # what its base class says is about another compute
-        if cls.capturable is True:
+        if cls.capturable is True or cls.is_function:
             _raise_versions(cls)
 
     @needs_fragment
@@ -134,9 +132,8 @@ class Operator:
         self._node = None
         self._stop_wanted = False
         self.max_in_flight = None
-        self._policy = fragment.metadata_policy
         self._metadata_enabled = None
-        self.metadata = MetadataDictionary(self._policy, self.name)
+        self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
         # The parameters of a function may have any name.
         check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
         self.spec = OperatorSpec(fragment, self.name, check)
@@ -263,13 +260,11 @@ class Operator:
         self, port_name: str, port_type: IOSpec.IOType | None = None, policy: IOSpec.QueuePolicy | None = None
     ) -> None:
         """Set what a full queue of a port does."""
-        from headrace.core.ports import IOSpec
-
         outputs = port_type is IOSpec.IOType.OUTPUT
         ports = self.spec.outputs if outputs else self.spec.inputs
         if port_name not in ports:
             kind = "output" if outputs else "input"
-            raise PortError(f"operator {self.name!r} has no {kind} {port_name!r}; it has {choices(ports)}")
+            raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
 
     @property
@@ -307,6 +302,15 @@ class Operator:
         """
         self._knobs.set(name, value)
 
+    def _recall_values(self) -> None:
+        """Take on the live parameters and the knobs that were set before the run.
+
+        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
+        """
+        if self._live is not None:
+            self._live.recall()
+        self._knobs.recall()
+
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
         # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
@@ -317,9 +321,7 @@ class Operator:
     def dropped(self, port_name: str | None = None) -> int:
         """Return the number of messages that an input, or all inputs, dropped in the last run."""
         if port_name is not None and port_name not in self.spec.inputs:
-            raise PortError(
-                f"operator {self.name!r} has no input {port_name!r}; it has {choices(self.spec.inputs)}"
-            )
+            raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.inputs))
         if self._node is None:
             return 0
         return sum(
@@ -331,11 +333,11 @@ class Operator:
     @property
     def metadata_policy(self) -> MetadataPolicy:
         """What happens when a metadata name that is already set is set again."""
-        return self._policy
+        return self.metadata.policy
 
     @metadata_policy.setter
     def metadata_policy(self, policy: MetadataPolicy) -> None:
-        self._policy = self.metadata.policy = policy
+        self.metadata.policy = policy
 
     @property
     def is_metadata_enabled(self) -> bool:
@@ -395,7 +397,11 @@ def _raise_versions(cls: type[Operator]) -> None:
     def __setattr__(self: Operator, name: str, value: Any) -> None:
         assign(self, name, value)
         version = self._version
-        if version is not None and name in self.spec.params and name not in self._knobs.types:
+        if version is None:
+            return
+        if name in self._knobs.types:
+            version.knobs += 1
+        elif name in self.spec.params:
             version.number += 1
 
     __setattr__.raises_versions = True  # type: ignore[attr-defined]

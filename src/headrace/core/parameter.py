@@ -4,17 +4,25 @@ The expected type is the annotation, of the class or of the argument of a functi
 class. ``Any``, a union and a class that values cannot be checked against, such as a protocol, allow every value.
 With any other annotation, or none, it is the type of the default value. An int is accepted as a float, a bool is
 not accepted as an int, and a NumPy scalar counts as a number.
+
+A parameter that `setup` declares becomes an attribute of its operator or condition. With the name of an attribute
+that exists already, it would replace it: a parameter named ``stop`` would replace the method. So such a name is
+refused where it is declared. The parameters of a function (`@op`) may have any name: if it is taken, the operator
+keeps the value elsewhere.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
-from headrace.core.errors import ParameterError, closest
+from headrace.core.errors import ParameterError, choices, closest
 
 
 class ParameterFlag(enum.Enum):
@@ -38,10 +46,11 @@ REQUIRED = _Required.REQUIRED
 
 @dataclass(slots=True)
 class ParameterVersion:
-    """Counts the changes of the parameters of some operators; whoever sees the same number needs no look at
-    them."""
+    """Counts the changes of the parameters and the knobs of some operators; whoever sees the same number needs no
+    look at them."""
 
     number: int = 0
+    knobs: int = 0
 
 
 @dataclass(slots=True)
@@ -123,3 +132,37 @@ def _fits(value: Any, expected: type) -> bool:
 def _article(kind: type) -> str:
     name = kind.__name__
     return f"an {name}" if name[0].lower() in "aeio" else f"a {name}"
+
+
+def check_parameter_name(name: str, kind: type, base: type) -> None:
+    """Raise ParameterError if a parameter of a class, which derives from `base`, would replace something else."""
+    if name in reserved_names(base):
+        public = sorted(taken for taken in reserved_names(base) if not taken.startswith("_"))
+        raise ParameterError(
+            f"{kind.__name__} cannot have a parameter {name!r}: every {base.__name__.lower()} has an attribute of "
+            f"that name, which the parameter would replace. Give the parameter another name; "
+            f"these are taken: {choices(public)}"
+        )
+    known = inspect.getattr_static(kind, name, None)
+    if isinstance(known, property):
+        if known.fset is None:
+            raise ParameterError(
+                f"{kind.__name__} cannot have a parameter {name!r}: it has a property of that name without a "
+                "setter; give the property a setter, or one of them another name"
+            )
+    elif isinstance(known, (FunctionType, classmethod, staticmethod)):
+        raise ParameterError(
+            f"{kind.__name__} cannot have a parameter {name!r}: it has a method of that name, which the parameter "
+            "would replace; give one of them another name"
+        )
+
+
+# A program may give an operator a logger of its own.
+_REPLACEABLE = {"logger"}
+
+
+@functools.cache
+def reserved_names(base: type) -> frozenset[str]:
+    """Return the names of the attributes of a base class and of its instances, which the class annotates."""
+    annotated = {name for kind in base.__mro__ for name in inspect.get_annotations(kind)}
+    return frozenset({*dir(base), *annotated} - _REPLACEABLE)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.graph import Graph
     from headrace.core.node import Queue
+    from headrace.core.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +49,27 @@ def progress_of(fragment: Composition) -> Progress:
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:
     """Return the sum of `count` over the queues of each port, by ``"operator.port"``, if it is not 0."""
+    return {
+        f"{operator.name}.{port}": number
+        for operator in graph
+        for port, number in counts_of(operator, count).items()
+    }
+
+
+def counts_of(operator: Operator, count: Callable[[Queue], int]) -> dict[str, int]:
+    """Return the sum of `count` over the queues of each port of an operator, if it is not 0.
+
+    The queues behind a connected output belong to the connected inputs, and count for them.
+    """
+    if operator._node is None:
+        return {}
+    connected = {flow.output for flow in operator._outgoing}
     counts: dict[str, int] = {}
-    for operator in graph:
-        if operator._node is None:
-            continue
-        # The queues behind a connected output belong to the connected inputs, and count for them.
-        ports = list(operator._node.input_queues.items())
-        ports += [
-            (name, queues)
-            for name, queues in operator._node.output_queues.items()
-            if not any(flow.output == name for flow in operator._outgoing)
-        ]
-        for name, queues in ports:
-            total = sum(map(count, queues))
+    for ports in (operator._node.input_queues, operator._node.output_queues):
+        for name, queues in ports.items():
+            total = (
+                0 if ports is operator._node.output_queues and name in connected else sum(map(count, queues))
+            )
             if total:
-                key = f"{operator.name}.{name}"
-                counts[key] = counts.get(key, 0) + total
+                counts[name] = counts.get(name, 0) + total
     return counts

@@ -21,7 +21,12 @@ class Component:
         if "__init__" in vars(cls):
             cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
-    def __init__(self, fragment: Composition | None = None, *args: Any, name: str = "") -> None:
+    @constructor
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
+        if kwargs:
+            refuse_keywords(type(self), list(kwargs))
         if args:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         check_name(type(self), name)
@@ -42,13 +47,6 @@ class Resource(Component):
     name
         The name to find it by; the class's name in lower case unless given.
     """
-
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
-    ) -> None:
-        if kwargs:
-            refuse_keywords(type(self), list(kwargs))
-        super().__init__(fragment, *args, name=name)
 
     @staticmethod
     def check_graph(fragment: Composition) -> None:

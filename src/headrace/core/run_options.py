@@ -77,50 +77,42 @@ class RunOptions:
     @property
     def changes_scheduler(self) -> bool:
         """Whether the run needs another scheduler than the application's own."""
-        return (
-            self.scheduler is not None
-            or self.max_duration_ms is not None
-            or self.stop_on_deadlock is not None
-            or self.stop_on_deadlock_timeout is not None
-            or self.check_recession_period_ms is not None
-        )
+        return self != RunOptions(workers=self.workers, count=self.count)
 
 
 def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions:
     """Return what the environment changes in a run; raise ValueError for a value that makes no sense."""
     variables = os.environ if environment is None else environment
 
-    def read(name: str, parse: Callable[[str], T]) -> T | None:
-        text = variables.get(name, "").strip()
-        if not text:
-            return None
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise ValueError(f"{name}={text}: {error}") from None
+    def read(parse: Callable[[str], T], *names: str) -> T | None:
+        """Return the value of the first variable that is set."""
+        for name in names:
+            if text := variables.get(name, "").strip():
+                try:
+                    return parse(text)
+                except ValueError as error:
+                    raise ValueError(f"{name}={text}: {error}") from None
+        return None
 
-    chosen = read("HEADRACE_SCHEDULER", parse_scheduler)
+    chosen = read(parse_scheduler, "HEADRACE_SCHEDULER")
     if chosen is None:
-        chosen = read("HOLOSCAN_SCHEDULER", _parse_their_scheduler)
+        chosen = read(_parse_their_scheduler, "HOLOSCAN_SCHEDULER")
         if chosen is not None and chosen[0] != "greedy":
             kind = "MULTITHREAD" if chosen[0] == "multithread" else "EVENTBASED"
-            chosen = chosen[0], read(f"HOLOSCAN_{kind}_WORKER_THREADS", parse_workers) or 1
-    duration = read("HEADRACE_DURATION", parse_duration)
+            chosen = chosen[0], read(parse_workers, f"HOLOSCAN_{kind}_WORKER_THREADS") or 1
+    duration = read(parse_duration, "HEADRACE_DURATION")
     if duration is None:
-        duration = read("HOLOSCAN_MAX_DURATION_MS", _parse_milliseconds)
+        duration = read(_parse_milliseconds, "HOLOSCAN_MAX_DURATION_MS")
         duration = None if duration is not None and duration < 0 else duration  # negative: no bound, as there
-    count = read("HEADRACE_COUNT", parse_count)
-    if count is None:
-        count = read("HOLOSCAN_NUM_SOURCE_MESSAGES", parse_count)
     scheduler, workers = chosen or (None, None)
     return RunOptions(
-        scheduler=scheduler,
-        workers=workers,
+        scheduler,
+        workers,
         max_duration_ms=duration,
-        count=count,
-        stop_on_deadlock=read("HOLOSCAN_STOP_ON_DEADLOCK", flag),
-        stop_on_deadlock_timeout=read("HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT", _parse_milliseconds),
-        check_recession_period_ms=read("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", _parse_period),
+        count=read(parse_count, "HEADRACE_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"),
+        stop_on_deadlock=read(flag, "HOLOSCAN_STOP_ON_DEADLOCK"),
+        stop_on_deadlock_timeout=read(_parse_milliseconds, "HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT"),
+        check_recession_period_ms=read(_parse_period, "HOLOSCAN_CHECK_RECESSION_PERIOD_MS"),
     )
 
 

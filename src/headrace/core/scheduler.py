@@ -119,19 +119,29 @@ class Scheduler(Resource):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
         self.clock_was_given = clock is not None
         self.clock: Clock = RealtimeClock(fragment) if clock is None else clock
-        where = f"scheduler {self.name!r}: "
-        self.stop_on_deadlock_timeout: int = _whole(
-            stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout"
-        )
-        is_wanted = boolean(stop_on_deadlock, f"{where}stop_on_deadlock")
-        self.stop_on_deadlock = is_wanted and self.stop_on_deadlock_timeout >= 0
-        self.max_duration_ms: int = _whole(max_duration_ms, f"{where}max_duration_ms")
-        self.check_recession_period_ms: float = recession_period(
-            milliseconds(check_recession_period_ms, f"{where}check_recession_period_ms"),
-            f"{where}check_recession_period_ms",
+        self.set_limits(
+            stop_on_deadlock, stop_on_deadlock_timeout, max_duration_ms, check_recession_period_ms
         )
         # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
+
+    def set_limits(
+        self,
+        stop_on_deadlock: bool,
+        stop_on_deadlock_timeout: int | str | timedelta,
+        max_duration_ms: int | str | timedelta,
+        check_recession_period_ms: float | str | timedelta,
+    ) -> None:
+        """Set when a run ends by itself, and how often conditions are polled."""
+        where = f"scheduler {self.name!r}: "
+        timeout = milliseconds(stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout")
+        self.stop_on_deadlock_timeout = math.ceil(timeout)
+        self.stop_on_deadlock = boolean(stop_on_deadlock, f"{where}stop_on_deadlock") and timeout >= 0
+        self.max_duration_ms = math.ceil(milliseconds(max_duration_ms, f"{where}max_duration_ms"))
+        period = milliseconds(check_recession_period_ms, f"{where}check_recession_period_ms")
+        if period < 0:
+            raise ValueError(f"{where}check_recession_period_ms must not be negative, and is {period}")
+        self.check_recession_period_ms = max(float(period), SHORTEST_RECESSION_MS)
 
     def prepare(self, fragment: Composition) -> None:
         """Prepare for a run of a composed graph."""
@@ -144,15 +154,3 @@ class Scheduler(Resource):
     def execute(self, run: Run) -> None:
         """Run operators until the run is over."""
         raise NotImplementedError
-
-
-def recession_period(period: float, what: str) -> float:
-    """Return a period of polling in milliseconds; 0 and less than `SHORTEST_RECESSION_MS` mean that one."""
-    if period < 0:
-        raise ValueError(f"{what} must not be negative, and is {period}")
-    return max(period, SHORTEST_RECESSION_MS)
-
-
-def _whole(duration: int | str | timedelta, what: str) -> int:
-    """Return a duration in whole milliseconds, rounded up."""
-    return math.ceil(milliseconds(duration, what))

@@ -11,8 +11,7 @@ from typing import Any
 
 from headrace.core.booleans import boolean
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import GraphError, ParameterError
-from headrace.core.errors import choices as choices_of
+from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
@@ -79,18 +78,10 @@ class ComponentSpec:
             self._check_name(name)
         if live and not self._may_be_live:
             raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
+        is_live = boolean(live, f"parameter {name!r}: live")
+        bounds = (minimum, maximum, tuple(choices), check)
         self.params[name] = Parameter(
-            name,
-            default_value,
-            flag,
-            None,
-            headline,
-            description,
-            boolean(live, f"parameter {name!r}: live"),
-            minimum,
-            maximum,
-            tuple(choices),
-            check,
+            name, default_value, flag, None, headline, description, is_live, *bounds
         )
 
     def _declare_kind(self, name: str, kind: str) -> None:
@@ -119,9 +110,7 @@ class ComponentSpec:
         parameter = self.params.get(name)
         if parameter is None:
             hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
-            raise ParameterError(
-                f"{owner} has no parameter {name!r}; it has {choices_of(self.params, name)}{hint}"
-            )
+            raise ParameterError(absent(owner, "parameter", name, self.params) + hint)
         setattr(component._parameters, name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:
@@ -294,7 +283,6 @@ class OperatorSpec(ComponentSpec):
         for name in names:
             if name not in known:
                 raise GraphError(
-                    f"operator {self.owner!r} has no port {name!r} to put a condition on; "
-                    f"it has {choices_of(known)}"
+                    absent(f"operator {self.owner!r}", "port to put a condition on,", name, known)
                 )
         return names

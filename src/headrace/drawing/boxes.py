@@ -6,12 +6,12 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.drawing.layout import Layout, lay_out, place
+from headrace.drawing.layout import lay_out, number_operators, place
 from headrace.drawing.svg import slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.segment_protocol import Segment
+    from headrace.drawing.layout import Segment
 
 # The directions in which a line leaves a cell, and the letter for each combination.
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -67,206 +67,165 @@ def draw_boxes(graph: Graph, segments: Sequence[Segment] = ()) -> str:
     A captured segment has a frame. If the frame would be around other boxes, too, the boxes of the segment have its
     name in them instead.
     """
-    framed = dict(enumerate(segments))
+    framed = set(range(len(segments)))
     while True:
-        text, wrong = _draw(graph, segments, framed)
+        drawing = _Drawing(graph, segments, framed)
+        wrong = {group for group in framed if drawing.encloses_others(group)}
         if not wrong:
-            return text
-        for number in wrong:
-            del framed[number]
+            return drawing.draw()
+        framed -= wrong
 
 
-def _draw(graph: Graph, segments: Sequence[Segment], framed: dict[int, Segment]) -> tuple[str, list[int]]:
-    """Return the drawing with some of the frames, and those of them that are around other boxes."""
-    operators = list(graph)
-    slices = slices_of(graph)
-    named = {
-        operator.name: segment.label
-        for number, segment in enumerate(segments)
-        if number not in framed
-        for operator in segment.operators
-    }
-    contents = [
-        [operator.name, *(texts[operator.name] for texts in (slices, named) if operator.name in texts)]
-        for operator in operators
-    ]
-    number = {operator.name: position for position, operator in enumerate(operators)}
-    # Several flows between two operators are one line; the ports are listed by the text style.
-    pairs = list(dict.fromkeys((number[flow.source.name], number[flow.target.name]) for flow in graph.flows))
-    groups = {number[op.name]: group for group, segment in framed.items() for op in segment.operators}
-    layout = lay_out(len(operators), pairs, groups)
-    widths = _widths(contents, pairs, layout)
-    centres = place(layout, _sizes(layout, widths, framed), 3.0)
-    left = [round(centre - width / 2) for centre, width in zip(centres, widths, strict=True)]
-    frames = {group: _Frame(layout, group, segment.label, left, widths) for group, segment in framed.items()}
-    wrong = [group for group, frame in frames.items() if frame.encloses_others(layout, left, widths)]
-    if wrong:
-        return "", wrong
-    # So many rows are needed for frames that begin above a layer, or end below it.
-    above = [
-        2 * any(frame.first == layer for frame in frames.values()) for layer in range(len(layout.layers))
-    ]
-    below = [
-        int(any(frame.last == layer for frame in frames.values())) for layer in range(len(layout.layers))
-    ]
-    canvas = _Canvas()
-    y = above[0] if above else 0
-    for position, layer in enumerate(layout.layers):
-        height = max((len(contents[v]) + 2 for v in layer if v < len(operators)), default=0)
-        for vertex in layer:
-            if vertex < len(operators):
-                _draw_box(canvas, left[vertex], y, widths[vertex], contents[vertex])
-        lower = y + height - 1
-        for frame in frames.values():
-            frame.note(position, y, lower)
-        # Down to the lower edge of the layer, from boxes that are not as high as others, and through bends.
-        bottoms = {v: y + len(contents[v]) + 1 if v < len(operators) else y for v in layer}
-        if position + 1 < len(layout.layers):
-            boxes = range(len(operators))
-            lower += below[position]
-            room = above[position + 1] // 2
-            y = _draw_edges(canvas, layout, position, left, widths, boxes, bottoms, lower, room)
-    for frame in frames.values():
-        frame.draw(canvas)
-    text = canvas.text()
-    back = [
-        f"{operators[source].name} leads back to {operators[target].name}"
-        for (source, target), path in zip(pairs, layout.paths, strict=True)
-        if not path
-    ]
-    return "\n".join([text, *back]), []
+class _Drawing:
+    """The places of the boxes of a graph, with frames around some of its segments."""
 
+    def __init__(self, graph: Graph, segments: Sequence[Segment], framed: set[int]) -> None:
+        self._names = [operator.name for operator in graph]
+        slices = slices_of(graph)
+        edges, groups = number_operators(graph, segments)
+        # Several flows between two operators are one line; the ports are listed by the text style.
+        self._edges = list(dict.fromkeys(edges))
+        self._labels = {group: segments[group].label for group in framed}
+        self._lines = [[name, slices[name]] if name in slices else [name] for name in self._names]
+        for vertex, group in groups.items():
+            if group not in framed:
+                self._lines[vertex].append(segments[group].label)
+        layout = self._layout = lay_out(
+            len(self._names),
+            self._edges,
+            {vertex: group for vertex, group in groups.items() if group in framed},
+        )
+        self._widths = [self._width_of(vertex) for vertex in range(sum(map(len, layout.layers)))]
+        sizes = [float(width) for width in self._widths]
+        self._layers: dict[int, tuple[int, int]] = {}  # the first and the last layer of each frame
+        for group, label in self._labels.items():
+            layers = layout.layers_of(group)
+            self._layers[group] = layers[0][0], layers[-1][0]
+            for _, vertices in layers:
+                for vertex in vertices:
+                    sizes[vertex] = max(sizes[vertex] + 6, _frame_width(label) / len(vertices) + 4)
+        centres = place(layout, sizes, 3.0)
+        self._left = [round(centre - width / 2) for centre, width in zip(centres, self._widths, strict=True)]
+        self._sides = {group: self._sides_of(group) for group in framed}
+        self._canvas = _Canvas()
 
-class _Frame:
-    """The frame of a segment: a rectangle of lines with the name of the segment in the upper one.
+    def _is_box(self, vertex: int) -> bool:
+        return vertex < len(self._names)
 
-    Attributes
-    ----------
-    first, last
-        The first and the last layer of its boxes.
-    """
+    def _width_of(self, vertex: int) -> int:
+        """Return the width of a box, with room for the lines that begin or end there, or of a bend."""
+        if not self._is_box(vertex):
+            return 1
+        most = max(len(self._layout.before.get(vertex, ())), len(self._layout.after.get(vertex, ())))
+        width = max(max(map(_length, self._lines[vertex])) + 4, 4 * most + 1)
+        return width + 1 - width % 2  # odd, so that there is a middle
 
-    def __init__(self, layout: Layout, group: int, label: str, left: list[int], widths: list[int]) -> None:
-        self._group = group
-        self._label = label
-        layers = layout.layers_of(group)
-        vertices = [vertex for _, each in layers for vertex in each]
-        self.first, self.last = layers[0][0], layers[-1][0]
-        self._left = min(left[vertex] for vertex in vertices) - 2
-        self._right = max(left[vertex] + widths[vertex] for vertex in vertices) + 1
-        missing = _frame_width(label) - (self._right - self._left + 1)
-        if missing > 0:
-            self._left -= (missing + 1) // 2
-            self._right += (missing + 1) // 2
-        self._top = self._bottom = 0
+    def _sides_of(self, group: int) -> tuple[int, int]:
+        """Return the columns of the left and the right side of a frame."""
+        vertices = [vertex for _, each in self._layout.layers_of(group) for vertex in each]
+        left = min(self._left[vertex] for vertex in vertices) - 2
+        right = max(self._left[vertex] + self._widths[vertex] for vertex in vertices) + 1
+        more = max((_frame_width(self._labels[group]) - (right - left)) // 2, 0)
+        return left - more, right + more
 
-    def encloses_others(self, layout: Layout, left: list[int], widths: list[int]) -> bool:
-        """Return whether a box or a line of others is inside, or is touched."""
+    def encloses_others(self, group: int) -> bool:
+        """Return whether a box or a line of others is inside a frame, or is touched by it."""
+        (left, right), (first, last) = self._sides[group], self._layers[group]
         return any(
-            layout.groups.get(vertex) != self._group
-            and left[vertex] <= self._right + 1
-            and left[vertex] + widths[vertex] >= self._left
-            for layer in layout.layers[self.first : self.last + 1]
+            self._layout.groups.get(vertex) != group
+            and self._left[vertex] <= right + 1
+            and self._left[vertex] + self._widths[vertex] >= left
+            for layer in self._layout.layers[first : last + 1]
             for vertex in layer
         )
 
-    def note(self, layer: int, upper: int, lower: int) -> None:
-        """Note the rows of a layer."""
-        if layer == self.first:
-            self._top = upper - 2
-        if layer == self.last:
-            self._bottom = lower + 1
-
-    def draw(self, canvas: _Canvas) -> None:
-        """Draw the frame around everything else that is drawn."""
-        crossed = [
-            x
-            for x in range(self._left, self._right + 1)
-            if canvas.lines.get((x, self._top), 0) & (_UP | _DOWN)
+    def draw(self) -> str:
+        """Return the drawing."""
+        layers = self._layout.layers
+        # Frames begin above a layer, in two rows, and end below it, in one.
+        first, last = (
+            {first for first, _ in self._layers.values()},
+            {last for _, last in self._layers.values()},
+        )
+        rows: list[tuple[int, int]] = []  # the first and the last row of each layer
+        y = 2 if 0 in first else 0
+        for position, layer in enumerate(layers):
+            bottoms = dict.fromkeys(layer, y)
+            for vertex in filter(self._is_box, layer):
+                bottoms[vertex] = y + len(self._lines[vertex]) + 1
+                self._draw_box(vertex, y)
+            lower = max(bottoms.values(), default=y - 1) if any(map(self._is_box, layer)) else y - 1
+            rows.append((y, lower))
+            if position + 1 < len(layers):
+                # From boxes that are not as high as others, and through bends, to the lower edge of the layer.
+                lower += position in last
+                y = self._draw_edges(position, bottoms, lower, room=int(position + 1 in first))
+        for group, (top, bottom) in self._layers.items():
+            self._draw_frame(group, rows[top][0] - 2, rows[bottom][1] + 1)
+        back = [
+            f"{self._names[source]} leads back to {self._names[target]}"
+            for (source, target), path in zip(self._edges, self._layout.paths, strict=True)
+            if not path
         ]
-        canvas.rectangle(self._left, self._top, self._right, self._bottom)
-        label = f" {self._label} "
-        room = range(self._left + 2, self._right - _length(label))
+        return "\n".join([self._canvas.text(), *back])
+
+    def _draw_box(self, vertex: int, y: int) -> None:
+        x, width, lines = self._left[vertex], self._widths[vertex], self._lines[vertex]
+        self._canvas.rectangle(x, y, x + width - 1, y + len(lines) + 1)
+        for number, line in enumerate(lines):
+            self._canvas.write(x + 1 + (width - 2 - _length(line)) // 2, y + 1 + number, line)
+
+    def _draw_frame(self, group: int, top: int, bottom: int) -> None:
+        """Draw a frame around everything else that is drawn, with its name where no line crosses."""
+        left, right = self._sides[group]
+        canvas, label = self._canvas, f" {self._labels[group]} "
+        crossed = [x for x in range(left, right + 1) if canvas.lines.get((x, top), 0) & (_UP | _DOWN)]
+        canvas.rectangle(left, top, right, bottom)
+        room = range(left + 2, right - _length(label))
         free = [x for x in room if not any(x <= line < x + _length(label) for line in crossed)]
-        canvas.write((free or list(room))[0], self._top, label)
+        canvas.write((free or list(room))[0], top, label)
+
+    def _draw_edges(self, position: int, bottoms: dict[int, int], lower: int, room: int) -> int:
+        """Draw the lines from one layer to the next, and return the upper edge of the next layer.
+
+        `bottoms` has the rows in which they begin; `room` is the number of rows to leave for frames.
+        """
+        layer, following = self._layout.layers[position : position + 2]
+        leaves = self._ends(layer, following, self._layout.after)
+        enters = {
+            (source, target): x
+            for (target, source), x in self._ends(following, layer, self._layout.before).items()
+        }
+        tracks = _tracks({edge: (leaves[edge], enters[edge]) for edge in leaves})
+        first = lower + 2
+        top = first + max(tracks.values(), default=-2) + 2 + room
+        for edge, begin in leaves.items():
+            end = enters[edge]
+            down = top - 1 if self._is_box(edge[1]) else top
+            row = first + tracks.get(edge, 0)
+            self._canvas.vertical(begin, bottoms[edge[0]], row if edge in tracks else down)
+            if edge in tracks:
+                self._canvas.horizontal(row, min(begin, end), max(begin, end))
+                self._canvas.vertical(end, row, down)
+            if self._is_box(edge[1]):
+                self._canvas.write(end, down, "▼")
+        return top
+
+    def _ends(
+        self, layer: list[int], others: list[int], neighbours: dict[int, list[int]]
+    ) -> dict[tuple[int, int], int]:
+        """Return the column in which each line between two layers meets the first of them."""
+        found = {}
+        for vertex in layer:
+            near = sorted(neighbours.get(vertex, ()), key=others.index)
+            columns = _spread(self._left[vertex], self._widths[vertex], len(near))
+            found.update({(vertex, other): x for other, x in zip(near, columns, strict=True)})
+        return found
 
 
 def _frame_width(label: str) -> int:
     """Return the least width of a frame, so that its label has room beside a line in the middle."""
     return 2 * (_length(label) + 5) + 1
-
-
-def _sizes(layout: Layout, widths: list[int], framed: dict[int, Segment]) -> list[float]:
-    """Return the extent of each vertex across its layer, with the room for frames."""
-    sizes = [float(width) for width in widths]
-    for group, segment in framed.items():
-        for _, vertices in layout.layers_of(group):
-            least = _frame_width(segment.label) / len(vertices)
-            for vertex in vertices:
-                sizes[vertex] = max(sizes[vertex] + 6, least + 4)
-    return sizes
-
-
-def _widths(contents: list[list[str]], pairs: list[tuple[int, int]], layout: Layout) -> list[int]:
-    """Return the width of each box, with room for the lines that begin or end there, and of each bend."""
-    widths = []
-    for vertex, lines in enumerate(contents):
-        most = max(len(layout.before.get(vertex, ())), len(layout.after.get(vertex, ())))
-        width = max(max(map(_length, lines)) + 4, 4 * most + 1)
-        widths.append(width + 1 - width % 2)  # odd, so that there is a middle
-    return widths + [1] * (sum(map(len, layout.layers)) - len(contents))
-
-
-def _draw_box(canvas: _Canvas, x: int, y: int, width: int, lines: list[str]) -> None:
-    canvas.rectangle(x, y, x + width - 1, y + len(lines) + 1)
-    for number, line in enumerate(lines):
-        canvas.write(x + 1 + (width - 2 - _length(line)) // 2, y + 1 + number, line)
-
-
-def _draw_edges(
-    canvas: _Canvas,
-    layout: Layout,
-    position: int,
-    left: list[int],
-    widths: list[int],
-    boxes: range,
-    bottoms: dict[int, int],
-    lower: int,
-    room: int,
-) -> int:
-    """Draw the lines from one layer to the next, and return the upper edge of the next layer.
-
-    `room` is the number of rows to leave for frames.
-    """
-    layer, following = layout.layers[position], layout.layers[position + 1]
-    order = {vertex: place for place, vertex in enumerate((*layer, *following))}
-    leaves: dict[tuple[int, int], int] = {}
-    enters: dict[tuple[int, int], int] = {}
-    for vertex in layer:
-        targets = sorted(layout.after.get(vertex, ()), key=order.__getitem__)
-        for place_, target in zip(_spread(left[vertex], widths[vertex], len(targets)), targets, strict=True):
-            leaves[vertex, target] = place_
-    for vertex in following:
-        sources = sorted(layout.before.get(vertex, ()), key=order.__getitem__)
-        for place_, source in zip(_spread(left[vertex], widths[vertex], len(sources)), sources, strict=True):
-            enters[source, vertex] = place_
-    tracks = _tracks({edge: (leaves[edge], enters[edge]) for edge in leaves})
-    first = lower + 2
-    top = first + max(tracks.values(), default=-2) + 2 + room
-    for edge, begin in leaves.items():
-        end = enters[edge]
-        is_bend = edge[1] not in boxes
-        down = top if is_bend else top - 1
-        if edge not in tracks:
-            canvas.vertical(begin, bottoms[edge[0]], down)
-        else:
-            row = first + tracks[edge]
-            canvas.vertical(begin, bottoms[edge[0]], row)
-            canvas.horizontal(row, min(begin, end), max(begin, end))
-            canvas.vertical(end, row, down)
-        if not is_bend:
-            canvas.write(end, down, "▼")
-    return top
 
 
 def _tracks(edges: dict[tuple[int, int], tuple[int, int]]) -> dict[tuple[int, int], int]:

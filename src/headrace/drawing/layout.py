@@ -12,8 +12,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
 
 _ROUNDS = 12
+
+
+class Segment(Protocol):
+    """What is drawn of operators that are captured as one CUDA graph (`headrace.capture.Segment`)."""
+
+    operators: tuple[Operator, ...]
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """The name and, after a run, the state."""
 
 
 @dataclass(slots=True)
@@ -70,6 +87,16 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
     return layout
 
 
+def number_operators(
+    graph: Graph, segments: Sequence[Segment]
+) -> tuple[list[tuple[int, int]], dict[int, int]]:
+    """Return the flows of a graph, and the segment of each operator in one, with numbers for the operators."""
+    number = {operator.name: position for position, operator in enumerate(graph)}
+    edges = [(number[flow.source.name], number[flow.target.name]) for flow in graph.flows]
+    groups = {number[one.name]: group for group, segment in enumerate(segments) for one in segment.operators}
+    return edges, groups
+
+
 def place(layout: Layout, sizes: Sequence[float], gap: float) -> list[float]:
     """Return the centre of each vertex across its layer: near its neighbours, with `gap` between two vertices.
 
@@ -82,15 +109,19 @@ def place(layout: Layout, sizes: Sequence[float], gap: float) -> list[float]:
         down = turn % 2 == 0
         neighbours = layout.before if down else layout.after
         for layer in layout.layers if down else reversed(layout.layers):
-            wanted = {
-                vertex: sum(centres[each] for each in near) / len(near)
-                if (near := neighbours.get(vertex))
-                else centres[vertex]
-                for vertex in layer
-            }
-            _settle(layer, centres, wanted, sizes, gap)
+            _settle(layer, centres, _means(layer, centres, neighbours, centres), sizes, gap)
     least = min((centres[v] - sizes[v] / 2 for layer in layout.layers for v in layer), default=0.0)
     return [centre - least for centre in centres]
+
+
+def _means(layer: list[int], places: Any, neighbours: dict[int, list[int]], own: Any) -> dict[int, float]:
+    """Return the mean of the places of the neighbours of each vertex, or its own place if it has none."""
+    return {
+        vertex: sum(places[each] for each in near) / len(near)
+        if (near := neighbours.get(vertex))
+        else own[vertex]
+        for vertex in layer
+    }
 
 
 def _settle(
@@ -148,22 +179,17 @@ def _backward(count: int, edges: Sequence[tuple[int, int]]) -> set[int]:
 
 def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return the layer of each vertex: after all that lead to it; sources right before their first target."""
-    rank, waiting = [0] * count, [0] * count
-    after: dict[int, list[int]] = {}
+    before: dict[int, list[int]] = {vertex: [] for vertex in range(count)}
+    after: dict[int, list[int]] = {vertex: [] for vertex in range(count)}
     for source, target in edges:
-        waiting[target] += 1
-        after.setdefault(source, []).append(target)
-    ready = [vertex for vertex in range(count) if not waiting[vertex]]
-    sources = list(ready)
-    while ready:
-        vertex = ready.pop()
-        for target in after.get(vertex, ()):
-            rank[target] = max(rank[target], rank[vertex] + 1)
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
-    for vertex in sources:
-        rank[vertex] = min((rank[target] - 1 for target in after.get(vertex, ())), default=0)
+        before[target].append(source)
+        after[source].append(target)
+    rank = [0] * count
+    for vertex in TopologicalSorter(before).static_order():
+        rank[vertex] = max((rank[source] + 1 for source in before[vertex]), default=0)
+    for vertex in range(count):
+        if not before[vertex]:
+            rank[vertex] = min((rank[target] - 1 for target in after[vertex]), default=0)
     return rank
 
 
@@ -179,13 +205,7 @@ def _order(layout: Layout) -> None:
         for fixed, layer in itertools.pairwise(layers):
             place_of = {vertex: place for place, vertex in enumerate(fixed)}
             own = {vertex: place for place, vertex in enumerate(layer)}
-            key = {
-                vertex: sum(map(place_of.__getitem__, near)) / len(near)
-                if (near := neighbours.get(vertex))
-                else float(own[vertex])
-                for vertex in layer
-            }
-            _sort(layer, key, layout.groups)
+            _sort(layer, _means(layer, place_of, neighbours, own), layout.groups)
         crossings = _crossings(layout)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in layout.layers], crossings

@@ -9,7 +9,7 @@ from headrace.core.errors import choices
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
-    from headrace.core.segment_protocol import Segment
+    from headrace.drawing.layout import Segment
 
 
 def draw(graph: Graph, style: str = "text", segments: Sequence[Segment] = ()) -> str:

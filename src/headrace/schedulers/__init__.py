@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from headrace.core.scheduler import Run, Scheduler, Worker
 from headrace.schedulers.default import DefaultScheduler
-from headrace.schedulers.event_based import EventBasedScheduler
 from headrace.schedulers.greedy import GreedyScheduler
-from headrace.schedulers.multi_thread import MultiThreadScheduler
+from headrace.schedulers.multi_thread import EventBasedScheduler, MultiThreadScheduler
 
 __all__ = [
     "DefaultScheduler",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.core.scheduler import Scheduler, recession_period
-from headrace.schedulers.event_based import EventBasedScheduler
+from headrace.core.scheduler import Scheduler
 from headrace.schedulers.greedy import GreedyScheduler
-from headrace.schedulers.multi_thread import MultiThreadScheduler
+from headrace.schedulers.multi_thread import EventBasedScheduler, MultiThreadScheduler
 
 if TYPE_CHECKING:
     from headrace.core.run_options import RunOptions
@@ -20,11 +19,10 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
 
     The application's own scheduler is not changed. Both have the same clock.
     """
-    if options.scheduler is None:
-        changed = copy.copy(scheduler)
-    elif options.scheduler == "greedy":
-        changed = GreedyScheduler(scheduler.fragment, **_common(scheduler))
-    else:
+    changed = copy.copy(scheduler)
+    if options.scheduler == "greedy":
+        changed = GreedyScheduler(scheduler.fragment, clock=scheduler.clock, name=scheduler.name)
+    elif options.scheduler is not None:
         kind = EventBasedScheduler if options.scheduler == "event" else MultiThreadScheduler
         # The default scheduler's own choice is not kept: it counts operators, and the program did not ask for it.
         own = scheduler if isinstance(scheduler, MultiThreadScheduler) else None
@@ -32,32 +30,16 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
             scheduler.fragment,
             worker_thread_number=options.workers or (_cores() if own is None else own.workers),
             pin_cores=None if own is None else own.pin_cores,
-            **_common(scheduler),
+            clock=scheduler.clock,
+            name=scheduler.name,
         )
-    if options.max_duration_ms is not None:
-        changed.max_duration_ms = options.max_duration_ms
-    if options.stop_on_deadlock_timeout is not None:
-        changed.stop_on_deadlock_timeout = options.stop_on_deadlock_timeout
-        changed.stop_on_deadlock = changed.stop_on_deadlock and options.stop_on_deadlock_timeout >= 0
-    if options.stop_on_deadlock is not None:
-        changed.stop_on_deadlock = options.stop_on_deadlock and changed.stop_on_deadlock_timeout >= 0
-    if options.check_recession_period_ms is not None:
-        changed.check_recession_period_ms = recession_period(
-            options.check_recession_period_ms, "check_recession_period_ms"
-        )
+    wanted = [(getattr(options, name), getattr(scheduler, name)) for name in _LIMITS]
+    changed.set_limits(*(own if asked is None else asked for asked, own in wanted))
     return changed
 
 
-def _common(scheduler: Scheduler) -> dict[str, Any]:
-    """Return the parameters that every scheduler has."""
-    return {
-        "clock": scheduler.clock,
-        "stop_on_deadlock": scheduler.stop_on_deadlock,
-        "stop_on_deadlock_timeout": scheduler.stop_on_deadlock_timeout,
-        "max_duration_ms": scheduler.max_duration_ms,
-        "check_recession_period_ms": scheduler.check_recession_period_ms,
-        "name": scheduler.name,
-    }
+# The arguments of `Scheduler.set_limits`, attributes of schedulers and options of the environment.
+_LIMITS = ("stop_on_deadlock", "stop_on_deadlock_timeout", "max_duration_ms", "check_recession_period_ms")
 
 
 def _cores() -> int:

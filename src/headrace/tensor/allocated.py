@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.tensor.description import Description, compute_layout
 from headrace.tensor.errors import TensorError
-from headrace.tensor.memory_exporter import exporter_of
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (
     DLDataType,
@@ -48,4 +47,4 @@ def tensor_of_allocation(
         if end > allocation.size:
             raise TensorError(f"a tensor of {end} bytes does not fit into {allocation.size}")
     description: Description = (allocation.address, shape, strides, element, device, False)
-    return Tensor._create(description, allocation, exporter_of(description, allocation), None)
+    return Tensor._at(description, allocation)

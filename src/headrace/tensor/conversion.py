@@ -23,9 +23,8 @@ from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, error_text, type_name
-from headrace.tensor.export import request_capsule
 from headrace.tensor.libraries import Library, library_of
-from headrace.tensor.memory_exporter import MemoryExporter, exporter_of
+from headrace.tensor.memory_exporter import MemoryExporter, exporter_of, request_capsule
 from headrace.tensor.pending_work import PendingWork, StreamWork
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (
@@ -45,14 +44,8 @@ _SOME_GPU = DLDevice(DLDeviceType.CUDA, 0)
 _MOST_NESTED = 8
 
 
-class _Thread(threading.local):
-    """What is so for one thread."""
-
-    def __init__(self) -> None:
-        self.converting: list[Any] = []  # the objects that are being asked for their memory
-
-
-_thread = _Thread()
+# The objects that a thread is asking for their memory, in `converting`.
+_thread = threading.local()
 
 
 def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
@@ -73,11 +66,7 @@ def as_tensor(obj: Any, *, stream: int | None = None) -> Tensor:
         If the object supports none of the protocols, or its description is not a valid tensor.
     """
     if type(obj) is Tensor:
-        if stream is None or not obj.device.is_cuda:
-            return obj
-        if obj._pending_work is not None:
-            obj._pending_work.order(stream)
-        return obj._with_pending_work(StreamWork(stream))
+        return obj if stream is None else _behind(obj, stream, StreamWork(stream))
     return _convert(obj, None if stream is None else StreamWork(stream), False)
 
 
@@ -89,11 +78,16 @@ def as_pending_tensor(obj: Any, pending_work: PendingWork) -> Tensor:
     """
     if type(obj) is not Tensor:
         return _convert(obj, pending_work, True)
-    if not obj.device.is_cuda:
-        return obj
-    if obj._pending_work is not None:
-        obj._pending_work.order(pending_work.stream_handle)
-    return obj._with_pending_work(pending_work)
+    return _behind(obj, pending_work.stream_handle, pending_work)
+
+
+def _behind(tensor: Tensor, stream: int, work: PendingWork) -> Tensor:
+    """Return a tensor as the result of work on a stream, which is ordered after the work on the tensor."""
+    if not tensor.device.is_cuda:
+        return tensor
+    if tensor._pending_work is not None:
+        tensor._pending_work.order(stream)
+    return tensor._with_pending_work(work)
 
 
 def order_after(tensor: Tensor, stream: gpu.StreamHandle) -> None:
@@ -136,7 +130,7 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
 
     With `is_on_stream`, the array of a library with a current stream is already ordered with that work.
     """
-    converting = _thread.converting
+    converting: list[Any] = vars(_thread).setdefault("converting", [])
     if converting and (len(converting) >= _MOST_NESTED or any(one is obj for one in converting)):
         raise TensorError(
             f"{type_name(obj)} cannot be a tensor: it asks as_tensor for itself, directly or through others"

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.tensor.conversion import as_tensor
-from headrace.tensor.description import row_major
+from headrace.tensor.description import compute_layout, row_major
 from headrace.tensor.errors import TensorError
-from headrace.tensor.memory_exporter import exporter_of
+from headrace.tensor.memory_exporter import view_as_numpy
 from headrace.tensor.tensor import Tensor
-from headrace.tensor.types import DLDevice, DLDeviceType, element_from_name
+from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType, element_from_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,8 @@ def copy_from_pinned(target: Tensor, source: np.ndarray[Any, Any], stream: Strea
     if not target.is_contiguous():
         raise ValueError(f"a buffer to be filled must be contiguous, and {target!r} is not")
     stream.backend.copy(stream, target.data, int(source.ctypes.data), source.nbytes)
-    gpu.when_done(stream, lambda error: _let_go(source))
+    kept = [source]
+    gpu.when_done(stream, lambda error: kept.clear())
 
 
 def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
@@ -74,7 +75,7 @@ def upload(array: np.ndarray[Any, Any], stream: StreamHandle) -> Tensor:
     buffer = device.allocate(max(array.nbytes, 1), stream=stream.stream)
     where = DLDevice(DLDeviceType.CUDA, device.device_id)
     description = (int(buffer.handle), shape, row_major(shape, element.itemsize), element, where, False)
-    tensor = Tensor._create(description, buffer, exporter_of(description, buffer), None)
+    tensor = Tensor._at(description, buffer)
     copy(tensor, np.ascontiguousarray(array), stream)
     return tensor
 
@@ -125,20 +126,16 @@ class HostMemory:
         """Copy a tensor on a stream; the array may be read, or let go, when the stream has passed this point."""
         import numpy as np
 
-        steps = [(extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
         if not tensor.size:
             return np.empty(tensor.shape, tensor.dtype)
-        before = -sum(step for step in steps if step < 0)
-        size = before + sum(step for step in steps if step > 0) + tensor.itemsize
-        block = self._block(size)
-        array: np.ndarray[Any, Any] = np.ndarray(tensor.shape, tensor.dtype, block, before, tensor.strides)
-        stream.backend.copy(stream, int(block.ctypes.data), tensor.data - before, size)
+        _, first, end = compute_layout(tensor.shape, tensor.strides, 1, tensor.itemsize)
+        block = self._block(end - first)
+        array: np.ndarray[Any, Any] = np.ndarray(tensor.shape, tensor.dtype, block, -first, tensor.strides)
+        stream.backend.copy(stream, int(block.ctypes.data), tensor.data + first, end - first)
         return array
 
     def _block(self, size: int) -> np.ndarray[Any, Any]:
         """Return bytes of pinned memory, which come back when the last view of them is gone."""
-        import numpy as np
-
         with self._lock:
             fitting = [buffer for buffer in self._unused if size <= buffer.size <= 2 * size]
             buffer = min(fitting, key=lambda one: int(one.size), default=None)
@@ -148,7 +145,9 @@ class HostMemory:
             del self._unused[: -self._most]
         if buffer is None:
             buffer = gpu.LegacyPinnedMemoryResource().allocate(max(size, 1))
-        return np.asarray(_Lease(self, buffer))
+        address, length = int(buffer.handle), int(buffer.size)
+        bytes_ = (address, (length,), (1,), DLDataType(1, 8), CPU, False)
+        return view_as_numpy(bytes_, _Lease(self, buffer), False)
 
     def _give_back(self, buffer: Any) -> None:
         # Without the lock, which this thread may hold: memory is freed at any moment.
@@ -160,12 +159,6 @@ class _Lease:
 
     def __init__(self, memory: HostMemory, buffer: Any) -> None:
         self._memory, self._buffer = memory, buffer
-        self.__array_interface__ = {
-            "data": (int(buffer.handle), False),
-            "shape": (int(buffer.size),),
-            "typestr": "|u1",
-            "version": 3,
-        }
 
     def __del__(self) -> None:
         self._memory._give_back(self._buffer)
@@ -189,10 +182,17 @@ def simulated_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
     return np.ndarray(tensor.shape, tensor.dtype, memory, offset, tensor.strides)
 
 
-def simulate(name: str, seconds: float, stream: StreamHandle, effect: Callable[[], object]) -> None:
-    """Launch a kernel of one block that is a function of the host, on a device whose kernels are such functions."""
+def simulate(
+    name: str,
+    seconds: float,
+    stream: StreamHandle,
+    effect: Callable[[], object],
+    grid: int = 1,
+    block: int = 32,
+) -> None:
+    """Launch a kernel that is a function of the host, on a device whose kernels are such functions."""
     kernel = gpu.kernel(name, source="", seconds=seconds, effect=effect)
-    gpu.launch(stream.stream, gpu.LaunchConfig(grid=1, block=32), kernel.on(stream.device))
+    gpu.launch(stream.stream, gpu.LaunchConfig(grid=grid, block=block), kernel.on(stream.device))
 
 
 def _place(tensor: Tensor) -> Any:
@@ -200,7 +200,3 @@ def _place(tensor: Tensor) -> Any:
     import numpy as np
 
     return np.asarray(tensor) if tensor.device.device_type == DLDeviceType.CPU else tensor.data
-
-
-def _let_go(kept: Any) -> None:
-    """Keep an object alive until this is called."""

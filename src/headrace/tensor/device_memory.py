@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -63,21 +64,8 @@ def read_bytes(stream: gpu.StreamHandle, address: int, size: int) -> np.ndarray[
     return found
 
 
-_DIFFERS = r"""
-extern "C" __global__ void headrace_differs(
-    unsigned int *found, unsigned long long one, unsigned long long two, unsigned long long size)
-{
-    const unsigned char *a = reinterpret_cast<const unsigned char *>(one);
-    const unsigned char *b = reinterpret_cast<const unsigned char *>(two);
-    const unsigned long long step = (unsigned long long) gridDim.x * blockDim.x;
-    bool differs = false;
-    for (unsigned long long i = blockIdx.x * (unsigned long long) blockDim.x + threadIdx.x; i < size; i += step)
-        differs = differs || a[i] != b[i];
-    if (differs)
-        *found = 1;
-}
-"""
-_differs = gpu.kernel("headrace_differs", source=_DIFFERS, seconds=0.0)  # simulated memory is compared here
+_SOURCE = Path(__file__).with_suffix(".cu").read_text()
+_differs = gpu.kernel("headrace_differs", source=_SOURCE, seconds=0.0)  # simulated memory is compared here
 _THREADS, _MOST_BLOCKS = 256, 1024
 
 

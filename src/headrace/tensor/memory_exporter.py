@@ -14,6 +14,10 @@ read-only memory that is not marked. PyTorch requests the new form and writes de
 program is warned, as `torch.from_numpy` does. Both make the request from Python code, so the caller's module
 identifies them (`Library.is_immutable`, `Library.ignores_read_only`). Every other consumer is treated as the
 protocol specifies.
+
+**Old forms.** A type that supports only the old form of the protocol is recognised by the TypeError that it raises.
+An error of this package is not such an answer: an array that asks for a tensor of itself would be asked twice as
+often at every level.
 """
 
 from __future__ import annotations
@@ -26,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.gpu.backend import active
 from headrace.tensor import capsule as capsules
 from headrace.tensor.description import Description
-from headrace.tensor.export import request_copy
-from headrace.tensor.libraries import library_of_module
+from headrace.tensor.errors import TensorError, type_name
+from headrace.tensor.libraries import Library, library_of, library_of_module
 from headrace.tensor.types import CPU, DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
@@ -119,15 +123,7 @@ def create_capsule(
     if is_copied:
         array = array.copy()
         device = CPU
-    if max_version is None:
-        capsule = array.__dlpack__()
-    else:
-        try:
-            capsule = array.__dlpack__(max_version=max_version)
-        except TypeError:
-            if not (isinstance(max_version, tuple) and len(max_version) == 2):
-                raise  # a mistake of the consumer
-            capsule = array.__dlpack__()  # NumPy before 2.1 has only the old form
+    capsule = request_capsule(array, None, max_version)
     if element.typestr is None or device.device_type != DLDeviceType.CPU:
         capsules.relabel(capsule, element, device)
     return capsule
@@ -173,10 +169,9 @@ def make_read_only_capsule(tensor: Tensor, max_version: tuple[int, int] | None, 
             f"copy it with {library.module}.from_dlpack(tensor, copy=True)",
             stacklevel=4,  # the caller of from_dlpack
         )
-    description = (tensor.data, tensor.shape, tensor.strides, tensor.dl_dtype, tensor.device, True)
     form = (1, 0) if can_say_read_only else None
     try:
-        return create_capsule(description, tensor, form, is_readonly=can_say_read_only)
+        return create_capsule(tensor._description, tensor, form, is_readonly=can_say_read_only)
     except BufferError as error:
         raise tensor._export_error(f"it is read-only, and {error} as read-only") from None
 
@@ -187,3 +182,52 @@ class _NumpySource:
     __slots__ = ("__array_interface__", "kept")
     __array_interface__: dict[str, Any]
     kept: object
+
+
+# Types whose `__dlpack__` takes only a stream, as before DLPack 1.0.
+_old_style: set[type] = set()
+
+
+def request_capsule(
+    array: Any, stream: int | None, max_version: tuple[int, int] | None, library: Library | None = None
+) -> Any:
+    """Return a capsule of an array, in the old form if its type supports no other."""
+    kind: type = type(array)
+    if stream is not None:
+        stream = (library or library_of(kind)).stream_argument(stream)
+    if max_version is None or kind in _old_style:
+        return array.__dlpack__(stream=stream)
+    try:
+        return array.__dlpack__(stream=stream, max_version=max_version)
+    except TensorError:
+        raise
+    except TypeError as refused:
+        if not (isinstance(max_version, tuple) and len(max_version) == 2):
+            raise  # a mistake of the consumer, unrelated to the type
+        try:
+            capsule = array.__dlpack__(
+                stream=stream
+            )  # if the form was not the reason, this raises the real error
+        except Warning:  # warnings are errors, and this one only reports the old form
+            raise refused from None
+        _old_style.add(kind)
+        return capsule
+
+
+def request_copy(
+    array: Any,
+    stream: int | None,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
+) -> Any:
+    """Return a capsule of an array or of a copy of it, as its owner decides."""
+    stream = library_of(type(array)).stream_argument(stream)
+    wanted = {"dl_device": dl_device, "copy": copy}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    try:
+        return array.__dlpack__(stream=stream, max_version=max_version, **given)
+    except TypeError as error:
+        raise BufferError(
+            f"{type_name(array)} does not support copying or another device in DLPack"
+        ) from error

@@ -13,14 +13,13 @@ from typing import Any, TypeAlias
 
 from headrace.tensor import tree
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of
+from headrace.tensor.libraries import library_of_module
 
 Structure: TypeAlias = Hashable
 Leaves: TypeAlias = "list[Any]"
 
 _SINGLE = (bool, type(None))
 _PLAIN = (int, float, complex, str, bytes)
-# A dataclass that is one of these as well has contents beside its fields.
-_MORE_THAN_FIELDS = (type, *_PLAIN, tuple, list, dict, set, frozenset, bytearray, BaseException)
 
 
 class _Container(tuple[Any, ...]):
@@ -115,16 +114,33 @@ def key_of_value(value: Any) -> Hashable:
     return kind, items[0], *map(key_of_value, items[1])
 
 
+class Same:
+    """An object that is compared by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Same and self.value is other.value
+
+
+def key_of_object(value: Any) -> Hashable:
+    """Return what an object is compared by: its value, or its identity where values cannot be compared."""
+    try:
+        return key_of_value(value)
+    except (Unsupported, RecursionError):
+        return Same(value)
+
+
 def _why(data: Any) -> str:
-    kind = type(data)
-    module = kind.__module__.partition(".")[0]
-    if module in ("jax", "jaxlib"):
-        return "an array of JAX, which works on streams of its own, so that nothing of it would be recorded"
-    if module == "numpy":
-        return (
-            "an array or a number of NumPy, in memory of the host; copy it to the device before the segment"
-        )
-    library = kind_of(data)
-    if library is not None:
+    library = library_of_module(type(data).__module__)
+    if library.uncapturable is not None:
+        return library.uncapturable
+    if kind_of(data) is not None:
         return f"an array of {library.name} that a graph cannot read; send one in memory of the device"
-    return f"an object of type {kind.__name__!r}, which cannot be compared from frame to frame"
+    return f"an object of type {type(data).__name__!r}, which cannot be compared from frame to frame"

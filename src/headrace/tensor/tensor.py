@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,14 @@ from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import interface as interfaces
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, type_name
-from headrace.tensor.export import request_capsule, request_copy
 from headrace.tensor.libraries import usual_module
-from headrace.tensor.memory_exporter import make_read_only_capsule, view_as_numpy
+from headrace.tensor.memory_exporter import (
+    exporter_of,
+    make_read_only_capsule,
+    request_capsule,
+    request_copy,
+    view_as_numpy,
+)
 from headrace.tensor.pending_work import PendingWork, stream_of
 from headrace.tensor.types import DLDataType, DLDevice
 
@@ -24,7 +30,51 @@ if TYPE_CHECKING:
 _new = object.__new__
 
 
-class Tensor:
+class Described:
+    """An array that is described by its shape, its strides in bytes and its element type, as in DLPack."""
+
+    __slots__ = ()
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dl_dtype: DLDataType
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
+        return self.dl_dtype.numpy()
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element in bytes."""
+        return self.dl_dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all elements in bytes."""
+        return self.size * self.itemsize
+
+    def is_contiguous(self) -> bool:
+        """Return whether the elements are contiguous in row-major order."""
+        expected = self.dl_dtype.itemsize
+        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
+            if stride != expected and extent != 1:
+                return 0 in self.shape
+            expected *= extent
+        return True
+
+
+class Tensor(Described):
     """An array of any library: where its memory is, how it is laid out, and when it may be read.
 
     A tensor owns and copies nothing. It keeps the original array alive, and with it the memory. It supports DLPack,
@@ -63,10 +113,7 @@ class Tensor:
     )
 
     data: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
     device: DLDevice
-    dl_dtype: DLDataType
     is_readonly: bool
     owner: Any
     _exporter: Any
@@ -97,9 +144,14 @@ class Tensor:
         self._sent_as = None
         return self
 
+    @classmethod
+    def _at(cls, description: Description, owner: Any) -> Tensor:
+        """Create a tensor on complete memory that belongs to `owner`."""
+        return cls._create(description, owner, exporter_of(description, owner), None)
+
     def _with_pending_work(self, pending_work: PendingWork | None) -> Tensor:
         """Return a copy of this tensor whose data is produced by other work."""
-        # Each field by itself: every emitted tensor is such a copy.
+        # Each field by itself: every emitted tensor is such a copy, and `_create` would take 0.3 µs more than 0.8.
         other: Tensor = _new(Tensor)
         other.data = self.data
         other.shape = self.shape
@@ -114,6 +166,10 @@ class Tensor:
         other._sent_as = self._sent_as
         return other
 
+    @property
+    def _description(self) -> Description:
+        return (self.data, self.shape, self.strides, self.dl_dtype, self.device, self.is_readonly)
+
     def __copy__(self) -> Tensor:
         return self._with_pending_work(self._pending_work)
 
@@ -121,46 +177,10 @@ class Tensor:
         # The copy would have a new owner elsewhere, but the old address.
         raise TypeError("a Tensor owns no memory, so it cannot be pickled or deep-copied; its owner may be")
 
-    # Properties of the array.
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements; types that only ml_dtypes defines need that package."""
-        return self.dl_dtype.numpy()
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """The size of an element in bytes."""
-        return self.dl_dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all elements in bytes."""
-        return self.size * self.itemsize
-
     @property
     def stream(self) -> int | None:
         """The stream that the data is being computed on, or None if there is nothing to wait for."""
         return None if self._pending_work is None else self._pending_work.stream
-
-    def is_contiguous(self) -> bool:
-        """Return whether the elements are contiguous in row-major order."""
-        expected = self.dl_dtype.itemsize
-        for extent, stride in zip(self.shape[::-1], self.strides[::-1], strict=True):
-            if stride != expected and extent != 1:
-                return 0 in self.shape
-            expected *= extent
-        return True
 
     def __repr__(self) -> str:
         text = f"Tensor(shape={self.shape}, dtype={self.dl_dtype.name}, device={self.device}"
@@ -209,14 +229,13 @@ class Tensor:
         """
         exporter = self._exporter
         if exporter is None:
-            raise self._export_error(self._why_no_exporter())
-        is_asked = False
-        if dl_device is not None or copy is not None:
-            is_asked = True
-            if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
-                return self._export_copy(stream, max_version, dl_device, copy)
-        strides = self.strides
-        if strides and min(strides) < 0 and self._has_negative_stride():
+            why = f"it was taken from a capsule, and no library exports memory on {self.device}"
+            if self.device.is_cuda:
+                why = "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
+            raise self._export_error(why)
+        if copy or not (dl_device is None or tuple(dl_device) == self.__dlpack_device__()):
+            return self._export_copy(stream, max_version, dl_device, copy)
+        if self._has_negative_stride():
             library = usual_module(self.device)
             raise self._export_error(
                 "it has a negative stride, and some libraries abort the process on one. Send "
@@ -230,8 +249,6 @@ class Tensor:
         if self.is_readonly:
             return make_read_only_capsule(self, max_version, sys._getframe(1))
         try:
-            if is_asked:
-                return request_copy(exporter, stream, max_version, dl_device, copy)
             return request_capsule(exporter, stream, max_version)
         except Exception as error:  # an error of its owner, which does not name the message
             if self._sent_as is not None:
@@ -240,6 +257,8 @@ class Tensor:
 
     def _has_negative_stride(self) -> bool:
         """Return whether elements lie before the first one; PyTorch aborts the process on such a tensor (2.13)."""
+        if not self.strides or min(self.strides) >= 0:
+            return False
         pairs = zip(self.shape, self.strides, strict=True)
         return self.size > 0 and any(extent > 1 and stride < 0 for extent, stride in pairs)
 
@@ -271,19 +290,15 @@ class Tensor:
         copy: bool | None,
     ) -> Any:
         """Return a capsule of a copy, made by the owner on the stream that the data is computed on."""
+        own: AbstractContextManager[object] = nullcontext()
         if self.device.is_cuda:
             self._order(stream)
             if self.stream is not None:
                 if self.device.is_host:
                     stream_of(self.stream).sync()  # it is the host that copies
-                with gpu.use_stream(stream_of(self.stream)):
-                    return request_copy(self._exporter, stream, max_version, dl_device, copy)
-        return request_copy(self._exporter, stream, max_version, dl_device, copy)
-
-    def _why_no_exporter(self) -> str:
-        if self.device.is_cuda:
-            return "its owner does not support DLPack, and cuda-core, which would export it, finds no GPU"
-        return f"it was taken from a capsule, and no library exports memory on {self.device}"
+                own = gpu.use_stream(stream_of(self.stream))
+        with own:
+            return request_copy(self._exporter, stream, max_version, dl_device, copy)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -291,8 +306,7 @@ class Tensor:
             raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
         interface = interfaces.write(self)
         interface["stream"] = self.stream
-        strides = self.strides
-        if strides and min(strides) < 0 and self._has_negative_stride():
+        if self._has_negative_stride():
             # PyTorch would abort the process, but it rejects read-only memory. CuPy and Numba ignore the flag.
             interface["data"] = (self.data, True)
         return interface
@@ -312,15 +326,7 @@ class Tensor:
         array: Any = self
         try:
             if self.device.is_host and self.dl_dtype.typestr is None:  # a type of ml_dtypes
-                described = (
-                    self.data,
-                    self.shape,
-                    self.strides,
-                    self.dl_dtype,
-                    self.device,
-                    self.is_readonly,
-                )
-                array = view_as_numpy(described, self, self.is_readonly).view(self.dtype)
+                array = view_as_numpy(self._description, self, self.is_readonly).view(self.dtype)
             else:
                 _ = self.__array_interface__
         except (AttributeError, BufferError, TensorError) as error:

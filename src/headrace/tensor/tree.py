@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.tensor.tensor_map import TensorMap
 
+# A dataclass that is one of these as well has contents beside its fields.
 _MORE_THAN_FIELDS = (
     type,
     tuple,

@@ -8,6 +8,7 @@ dtype.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from enum import IntEnum
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -166,23 +167,18 @@ def element_from_typestr(typestr: str) -> DLDataType:
     TensorError
         If it is not a number or a boolean in this machine's byte order.
     """
-    element = _OF_TYPESTR.get(typestr) or _OF_TYPESTR.get(_as_numpy_spells(typestr))
+    element = _OF_TYPESTR.get(typestr)
+    if element is None:
+        import numpy as np
+
+        with suppress(Exception):  # of various types; DALI writes ``=f`` for ``<f4``
+            element = _OF_TYPESTR.get(np.dtype(typestr).str)
     if element is None:
         raise TensorError(
             f"unsupported dtype {typestr!r}: a tensor holds booleans, integers, floats or complex numbers, "
             "in this machine's byte order"
         )
     return element
-
-
-def _as_numpy_spells(typestr: str) -> str:
-    """Return NumPy's spelling of a typestr, or "" if it is invalid: DALI writes ``=f`` for ``<f4``."""
-    import numpy as np
-
-    try:
-        return np.dtype(typestr).str
-    except Exception:  # NumPy raises various types
-        return ""
 
 
 def element_from_dtype(dtype: np.dtype[Any]) -> DLDataType:

@@ -9,17 +9,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from headrace.application import Application
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
-from headrace.gpu.backend import active
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
 from headrace.observe.recordings.player import Entry, Playback, Player
-from headrace.resources.machine_clock import machine_clock
-from headrace.resources.program_clocks import ManualClock
-from headrace.schedulers.greedy import GreedyScheduler
 from headrace.testing.differences import difference
+from headrace.testing.single_operator import SingleOperator
 
 
 def check_recording(
@@ -70,11 +66,10 @@ def check_recording(
         if not outputs:
             known = choices(sorted({port.operator for port in recording.ports if port.is_output}), name)
             raise GraphError(f"recording {str(path)!r} has no outputs of {name!r}; it has those of {known}")
-        app = _Single(operator, Recording(path, pickle=pickle), name, parameters)
+        app = _PlayedOperator(operator, Recording(path, pickle=pickle), name, parameters)
         emitted = Path(folder) / "emitted"
         watch(app, PortRecorder(emitted, [port.name for port in outputs], pickle=pickle))
-        with active().in_virtual_time():
-            app.run()
+        app.run_in_virtual_time()
         count = 0
         with Recording(emitted, pickle=pickle) as again:
             for port in outputs:
@@ -86,69 +81,59 @@ def check_recording(
         return count
 
 
-class _Single(Application):
-    """An application of one operator and players of its inputs."""
+class _PlayedOperator(SingleOperator):
+    """An operator with players of its inputs."""
 
     def __init__(
         self, make: Callable[..., Any], recording: Recording, name: str, parameters: dict[str, Any]
     ) -> None:
-        super().__init__([], name="check_recording")
-        self._make = make
+        super().__init__("check_recording", make, parameters)
         self._recording = recording
         self._name = name
-        self._parameters = parameters
 
-    def compose(self) -> None:
-        """Create the operator, and connect a player to each connection of its inputs."""
-        self.scheduler(GreedyScheduler(self, clock=machine_clock(self) or ManualClock(self)))
-        operator = self._make(self, **self._parameters)
-        if not isinstance(operator, Operator):
-            raise TypeError(f"check_recording takes an operator class or a function, not {self._make!r}")
+    def _make_operator(self) -> Operator:
+        operator = super()._make_operator()
         operator.name = self._name
-        self.add_operator(operator)
+        return operator
+
+    def connect(self, operator: Operator) -> None:
+        """Connect a player to each connection of the inputs."""
         playback = Playback(self._recording, is_paced=True)
         for name in operator.spec.inputs:
-            for index, entries in self._connections(name):
+            for index, ports in enumerate(self._connections(name)):
+                entries = [
+                    Entry(time, "out", number)
+                    for number, (port, time) in enumerate(self._recording.outline())
+                    if port in ports
+                ]
                 outputs = {"out": IOSpec("out", IOSpec.IOType.OUTPUT)}
                 player = Player(self, outputs, playback, entries, name=f"player of {name}:{index}")
                 self.add_flow(player, operator, {("out", name)})
 
-    def _connections(self, name: str) -> list[tuple[int, list[Entry]]]:
-        """Return what each connection of an input received."""
+    def _connections(self, name: str) -> list[set[Any]]:
+        """Return the recorded ports of each connection of an input."""
         recording = self._recording
         received = [
             port
             for port in recording.ports
             if not port.is_output and (port.operator, port.port) == (self._name, name)
         ]
-        sources: list[set[Any]] = [{port} for port in sorted(received, key=lambda one: one.index or 0)]
-        if not sources:
-            flows = [flow for flow in recording.run.flows if flow[2:4] == (self._name, name)]
-            by_index: dict[int, set[Any]] = {}
-            for source, output, _, _, index in flows:
-                found = {
+        if received:
+            return [{port} for port in sorted(received, key=lambda one: one.index or 0)]
+        sources: dict[int, set[Any]] = {}
+        for source, output, target, input_, index in recording.run.flows:
+            if (target, input_) == (self._name, name):
+                sources.setdefault(index or 0, set()).update(
                     port
                     for port in recording.ports
                     if port.is_output and (port.operator, port.port) == (source, output)
-                }
-                by_index.setdefault(index or 0, set()).update(found)
-            sources = [by_index[index] for index in sorted(by_index)]
+                )
         if not sources:
             raise GraphError(
                 f"recording {str(recording.path)!r} has no messages of input {name!r} of {self._name!r}; record "
                 f"'{self._name}.{name}', or the outputs that are connected to it"
             )
-        return [
-            (
-                index,
-                [
-                    Entry(time, "out", number)
-                    for number, (port, time) in enumerate(recording.outline())
-                    if port in ports
-                ],
-            )
-            for index, ports in enumerate(sources)
-        ]
+        return [sources[index] for index in sorted(sources)]
 
 
 def _compare(

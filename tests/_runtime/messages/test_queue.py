@@ -12,8 +12,8 @@ import pytest
 from headrace import ConditionType, CountCondition, IOSpec
 from headrace._runtime.contexts.input import InputPort
 from headrace._runtime.messages.queue import Queue
-from headrace._runtime.messages.receiver import Receiver, Transmitter
 from headrace.core import QueueFullError
+from headrace.core.node import Receiver, Transmitter
 from tests.harness import (
     PATIENCE,
     App,

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace._runtime.messages.queue import Queue
 from headrace.core.outcome import OperatorOutcome
 from headrace.core.ports import IOSpec
+from headrace.core.progress import counts_of
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -25,10 +26,9 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     for group in engine.groups:
         group.runner.count_messages()
     for node in engine.operator_nodes:
-        for port in node.output.ports.values():
-            for queue in dict.fromkeys(port.queues):
-                if isinstance(queue, MessageCounter) and not queue.is_summed:
-                    queue.is_summed = True  # a single output is listed twice, by its name and by ""
+        for name in node.output_queues:
+            for queue in node.output.ports[name].queues:
+                if isinstance(queue, MessageCounter):
                     arrived = {} if arrived is None else arrived
                     arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
     return {node.name: _account(node, arrived) for node in engine.operator_nodes}
@@ -37,11 +37,8 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
 def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
     faults = node.faults
     discarded = {} if faults is None else faults.discarded
-    dropped = _sums(node.input_queues, "dropped")
-    undelivered = _sums(node.input_queues, "undelivered")
-    for port, queues in node.output_queues.items():
-        if isinstance(queues[0], UnconnectedQueue) and queues[0].dropped:
-            dropped[port] = dropped.get(port, 0) + queues[0].dropped
+    dropped = counts_of(node.operator, lambda queue: queue.dropped)
+    undelivered = counts_of(node.operator, lambda queue: queue.undelivered)
     received = sent = None
     if arrived is not None:
         received = {
@@ -54,22 +51,8 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             counter = node.output.ports[port].queues[0]
             assert isinstance(counter, MessageCounter)
             sent[port] = counter.passed_on
-    return OperatorOutcome(
-        computes=node.computes,
-        skipped=0 if faults is None else faults.skipped,
-        restarts=0 if faults is None else faults.restarts,
-        last_error="" if faults is None else faults.last_error,
-        received=received,
-        sent=sent,
-        dropped=dropped,
-        discarded=dict(discarded),
-        undelivered=undelivered,
-    )
-
-
-def _sums(ports: dict[str, tuple[Queue, ...]], what: str) -> dict[str, int]:
-    sums = {port: sum(getattr(queue, what) for queue in queues) for port, queues in ports.items()}
-    return {port: count for port, count in sums.items() if count}
+    failed = (0, 0, "") if faults is None else (faults.skipped, faults.restarts, faults.last_error)
+    return OperatorOutcome(node.computes, *failed, received, sent, dropped, dict(discarded), undelivered)
 
 
 def count_messages(engine: Engine) -> None:
@@ -83,13 +66,12 @@ def count_messages(engine: Engine) -> None:
 class MessageCounter(Queue):
     """A queue in front of a real one that counts messages of one output; with capacity 0, `offer` gets each."""
 
-    __slots__ = ("behind", "is_summed", "passed_on")
+    __slots__ = ("behind", "passed_on")
 
     def __init__(self, behind: Queue) -> None:
         super().__init__(behind.consumer, behind.port, 0, IOSpec.QueuePolicy.REJECT)
         self.behind = behind
         self.passed_on = 0
-        self.is_summed = False
 
     def offer(self, item: Any) -> None:
         """Count a message and pass it on."""

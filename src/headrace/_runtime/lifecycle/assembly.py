@@ -39,7 +39,7 @@ _NONE = ConditionType.NONE
 _GIVING = threading.Lock()
 
 
-def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[..., Queue] = Queue) -> Engine:
+def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[..., Queue]) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
     options = read_run_options()
     engine = Engine(supplies.scheduler(fragment, options))
@@ -217,7 +217,6 @@ def _attach_conditions(node: Node, supplies: Supplies) -> None:
     operator = node.operator
     spec = operator.spec
     given = list(operator.conditions.values())
-    _check_given(node, given)
     ports = {**spec.outputs, **spec.inputs}  # an input before an output of the same name
     groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
@@ -256,25 +255,19 @@ def _attach_conditions(node: Node, supplies: Supplies) -> None:
 
 
 def _about(node: Node, condition: Condition) -> list[IOSpec]:
-    """Return the ports that a condition concerns."""
+    """Return the ports that a condition concerns; raise for one that the operator does not have."""
     spec = node.operator.spec
-    return [
-        (spec.outputs if leaf.port_role == "transmitter" else spec.inputs)[name]
-        for leaf in leaves_of(condition)
-        for name in leaf.ports_of(node)
-    ]
-
-
-def _check_given(node: Node, given: list[Condition]) -> None:
-    """Raise for a condition that names a port that the operator does not have."""
-    for leaf in (leaf for condition in given for leaf in leaves_of(condition)):
-        ports = node.output_queues if leaf.port_role == "transmitter" else node.input_queues
-        for name in leaf.port_names:
+    found = []
+    for leaf in leaves_of(condition):
+        ports = spec.outputs if leaf.port_role == "transmitter" else spec.inputs
+        for name in leaf.ports_of(node):
             if name not in ports:
                 raise GraphError(
                     f"condition {leaf.name!r} of operator {node.name!r} names a port {name!r} "
                     f"that the operator does not have; it has {choices(ports)}"
                 )
+            found.append(ports[name])
+    return found
 
 
 def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
@@ -18,6 +19,7 @@ from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
+from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun
 from headrace.core.checks import check_compute, compose
@@ -142,15 +144,13 @@ class _Life:
     def _assemble(self) -> Engine:
         """Create the engine, and what watches the run, if anything was asked for."""
         fragment = self.fragment
-        observer = self.supplies.observer(fragment)
-        if observer is None:
-            engine = assemble(fragment, self.supplies)
-            if fragment.count_messages:
-                count_messages(engine)
-            return engine
-        engine = assemble(fragment, self.supplies, observer.make_queue)
-        self._observer = engine.observer = engine.streams.observer = observer
-        observer.attach(engine)
+        observer = self._observer = self.supplies.observer(fragment)
+        engine = assemble(fragment, self.supplies, Queue if observer is None else observer.make_queue)
+        if observer is not None:
+            engine.observer = engine.streams.observer = observer
+            observer.attach(engine)
+        elif fragment.count_messages:
+            count_messages(engine)
         return engine
 
     def _start(self, engine: Engine) -> None:
@@ -164,10 +164,8 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
-            self._doing = f"start() of operator {operator.name!r}"
-            with _phase("start", operator):
-                operator.start()
-                check_compute(operator)
+            self._call("start", operator)
+            check_compute(operator)
 
     def _initialize(self, engine: Engine) -> None:
         fragment = self.fragment
@@ -178,21 +176,26 @@ class _Life:
         for operator in fragment.graph:
             found.update((id(resource), resource) for resource in _resources_of(operator))
         for resource in found.values():
-            self._doing = f"initialize() of resource {resource.name!r}"
-            with _phase("initialize", resource):
-                resource.initialize()
+            self._call("initialize", resource)
             self._resources.append(resource)
         for operator in fragment.graph:
-            self._doing = f"initialize() of operator {operator.name!r}"
-            with _phase("initialize", operator):
-                operator.initialize()
-                assert operator._node is not None
+            self._call("initialize", operator)
             for condition in operator.conditions.values():
                 try:
                     condition.initialize()
                 except BaseException as error:
                     note_condition(error, "initialize", condition, operator.name)
                     raise
+
+    def _call(self, phase: str, component: Operator | Resource) -> None:
+        """Call the method of a phase; an exception gets a note with the component and the phase."""
+        kind = "resource" if isinstance(component, Resource) else "operator"
+        self._doing = f"{phase}() of {kind} {component.name!r}"
+        try:
+            getattr(component, phase)()
+        except BaseException as error:
+            note(error, phase, component)
+            raise
 
     def _execute(self, engine: Engine) -> None:
         if engine.stopping:
@@ -230,17 +233,16 @@ class _Life:
             self._add(error, "and in the same run")
         engine.errors.clear()
         # All steps before the first is taken, since nothing may raise between them.
-        steps = steps_of(
-            engine, self._started, self._resources, self._observer, lambda: self._account(engine)
+        steps = list(
+            steps_of(engine, self._started, self._resources, self._observer, partial(self._account, engine))
         )
-        for step in list(steps):
+        for step in (*steps, TearDownStep("its segments", self._describe_segments)):
             self._attempt(step)
-        self._attempt(TearDownStep("its segments", self._describe_segments))
         self._conclude(engine)
         self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
-            self._attempt(TearDownStep("its observer", lambda: observer.close(self.outcome)))
+            self._attempt(TearDownStep("its observer", partial(observer.close, self.outcome)))
 
     def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing
@@ -345,23 +347,3 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
         seen.add(id(error))
         error = _CONTEXT.__get__(error)
     return error is earlier
-
-
-class _phase:
-    """Adds a note to any exception raised inside, with the operator or resource and its phase.
-
-    Not a `contextmanager`, which sets the traceback of the exception: a class may refuse that.
-    """
-
-    __slots__ = ("_component", "_phase")
-
-    def __init__(self, phase: str, component: Operator | Resource) -> None:
-        self._phase = phase
-        self._component = component
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            note(error, self._phase, self._component)

@@ -21,6 +21,8 @@ operator that was never asked again, because there is no room behind it.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
@@ -131,41 +133,24 @@ def _downstream_of(node: Node) -> set[Node]:
 
 
 def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
-    """Return the loop that each node is part of; nodes in no loop are left out.
-
-    This is Kosaraju's algorithm, without recursion, so that the cost grows linearly with the graph.
-    """
-    finished: list[Node] = []
-    seen: set[Node] = set()
-    for root in nodes:
-        if root in seen:
-            continue
-        seen.add(root)
-        path = [(root, iter(root.outputs))]
-        while path:
-            node, outputs = path[-1]
-            for queue in outputs:
-                if queue.consumer not in seen:
-                    seen.add(queue.consumer)
-                    path.append((queue.consumer, iter(queue.consumer.outputs)))
-                    break
-            else:
-                finished.append(node)
-                path.pop()
-    loops: dict[Node, frozenset[Node]] = {}
-    for root in reversed(finished):
-        if root not in seen:
-            continue
-        seen.remove(root)
-        members = [root]
-        for node in members:  # which grows on the way
-            for feeder in (feeder for queue in node.inputs for feeder in queue.feeders):
-                if feeder in seen:
-                    seen.remove(feeder)
-                    members.append(feeder)
-        if len(members) > 1 or any(queue.consumer is root for queue in root.outputs):
-            loops.update(dict.fromkeys(members, frozenset(members)))
-    return loops
+    """Return the loop that each node is part of; nodes in no loop are left out."""
+    after = {node: {queue.consumer for queue in node.outputs} for node in nodes}
+    before = {node: {feeder for queue in node.inputs for feeder in queue.feeders} for node in nodes}
+    # First leave out what is behind or before all loops, so that the cost of a graph without any grows linearly.
+    left = set(nodes)
+    for graph in (after, before):
+        sorter = TopologicalSorter(graph)
+        with suppress(CycleError):  # it sorts nevertheless, as far as there are no cycles
+            sorter.prepare()
+        while ready := sorter.get_ready():
+            left.difference_update(ready)
+            sorter.done(*ready)
+    reached = {node: _downstream_of(node) for node in left}
+    return {
+        node: frozenset(other for other in reached[node] & left if node in reached[other])
+        for node in left
+        if node in reached[node]
+    }
 
 
 def _find_circle(node: Node) -> Starved | None:
@@ -185,7 +170,9 @@ def _find_circle(node: Node) -> Starved | None:
         f"room at {queue.port!r} of {queue.consumer.name!r}, which waits for it in turn" for queue in full
     ]
     waits_for = tuple(Waiting("", reason=reason) for reason in reasons)
-    return Starved(node.name, node.computes, waits_for, _counts(node))
+    waiting = {port: sum(map(len, queues)) for port, queues in node.input_queues.items()}
+    left = {port: count for port, count in waiting.items() if count}
+    return Starved(node.name, node.computes, waits_for, left)
 
 
 def _full_behind(node: Node) -> list[Queue]:
@@ -199,11 +186,6 @@ def _places_wanted(node: Node, queue: Queue) -> int:
         if request.node is node and request.places > queue.limit - len(queue):
             return request.places
     return 0
-
-
-def _counts(node: Node) -> dict[str, int]:
-    counts = {port: sum(map(len, queues)) for port, queues in node.input_queues.items()}
-    return {port: count for port, count in counts.items() if count}
 
 
 def _states(queues: list[Queue], loop: frozenset[Node]) -> list[str]:

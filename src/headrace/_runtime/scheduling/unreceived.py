@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import UnreceivedMessageWarning
-from headrace.core.function_operator import FunctionOperator
+from headrace.core.function import FunctionOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

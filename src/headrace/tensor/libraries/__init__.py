@@ -38,6 +38,9 @@ _FILES = {
 }
 
 
+_OTHERS = ("cvcuda", "jax", "pyarrow", "tensorflow")  # which share a file
+
+
 @dataclass(slots=True)
 class _Registry:
     """What has been registered and found so far.
@@ -109,7 +112,13 @@ def library_named(name: str) -> Library:
     if library is None:
         if name not in _FILES.values():
             raise ImportError(f"there is no array library {name!r}")
-        library = _registry.by_name[name] = import_module(f"{__name__}.{name}").LIBRARY
+        if name in _OTHERS:
+            from headrace.tensor.libraries.others import LIBRARIES
+
+            library = LIBRARIES[name]
+        else:
+            library = import_module(f"{__name__}.{name}").LIBRARY
+        _registry.by_name[name] = library
     return library
 
 

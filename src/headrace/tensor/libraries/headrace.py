@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headrace.tensor.device_arrays import DeviceLibrary, Layout, Unsupported
-from headrace.tensor.memory_exporter import exporter_of
 from headrace.tensor.types import DLDataType, DLDevice, DLDeviceType
 
 
@@ -52,7 +51,7 @@ class Tensors(DeviceLibrary):
         element, is_readonly, _ = layout.dtype
         where = DLDevice(DLDeviceType.CUDA, layout.device_id)
         described = (address, layout.shape, layout.strides, element, where, is_readonly)
-        return Tensor._create(described, owner, exporter_of(described, owner), None)
+        return Tensor._at(described, owner)
 
 
 LIBRARY = Tensors()

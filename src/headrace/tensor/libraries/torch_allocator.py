@@ -2,8 +2,8 @@
 
 PyTorch calls an allocator while it holds a lock of its own, often on a thread without Python's lock. A function in
 Python would wait there for Python's lock, whose holder may be freeing a tensor and wait for PyTorch's: a deadlock.
-So the functions have to be compiled. They are these few lines of C, which the machine's C compiler compiles when
-they are first needed. PyTorch's own compiler needs one, too.
+So the functions have to be compiled. They are a few lines of C (torch_allocator.c), which the machine's C compiler
+compiles when they are first needed. PyTorch's own compiler needs one, too.
 
 PyTorch returns memory as it would to ``cudaFree``, while kernels on it may still run. So freeing waits for the
 device. It happens when PyTorch empties its cache, not with every tensor.
@@ -21,48 +21,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-_SOURCE = r"""
-#include <stdatomic.h>
-#include <stddef.h>
-#include <sys/types.h>
-
-static int (*allocate_from_pool)(unsigned long long *, size_t, void *, void *);
-static int (*synchronize)(void);
-static int (*release)(unsigned long long);
-static void *pool;
-static long long limit;
-static _Atomic long long used;
-
-void headrace_bind(void *allocate_function, void *synchronize_function, void *free_function, void *handle,
-                   long long most)
-{
-    allocate_from_pool = (int (*)(unsigned long long *, size_t, void *, void *))allocate_function;
-    synchronize = (int (*)(void))synchronize_function;
-    release = (int (*)(unsigned long long))free_function;
-    pool = handle;
-    limit = most;
-}
-
-long long headrace_used(void) { return used; }
-
-void *headrace_allocate(ssize_t size, int device, void *stream)
-{
-    unsigned long long address = 0;
-    if (atomic_fetch_add(&used, size) + size > limit || allocate_from_pool(&address, size, pool, stream) != 0) {
-        atomic_fetch_sub(&used, size);
-        return NULL;
-    }
-    return (void *)address;
-}
-
-void headrace_free(void *address, ssize_t size, int device, void *stream)
-{
-    synchronize();
-    release((unsigned long long)address);
-    atomic_fetch_sub(&used, size);
-}
-"""
 
 _NO_LIMIT = 2**63 - 1
 _kept: list[Any] = []  # PyTorch may free memory at the very end of the process
@@ -137,8 +95,7 @@ def _compiled() -> Path:
         raise CompilerMissing("there is no C compiler (cc, gcc or clang) on the PATH, and CC is not set")
     folder = tempfile.TemporaryDirectory(prefix="headrace-")
     _kept.append(folder)  # removed with the process
-    source, target = Path(folder.name, "allocator.c"), Path(folder.name, "allocator.so")
-    source.write_text(_SOURCE)
+    source, target = Path(__file__).with_suffix(".c"), Path(folder.name, "allocator.so")
     command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(target), str(source)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
