@@ -66,7 +66,7 @@ class Operation:
     Attributes
     ----------
     overhead : int
-        The nanoseconds from its submission until it can begin.
+        The nanoseconds from its submission to a stream until it can begin; a node of a graph has none of its own.
     submitted : int
         The host's time of the submission, in nanoseconds.
     takes_time : bool
@@ -82,10 +82,8 @@ class Operation:
         return True
 
     def for_replay(self) -> Operation:
-        """Return a copy of an operation that has not begun; without the overhead of a launch of its own."""
-        replayed = copy(self)
-        replayed.overhead = 0
-        return replayed
+        """Return a copy of an operation that has not begun, for one launch of its graph."""
+        return copy(self)
 
 
 @dataclass(slots=True, eq=False)

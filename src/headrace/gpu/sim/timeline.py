@@ -234,10 +234,6 @@ class Timeline:
         """Wake every waiting thread: time may pass now, or never again."""
         self._changed.notify_all()
 
-    def _clock(self) -> int:
-        """Return the time that the deadlines of waits are compared with."""
-        return self.now
-
     def _block(self, wait: _Wait, me: int) -> None:
         """Block this thread until its wait may be over, or run what is due until then."""
         if self._may_advance():
@@ -306,7 +302,7 @@ class Timeline:
             self._deadlines.remove(wait.deadline)
 
     def _is_over(self, wait: _Wait) -> bool:
-        return wait.ready() or (wait.deadline is not None and self._clock() >= wait.deadline)
+        return wait.ready() or (wait.deadline is not None and self.now >= wait.deadline)
 
     def _next_moment(self) -> int | None:
         """Return the time of the next action or deadline, or None if there is none."""

@@ -259,7 +259,7 @@ class RealTimeline(PacedTimeline):
         """Return the host's time in nanoseconds, the timestamp of a call made now."""
         return time.monotonic_ns() - self._lag
 
-    read = _clock = host_now
+    read = host_now
 
     def _note_activity(self, *, counts: bool = False) -> None:
         """Do nothing: no time is lost."""
