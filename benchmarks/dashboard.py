@@ -33,7 +33,7 @@ from headrace import Application, Operator, PeriodicCondition
 from headrace.observe import Dashboard, Watcher, watch
 
 RATE = 1000
-_THREADS = {"headrace observe": "reader", "headrace dashboard": "page", "headrace-page": "page"}
+_THREADS = {"headrace observe": "reader", "headrace-page": "page"}
 _SETTLE = 3.0  # seconds until the client is there and the pipeline has caught up
 
 

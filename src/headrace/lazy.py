@@ -11,23 +11,33 @@ from typing import Any
 
 from headrace.extras import installing
 
-_IMPORT = re.compile(r"^from (\S+) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
+_IMPORT = re.compile(r"^from (\S+) import (?:(?:\(\s*)?(\w+) as \2\b|\*)", re.MULTILINE)
+
+
+def stub_names(file: str) -> dict[str, str]:
+    """Return the module of each name that a stub imports, by itself or with ``*`` from another stub."""
+    with open(file, encoding="utf-8") as stub:
+        found = _IMPORT.findall(stub.read())
+    names: dict[str, str] = {}
+    for module, name in found:
+        other = os.path.join(os.path.dirname(__file__), *module.split(".")[1:]) + ".pyi"
+        names.update({name: module} if name else stub_names(other))
+    return names
 
 
 def lazy_package(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose stub lists its names.
 
     The stub beside its ``__init__.py`` is the one list of the names: type checkers read it, and so does this
-    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``. No name may be
-    that of a module of the package, which would replace it.
+    function (SPEC 1 of Scientific Python). Each statement is ``from module import Name as Name``, or imports ``*``
+    from a module that is such a stub. No name may be that of a module of the package, which would replace it.
 
     Parameters
     ----------
     package, file
         The package's ``__name__`` and ``__file__``.
     """
-    with open(os.path.join(os.path.dirname(file), "__init__.pyi"), encoding="utf-8") as stub:
-        modules = {name: module for module, name in _IMPORT.findall(stub.read())}
+    modules = stub_names(os.path.join(os.path.dirname(file), "__init__.pyi"))
 
     def __getattr__(name: str) -> Any:
         if name not in modules:

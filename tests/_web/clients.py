@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headrace._web import LiveServer
+from headrace._web.live_server import LiveServer
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs aiohttp to connect")
 

@@ -119,7 +119,7 @@ def test_when_all_are_clients_a_connection_waits_until_one_has_left() -> None:
             server.connections.keep(server.made[0])
             later = await server.connect()
             later[1].write(b"hello")
-            while server.connections._is_accepting:
+            while server.connections._may_accept.is_set():
                 await asyncio.sleep(0)
             server.connections.tick()
             client[1].close()
@@ -202,7 +202,7 @@ def test_no_connection_is_accepted_with_the_files_of_the_reserve(
             files[0] = RESERVE
             waiting = await server.connect()
             waiting[1].write(b"hello")
-            while server.connections._is_accepting:
+            while server.connections._may_accept.is_set():
                 await asyncio.sleep(0)
             server.connections.tick()
             assert server.connections.count == 0

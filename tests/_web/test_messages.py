@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._web import MalformedMessage, choice, number, read_message, string, whole
+from headrace._web.messages import MalformedMessage, choice, number, read_message, string, whole
 
 
 def test_a_string_has_at_most_so_many_characters() -> None:

@@ -82,7 +82,7 @@ def test_the_summary_names_both_slices(bench: Bench, trace: Trace, tmp_path: Pat
 def test_kernels_lie_within_the_interval_of_their_compute(bench: Bench, trace: Trace) -> None:
     """The clocks of CUPTI and of the timed events agree within 20 µs."""
     if bench.is_simulated:
-        assert trace.header["kernels"] == "not shown"
+        assert trace.header["kernels"].startswith("not shown")
         return
     pytest.importorskip("cupti.cupti")
     assert trace.header["kernels"] == "shown"

@@ -8,7 +8,7 @@ import pytest
 
 from headrace import CountCondition, gpu
 from headrace.capture import CaptureRefused, recording
-from headrace.capture.graph import Executables
+from headrace.gpu.executables import Executables
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import (
     COUNT,

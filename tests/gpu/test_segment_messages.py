@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -579,3 +580,65 @@ def test_a_message_that_contains_itself_is_refused() -> None:
 
     with pytest.warns(CaptureRefused, match="contains itself"):
         both(compose)
+
+
+def match_a_list(value: Any) -> bool:
+    match value:
+        case [*_]:
+            return True
+    return False
+
+
+ASKED = {
+    "callable": callable,
+    "iterable": lambda value: isinstance(value, Iterable),
+    "sized": lambda value: hasattr(value, "__len__"),
+    "hashable": lambda value: isinstance(value, Hashable),
+    "a sequence": lambda value: isinstance(value, Sequence),
+    "a number": lambda value: isinstance(value, (int, Number)),
+}
+
+
+@pytest.mark.parametrize("make", [int, lambda number: [number], str, lambda number: {"a": number}])
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_a_program_may_ask_what_a_value_is(ask: Any, make: Any) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, value = op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, int(ask(value)))
+        op_output.emit((frame, value), "out")
+
+    assert is_captured(both(passing(lambda frame, number: (frame, make(number)), body)))
+
+
+@pytest.mark.parametrize("make", [lambda number: 3, lambda number: [3]])
+def test_a_pattern_is_a_use(make: Any) -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, value = op_input.receive("in")
+        times = 2 if match_a_list(value) else 3
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, times, 0)
+        op_output.emit((frame, value), "out")
+
+    assert is_captured(both(passing(lambda frame, number: (frame, make(number)), body)))
+
+
+def test_a_function_that_takes_nothing_else_than_the_value_is_a_use() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, value, label = op_input.receive("in")
+        if type(value) is not int:
+            raise TypeError("an int is required")
+        launch(op_input.receive_cuda_stream("in"), affine, frame, frame, COUNT, 2, value)
+        op_output.emit((frame, label), "out")
+
+    assert is_captured(both(passing(lambda frame, number: (frame, 7, "label"), body)))
+
+
+def test_a_value_that_is_an_argument_of_a_kernel_is_used() -> None:
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, value = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        given = frame.data if stream.backend.runs_cuda else frame
+        config, kernel = gpu.LaunchConfig(grid=1, block=256), affine.on(stream.device)
+        gpu.launch(stream.stream, config, kernel, given, given, np.int32(COUNT), np.int32(1), value)
+        op_output.emit(frame, "out")
+
+    assert is_captured(both(passing(lambda frame, number: (frame, 7), body)))

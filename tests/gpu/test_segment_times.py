@@ -173,7 +173,7 @@ def test_a_segment_that_is_not_divided_is_timed_as_a_whole(monkeypatch: pytest.M
     def refuse(*_: Any) -> None:
         raise RuntimeError("not supported")
 
-    monkeypatch.setattr("headrace.capture.graph.instantiate_with_records", refuse)
+    monkeypatch.setattr("headrace.gpu.executables.instantiate_with_records", refuse)
     collects = observed(chained)
     times = replayed_times(collects, "three")
     assert len(times) >= FRAMES - 8

@@ -8,6 +8,7 @@ that are planted are texts of the source, in `plants`.
 from __future__ import annotations
 
 import importlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -34,7 +35,6 @@ __all__ = [
     "guard_of",
     "has_timers",
     "has_wake_up",
-    "is_settled",
     "is_shared_time",
     "is_stopping",
     "left_behind",
@@ -57,7 +57,9 @@ _MODULES = [
     "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",
     "headrace._runtime.scheduling.evaluated_conditions",
+    "headrace._runtime.scheduling.lendable_lock",
     "headrace._runtime.scheduling.node",
+    "headrace._runtime.scheduling.pace",
     "headrace._runtime.scheduling.parker",
     "headrace._runtime.scheduling.pausing",
     "headrace._runtime.scheduling.polling",
@@ -79,9 +81,19 @@ _MODULES = [
     "headrace.waits",
 ]
 
-# How long ready work may wait while a worker of its queue is parked, because a quick compute is expected to be over
+# How long ready work may wait while a worker of its queue is parked, because a short compute is expected to be over
 # in a moment and a worker stands by in case it is not: twice the patience of the one that stands by.
 PATIENCE_NS = 2_000_000
+
+_REPLACED = (
+    "threading",
+    "time",
+    "perf_counter_ns",
+    "process_time_ns",
+    "thread_time_ns",
+    "monotonic_ns",
+    "monotonic",
+)
 
 # What a line writes that does not show in it: `take` is the `popleft` of a queue (`InputPort`).
 HIDDEN_WRITES = {"take": "queue"}
@@ -102,7 +114,7 @@ def controlled(control: Controller) -> Iterator[None]:
     threads, time = ControlledThreading(control), ControlledTime(control)
     kept: list[tuple[ModuleType, str, Any]] = []
     for module in _modules():
-        for name in ("threading", "time", "perf_counter_ns", "monotonic_ns", "monotonic"):
+        for name in _REPLACED:
             if hasattr(module, name):
                 kept.append((module, name, getattr(module, name)))
                 replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
@@ -185,9 +197,34 @@ def queue_of(parker: Parker) -> ReadyQueue:
 # What an engine says about itself.
 
 
-def guard_of(engine: Engine) -> Any:
-    """Return the lock that guards the state of an engine with several workers."""
-    return engine.lock if engine.scheduler.workers else None
+class Guard:
+    """The lock that guards the state of an engine with several workers; nobody holds it while it is lent."""
+
+    def __init__(self, engine: Engine, control: Controller) -> None:
+        self._lock: Any = engine.lock._lock
+        self._lent = engine.lock.lent = _Lent(self._lock, control)
+
+    @property
+    def holder(self) -> Any:
+        return None if self._lent else self._lock.holder
+
+
+class _Lent(deque[Any]):
+    def __init__(self, lock: Any, control: Controller) -> None:
+        super().__init__()
+        self._lock = lock
+        self._control = control
+
+    def pop(self) -> Any:  # type: ignore[override]
+        node = super().pop()
+        self._lock.holder = self._control.current
+        return node
+
+
+def guard_of(engine: Engine, control: Controller) -> Guard | None:
+    """Watch who holds the lock of an engine that is about to run, and return it; None if there is one worker."""
+    pools = engine.nodes[0].operator.fragment._thread_pools
+    return Guard(engine, control) if engine.scheduler.workers > 1 or pools else None
 
 
 def work_in(engine: Engine, ready_queue: ReadyQueue) -> list[str]:
@@ -247,11 +284,6 @@ def unfinished(engine: Engine) -> list[str]:
     if engine.timers.next() is not None:
         found.append("a node waits for a time")
     return found
-
-
-def is_settled(engine: Engine) -> bool:
-    """Say whether nobody is about to change the state of an engine with several workers."""
-    return engine.scheduler.workers > 0 and engine.lock.holder is None  # type: ignore[attr-defined]
 
 
 def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
@@ -348,6 +380,8 @@ def left_behind(engine: Engine) -> list[str]:
     if engine.running:
         found.append(f"{engine.running} counted as running")
     found += _miscounted(engine)
+    if engine.lock.lent:
+        found.append("a lent lock")
     if engine.waiting.waking:
         found.append(f"{len(engine.waiting.waking)} workers counted as waking")
     for number, ready_queue in enumerate(engine.ready_queues):
@@ -355,8 +389,8 @@ def left_behind(engine: Engine) -> list[str]:
             found.append(f"{len(ready_queue.parked)} workers counted as parked in queue {number}")
         if ready_queue.standby is not None:
             found.append(f"a worker that stands by in queue {number}")
-        if ready_queue.quick is not None:
-            found.append(f"a quick compute in queue {number}")
+        if ready_queue.runner is not None and not engine.errors:
+            found.append(f"a runner in queue {number}")
     return found
 
 
@@ -374,7 +408,7 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
             f"  queue {number}: now {[node.name for node in ready_queue.now]}, "
             f"later {[node.name for node in ready_queue.later]}, "
             f"parked {[name(parker) for parker in ready_queue.parked]}, standby {name(ready_queue.standby)}, "
-            f"quick {ready_queue.quick and ready_queue.quick.name}"
+            f"runner {name(ready_queue.runner)}, current {ready_queue.current and ready_queue.current.name}"
         )
     for node in engine.nodes:
         lines.append(  # noqa: PERF401 (as the others)

@@ -98,6 +98,8 @@ class Task:
         self.ident = 0
         self.waits_for: Waitable | None = None
         self.deadline: int | None = None
+        # The nanoseconds of CPU time that it has used.
+        self.worked = 0
         self.interrupt: BaseException | None = None
         # What it is parked on, where it is parked rather than blocked on a lock.
         self.parker: Any = None
@@ -305,6 +307,13 @@ class Controller:
         """Let the running task take time."""
         if self.current is not None and not self.aborting:
             self.block(_Never(), self.now + nanoseconds)
+
+    def work(self, nanoseconds: int) -> None:
+        """Let the running task take time of its CPU."""
+        task = self.current
+        self.sleep(nanoseconds)
+        if task is not None:
+            task.worked += nanoseconds
 
     def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Block the running task until a predicate holds."""

@@ -6,7 +6,7 @@ line that is run under the engine's lock concerns only those who go without it, 
 meanwhile.
 
 What a line reads and writes is taken from its bytecode, by name. A name stands for everything that has it, so
-that too much is run rather than too little: ``.quick`` is an attribute, ``queue`` is the content of what is
+that too much is run rather than too little: ``.current`` is an attribute, ``queue`` is the content of what is
 called so. What is run with the lock and what without it is learned from the runs. A preemption that was put off
 is taken up again when a run shows that it matters.
 """

@@ -12,7 +12,7 @@ __all__ = ["ControlledThreading", "ControlledTime"]
 
 
 class ControlledTime:
-    """Stands in for the module `time`: all of its clocks show the controller's time."""
+    """Stands in for the module `time`: its clocks show the controller's time, or that which tasks worked."""
 
     def __init__(self, control: Controller) -> None:
         self._control = control
@@ -26,6 +26,12 @@ class ControlledTime:
         return self._control.now / 1e9
 
     perf_counter = time = monotonic
+
+    def thread_time_ns(self) -> int:
+        return self._control.current.worked if self._control.current is not None else 0
+
+    def process_time_ns(self) -> int:
+        return sum(task.worked for task in self._control.tasks)
 
     def sleep(self, seconds: float) -> None:
         self._control.sleep(round(seconds * 1e9))

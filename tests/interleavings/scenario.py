@@ -167,7 +167,7 @@ class World:
         return not self.control.haste
 
     def check_times(self, name: str, expected: list[float]) -> None:
-        """Assert when the computes of an operator began, in ms, give or take what a quick compute may hold up."""
+        """Assert when the computes of an operator began, in ms, give or take what a short compute may hold up."""
         late = [time - wanted for time, wanted in zip(self.times(name), expected, strict=True)]
         patience = bindings.PATIENCE_NS / 1e6
         assert all(0 <= by <= patience for by in late), (

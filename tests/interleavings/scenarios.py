@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
@@ -52,7 +53,7 @@ _add((0, 1, 2, 3), Scenario("chain", _chain, check=_check_chain))
 
 
 def _slow_chain(world: World) -> None:
-    """Slow enough that each has a worker to itself: the wake-ups are those of computes that are not quick."""
+    """Slow enough that each has a worker to itself."""
     source, middle = world.source("source", 2, takes=5 * MS), world.through("middle", takes=5 * MS)
     sink = world.sink("sink", takes=5 * MS)
     world.app.add_flow(source, middle)
@@ -63,7 +64,7 @@ _add((2, 3), Scenario("slow-chain", _slow_chain, check=_check_chain))
 
 
 def _uneven(world: World) -> None:
-    """A compute that is not as quick as the one before let expect."""
+    """A compute that is not as short as the one before let expect."""
 
     def body(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("sink", []).append(op_input.receive("in"))
@@ -85,29 +86,92 @@ def _check_uneven(world: World) -> None:
 _add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
 
 
-def _quick_pair(world: World) -> None:
-    """Two operators whose computes are quick, for longer than a worker stands by; a slow one ends in between."""
+def _short_pair(world: World) -> None:
+    """Two operators whose computes are short, for longer than a worker stands by; a slow one ends in between."""
     world.notes["together"] = []
 
-    def quick(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.sleep(95_000)
+    def short(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(95_000)
         if op.ticks > 2 and {"one", "two"} <= world.inside:
             world.notes["together"].append(op.ticks)
 
     world.op("slow", CountCondition(world.app, 1), body=lambda *args: world.control.sleep(MS // 2))
-    world.op("one", CountCondition(world.app, 14), body=quick)
-    world.op("two", CountCondition(world.app, 14), body=quick)
+    world.op("one", CountCondition(world.app, 14), body=short)
+    world.op("two", CountCondition(world.app, 14), body=short)
 
 
-def _check_quick_pair(world: World) -> None:
+def _check_short_pair(world: World) -> None:
     counts = [world.count(name) for name in ("slow", "one", "two")]
     assert counts == [1, 14, 14], f"computes: {counts}"
     if world.is_on_time:
         together = world.notes["together"]
-        assert not together, f"quick computes ran at the same time, from compute {together[0]} on"
+        assert not together, f"short computes ran at the same time, from compute {together[0]} on"
 
 
-_add((2, 3), Scenario("quick-pair", _quick_pair, check=_check_quick_pair))
+_add((2, 3), Scenario("short-pair", _short_pair, check=_check_short_pair))
+
+
+def _mixed(world: World) -> None:
+    """A slow operator beside a short one, which goes on at once on another worker."""
+    world.op("short", CountCondition(world.app, 40), body=lambda *args: world.control.work(90_000))
+    world.op("slow", CountCondition(world.app, 3), body=lambda *args: world.control.sleep(MS))
+
+
+def _check_mixed(world: World) -> None:
+    assert (world.count("short"), world.count("slow")) == (40, 3), f"computes: {world.computes}"
+    if world.is_on_time:
+        times = world.times("short")
+        late = [later - earlier for earlier, later in pairwise(times) if later - earlier > 0.1]
+        assert not late, f"the short computes began at {times} ms"
+
+
+_add((2, 3), Scenario("mixed", _mixed, check=_check_mixed))
+
+
+def _turning_slow(world: World) -> None:
+    """An operator that was short blocks, for less time than a worker stands by."""
+    world.notes["beside"] = []
+
+    def turn(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(50_000) if op.ticks < 20 else world.control.sleep(700_000)
+
+    def short(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(50_000)
+        if "turning" in world.inside:
+            world.notes["beside"].append(op.ticks)
+
+    world.op("turning", CountCondition(world.app, 25), body=turn)
+    world.op("short", CountCondition(world.app, 60), body=short)
+
+
+def _check_turning_slow(world: World) -> None:
+    assert (world.count("turning"), world.count("short")) == (25, 60), f"computes: {world.computes}"
+    if world.is_on_time:
+        beside = world.notes["beside"]
+        assert beside[-1:] > [20], f"the computes {beside} ran beside the one that blocks"
+
+
+_add((2,), Scenario("turning-slow", _turning_slow, check=_check_turning_slow))
+
+
+def _lent_late(world: World) -> None:
+    """A worker needs the lock while the runner is between two computes; the second one waits for that worker."""
+
+    def short(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(40_000)
+        if op.ticks == 4:
+            world.control.wait_until(lambda: world.count("after") == 2 or world.is_over)
+
+    world.app.add_flow(world.source("slow", 2, takes=MS // 10), world.sink("after"))
+    world.op("short", CountCondition(world.app, 5), body=short)
+
+
+def _check_lent_late(world: World) -> None:
+    assert world.received["after"] == _numbers("slow", 2)
+    assert world.count("short") == 5, f"computes: {world.computes}"
+
+
+_add((2, 3), Scenario("lent-late", _lent_late, check=_check_lent_late))
 
 
 def _fan(world: World) -> None:
@@ -126,6 +190,9 @@ def _fan(world: World) -> None:
 def _check_fan(world: World) -> None:
     expected = [(pair, pair) for pair in _numbers("source", 2)]
     assert world.received.get("join") == expected, f"the join received {world.received.get('join')}"
+    if world.is_on_time and world.scenario.workers > 1:
+        left, right = world.times("left"), world.times("right")
+        assert left == right, f"left began at {left} ms, right at {right}"
 
 
 _add((1, 2, 3), Scenario("fan", _fan, check=_check_fan))

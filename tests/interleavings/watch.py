@@ -47,7 +47,7 @@ class Watch:
     def watch_engine(self, engine: Any) -> None:
         """Begin to look at an engine that is about to run."""
         self.engine = engine
-        self.control.guard = bindings.guard_of(engine)
+        self.control.guard = bindings.guard_of(engine, self.control)
 
     # What is counted.
 
@@ -84,11 +84,11 @@ class Watch:
         engine = self.engine
         if engine is None or self.control.aborting or bindings.is_stopping(engine):
             return
-        if bindings.guard_of(engine) is None:
+        if self.control.guard is None:
             # One worker, without a lock: what it is about to change is settled while it is parked.
             if not self._parked():
                 return
-        elif not bindings.is_settled(engine):
+        elif self.control.guard.holder is not None:
             return
         with self.control.undisturbed():
             found = bindings.misjudged(engine, self._changing.__contains__)

@@ -197,7 +197,7 @@ def check_rounded(expected: Array, frame: Array, **params: Any) -> None:
         assert np.abs(convert(frame, **params) - expected).max() <= 0.52
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("name", "code"), [("yuyv", "YUY2"), ("uyvy", "UYVY")])
 def test_packed_yuv_agrees_with_opencv_within_1(name: str, code: str, seed: int) -> None:
     cv2 = pytest.importorskip("cv2")
@@ -208,7 +208,7 @@ def test_packed_yuv_agrees_with_opencv_within_1(name: str, code: str, seed: int)
     assert np.abs(result.astype(int) - expected).max() <= 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", ["nv12", "nv12_bt709_csc", "nv12_bt601_full", "yuv420", "yuyv", "uyvy", ""])
 def test_between_rgb_and_yuv_opencv_differs_from_a_gpu_by_at_most_1(name: str, seed: int) -> None:
     """Random sizes, some larger than what is converted at a time."""

@@ -62,13 +62,6 @@ class Times(Model):
         pass
 
 
-class Net(InferenceOp):
-    """An InferenceOp that takes the simulated device for a real one."""
-
-    def _simulate(self, *frame: Any) -> None:
-        self._run_on_gpu(*frame)
-
-
 @pytest.fixture(autouse=True)
 def _stand_in(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Times.loaded.clear()
@@ -83,7 +76,7 @@ def run_models(
     seen: list[dict[str, float]] = []
 
     def compose(app: Any) -> None:
-        net = Net(
+        net = InferenceOp(
             app,
             name="net",
             backend="onnxrt",

@@ -279,7 +279,8 @@ def test_a_result_does_not_replace_a_box(config: str) -> None:
     }
     operations = {"boxes:scores:labels": ["generate_boxes"], "picture": ["scale_intensity_cpu"]}
     with pytest.raises(
-        ValueError, match="two results are named 'cat0'.*generate_boxes names its results itself"
+        ValueError,
+        match="two results are named 'cat0'.*generate_boxes of 'boxes:scores:labels' and processed_map",
     ):
         result(message, operations, processed_map={"picture": ["cat0"]}, config_path=config)
 

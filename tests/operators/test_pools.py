@@ -122,7 +122,7 @@ def test_an_allocator_that_is_left_out_is_unbounded_and_lives_with_the_run(kind:
             assert allocator.name == f"it_{len(given)}_allocator"
         wrong = kind(app, name="wrong", **{parameter: 3})
         with pytest.raises(ParameterError, match=f"operator 'wrong': {parameter} must be an allocator"):
-            (wrong.start if kind is HolovizOp else wrong.initialize)()
+            wrong.initialize()
 
     App(compose).compose()
 

@@ -126,7 +126,10 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
         lambda app: CudaGreenContext(app, green_pool(app, name="p", default_context_index="radar"), 0),
         "operator 'step': 'p' has no partition 'radar'; it has '0', '1', 'leftover'",
     ),
-    (lambda app: green_pool(app, name="p", sms_per_partition=[16, -8]), "'p': partition '1' requests -8 SMs"),
+    (
+        lambda app: green_pool(app, name="p", sms_per_partition=[16, -8]),
+        "'p': partition '1' must have at least 1 SM",
+    ),
 ]
 
 
@@ -263,9 +266,9 @@ step:
         ({"": 8}, gpu.PartitionError, "'p': a partition cannot be named ''"),
         ({3: 8}, gpu.PartitionError, "'p': a partition cannot be named 3"),
         ({"control": 1}, gpu.PartitionError, "'p': partition 'control' requests 1 SMs, .* min_sm_size=2"),
-        ({"control": 8.0}, TypeError, "'p': partition 'control': an SM count must be an int, not 8.0"),
-        (["8"], TypeError, "'p': partition '0': an SM count must be an int, not '8'"),
-        ([True], TypeError, "'p': partition '0': an SM count must be an int, not True"),
+        ({"control": 8.0}, TypeError, "'p': partition 'control': the SM count must be an int, not 8.0"),
+        (["8"], TypeError, "'p': partition '0': the SM count must be an int, not '8'"),
+        ([True], TypeError, "'p': partition '0': the SM count must be an int, not True"),
         (
             "88",
             TypeError,

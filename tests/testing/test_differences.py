@@ -14,7 +14,7 @@ from headrace.testing.differences import difference
 
 def tensor(array: np.ndarray, element: DLDataType | None = None) -> TensorCopy:
     dl_dtype = element or DLDataType(2, 8 * array.itemsize, 1)
-    return TensorCopy(array, 0, array.shape, array.strides, dl_dtype, DLDevice(1, 0), "headrace")
+    return TensorCopy(array.view(f"V{array.itemsize}"), dl_dtype, DLDevice(1, 0), "headrace")
 
 
 def test_the_first_element_that_differs_is_named_with_the_largest_difference() -> None:

@@ -315,35 +315,35 @@ def test_frames_survive_a_writer_that_is_killed(tmp_path: Path) -> None:
 
 def test_the_entity_is_written_before_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every write of the system, what is there can be read."""
-    system_write = os.writev
+    system_write = os.write
     complete = []
 
-    def watched(file: int, parts: list[Any]) -> int:
-        done = system_write(file, [bytes(parts[0])[:7]])  # the system takes little at once
+    def watched(file: int, part: Any) -> int:
+        done = system_write(file, bytes(part[:7]))  # the system takes little at once
         with EntityReader(tmp_path, "clip") as reader:
             complete.append(len(list(reader)))
             assert not [text for text in reader.problems if "not all, within" in text]
         return done
 
-    monkeypatch.setattr(os, "writev", watched)
+    monkeypatch.setattr(os, "write", watched)
     record(tmp_path, small_messages())
     assert complete == sorted(complete)
     assert complete[-1] == 3
 
 
 def test_a_full_disk_leaves_the_frames_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system_write = os.writev
+    system_write = os.write
     with EntityWriter(tmp_path, "clip") as writer:
         writer.write({"": FRAME}, 0)
 
         def full(file: int, parts: list[Any]) -> int:
-            monkeypatch.setattr(os, "writev", nothing_left)
+            monkeypatch.setattr(os, "write", nothing_left)
             return system_write(file, parts[:2])
 
         def nothing_left(file: int, parts: list[Any]) -> int:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(os, "writev", full)
+        monkeypatch.setattr(os, "write", full)
         with pytest.raises(VideoFileError, match=r"entity 1 \(200 bytes\).*clip.gxf_entities.*No space left"):
             writer.write({"": FRAME}, 1)
         monkeypatch.undo()

@@ -56,7 +56,7 @@ def test_a_sensor_sees_one_colour_of_each_pixel(position: int, dtype: str) -> No
     assert (frame.shape, frame.dtype) == ((48, 64), np.dtype(dtype))
     assert truth.seconds == 0.7
     scale = 1 if dtype == "uint8" else 257
-    name, _ = BAYER_PATTERNS[position]
+    name = BAYER_PATTERNS[position]
     for place, colour in enumerate(name):
         row, column = divmod(place, 2)
         seen = truth.rgb[row::2, column::2, "RGB".index(colour)].astype(int) * scale

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.viewer import Camera, Renderer
 from headrace.viewer.display import Display, Picture, Scene
-from headrace.viewer.layers import Shape, guess
+from headrace.viewer.layers import guess
 
 
 class Recorder:
@@ -38,7 +38,7 @@ class Recorder:
 
 def scene(value: int) -> Scene:
     data = np.full((4, 4), value, np.uint8)
-    return Scene(guess({"": Shape(data.shape, data.dtype)}, False), {"": data}, Camera())
+    return Scene(guess({"": data}, False), {"": data}, Camera())
 
 
 def display_of(outlet: Any) -> Display:

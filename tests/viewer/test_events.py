@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._web import MalformedMessage
+from headrace._web.messages import MalformedMessage
 from headrace.viewer import Key, KeyAndButtonAction, KeyModifiers, MouseButton
 from headrace.viewer.events import (
     ButtonEvent,

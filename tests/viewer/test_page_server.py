@@ -80,7 +80,9 @@ def test_a_wrong_token_is_refused(server: PageServer, path: str) -> None:
     assert "token is missing or wrong" in text
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost:1"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1", "https://localhost:1", "http://["]
+)
 def test_a_page_from_elsewhere_is_refused_though_it_knows_the_token(server: PageServer, origin: str) -> None:
     for path in ("/", "/ws"):
         status, text, _ = get(server, f"{path}?{token(server)}", Origin=origin)
@@ -91,7 +93,7 @@ def test_a_socket_without_an_origin_is_refused(server: PageServer) -> None:
     assert get(server, f"/ws?{token(server)}")[0] == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "192.168.1.7"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "192.168.1.7", "[", "[::1"])
 def test_a_name_that_somebody_points_here_is_refused(server: PageServer, host: str) -> None:
     assert get(server, f"/?{token(server)}", Host=host)[0] in (400, 421)
 
@@ -257,11 +259,11 @@ def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> N
             await asyncio.sleep(0)
         for number in range(20):
             client.send(b"%d" % number, is_needed=number % 2 == 0)
-            client.say("status")
+            client.say(type="status")
         waiting = client._queue.qsize()
         client.finish(b"last")
         client.finish(b"again")
-        client.say("status")
+        client.say(type="status")
         client.send(b"late", True)
         socket.may_go.set()
         while len(socket.sent) < 3:

@@ -9,8 +9,7 @@ import pytest
 
 from headrace.viewer import Camera, Renderer
 from headrace.viewer.canvas import Canvas
-from headrace.viewer.layers import Shape, match
-from headrace.viewer.renderer import layers_of
+from headrace.viewer.layers import match
 from tests.viewer.drawing import points
 
 SIZE = (20, 10)
@@ -20,9 +19,8 @@ HALF = np.dstack([np.full((10, 20, 3), 100, np.uint8), np.full((10, 20), 128, np
 
 def draw_to(canvas: Canvas, tensors: dict[str, Any], specs: list[dict[str, Any]]) -> np.ndarray:
     renderer = Renderer(*SIZE, specs)
-    shapes = {name: Shape(array.shape, array.dtype) for name, array in tensors.items()}
-    layers = layers_of(match(renderer.specs, shapes, False), tensors)
-    return renderer.draw(layers, Camera(), canvas).pixels[..., :3].copy()
+    resolved = match(renderer.specs, tensors, False)
+    return renderer.draw(resolved, tensors, Camera(), canvas).pixels[..., :3].copy()
 
 
 @pytest.mark.parametrize(

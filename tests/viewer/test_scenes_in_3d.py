@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.viewer import Camera, LayerError, Renderer, deep_shapes
-from headrace.viewer.layers import Shape, match
-from headrace.viewer.renderer import layers_of
+from headrace.viewer.layers import match
 from tests.viewer.drawing import draw, draw_one, lit, points
 
 SIZE = (100, 100)
@@ -151,8 +150,8 @@ def test_triangles_keep_their_colours_where_others_are_cut_off() -> None:
 def test_the_depth_buffer_holds_the_nearest_depth_and_1_elsewhere() -> None:
     renderer = Renderer(*SIZE, [{"name": "it", "type": "points_3d"}])
     data = points((0, 0, 0), (0, 0, 0.5))
-    specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
-    depth = renderer.draw(layers_of(specs, {"it": data}), Camera()).depth
+    specs = match(renderer.specs, {"it": data}, False)
+    depth = renderer.draw(specs, {"it": data}, Camera()).depth
     near, far = 0.1, 1000.0
     expected = far / (far - near) - far * near / (far - near) / 0.5  # half a unit away
     assert depth[50, 50] == pytest.approx(expected, abs=1e-5)
@@ -248,8 +247,8 @@ def test_random_triangles_have_the_depth_of_the_nearest_at_each_pixel(seed: int)
     corners = source.uniform((-1.5, -1.5, -0.3), (1.5, 1.5, 1.3), (7, 3, 3)).astype(np.float32)
     renderer = Renderer(*SIZE, [{"name": "it", "type": "triangles_3d", **FLAT}])
     data = corners.reshape(-1, 3)
-    specs = match(renderer.specs, {"it": Shape(data.shape, data.dtype)}, False)
-    drawn = renderer.draw(layers_of(specs, {"it": data}), Camera())
+    specs = match(renderer.specs, {"it": data}, False)
+    drawn = renderer.draw(specs, {"it": data}, Camera())
     expected, number = nearest_by_hand(corners, SIZE)
     assert 0.1 < (number >= 0).mean() < 1
     # A centre on an edge may belong to either side.
@@ -285,7 +284,15 @@ def test_the_number_of_a_shape_survives_among_hundreds_of_thousands() -> None:
     count = 70_000  # needs more than 16 bits
     corners = np.zeros((count, 3, 3))
     corners[-1] = [[0, 0, 0.5], [8, 0, 0.5], [0, 8, 0.5]]
-    seen = deep_shapes.rasterize(corners, np.arange(count), deep_shapes.Box(0, 0, 8, 8), True)
+    seen = deep_shapes.rasterize(corners, np.arange(count), 1.0, deep_shapes.Box(0, 0, 8, 8), True)
     assert seen is not None
     assert seen.number is not None
     assert set(seen.number[seen.depth < 1].tolist()) == {count - 1}
+
+
+def test_a_depth_map_without_a_name_has_the_colour_of_its_layer() -> None:
+    spec = {"type": "depth_map", "color": [1, 0, 0, 1], "depth_map_render_mode": "triangles"}
+    depth = np.zeros((2, 3), np.uint8)
+    named = draw({"it": depth}, [{"name": "it", **spec}], SIZE)
+    assert (draw({"": depth}, [{"name": "", **spec}], SIZE) == named).all()
+    assert {tuple(color) for color in named.reshape(-1, 3).tolist()} == {(0, 0, 0), (255, 0, 0)}

@@ -304,17 +304,17 @@ def test_a_missing_tensor_is_named_with_those_that_are_there() -> None:
 
 
 def test_types_are_guessed_from_shape_and_dtype() -> None:
-    from headrace.viewer.layers import Shape, guess
+    from headrace.viewer.layers import guess
 
     shapes = {
-        "image": Shape((4, 4, 3), np.dtype("u1")),
-        "points": Shape((7, 2), np.dtype("f4")),
-        "labels": Shape((4, 4), np.dtype("u1")),
+        "image": np.empty((4, 4, 3), "u1"),
+        "points": np.empty((7, 2), "f4"),
+        "labels": np.empty((4, 4), "u1"),
     }
     assert [str(spec.type) for spec in guess(shapes, False)] == ["color", "crosses", "color"]
     assert [str(spec.type) for spec in guess(shapes, True)] == ["color", "crosses", "color_lut"]
     with pytest.raises(LayerError, match="type cannot be guessed"):
-        guess({"it": Shape((4, 5, 6, 7), np.dtype("u1"))}, False)
+        guess({"it": np.empty((4, 5, 6, 7), "u1")}, False)
 
 
 def test_a_layer_is_drawn_in_full_over_the_shapes_of_another() -> None:

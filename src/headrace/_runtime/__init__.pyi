@@ -24,9 +24,11 @@ from headrace._runtime.scheduling.engine import Engine as Engine
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
+from headrace._runtime.scheduling.host_attributes import HostAttributes as HostAttributes
 from headrace._runtime.scheduling.node import Node as Node
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs
+from headrace._runtime.streams.knobs import write_knobs as write_knobs
 from headrace._runtime.streams.order import wait_for as wait_for
 from headrace._runtime.streams.owners import add_owners as add_owners
 from headrace._runtime.streams.run_streams import RunStreams as RunStreams

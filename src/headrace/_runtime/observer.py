@@ -27,7 +27,7 @@ class Launches(Protocol):
 class Replays(Protocol):
     """What watches the replays of operators that are recorded together."""
 
-    def new_marks(self, inner: Any) -> Any:
+    def new_spans(self, inner: Any) -> Any:
         """Return what notes where the work of each operator begins and ends in a graph; None if nobody wants it.
 
         `inner` has the inputs inside the segment that the messages of each output go to.
@@ -36,10 +36,10 @@ class Replays(Protocol):
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return what to call in place of `replay`, with the same arguments."""
 
-    def around_launches(self, launches: Any, marks: Any, managed: Any) -> Launches:
+    def around_launches(self, launches: Any, spans: Any, managed: Any) -> Launches:
         """Return what launches a recorded graph in place of `launches`, on a managed stream.
 
-        `marks` tells where the work of each operator begins and ends in the graph; None if nobody wanted to know.
+        `spans` tells where the work of each operator begins and ends in the graph; None if nobody wanted to know.
         """
 
 

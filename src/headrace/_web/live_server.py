@@ -27,8 +27,10 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from time import monotonic
 from typing import Any, TypeAlias
@@ -45,7 +47,6 @@ Item: TypeAlias = str | bytes
 _MOST_UNDER_WAY = 2  # items that a client has not confirmed
 _MOST_MESSAGE = 2048  # bytes
 _MOST_MESSAGES = 500  # a second, from one client
-_STATUS_INTERVAL = 0.5  # seconds
 _START_TIMEOUT = 60.0  # seconds
 _MOST_STRANGERS = 24  # connections that are not, or not yet, a client's
 _END_TIMEOUT = 5.0  # seconds that a client has to show the last item
@@ -69,6 +70,8 @@ class LiveServer:
         The token that a request must have; made anew unless given.
     clients
         The most clients at a time.
+    interval
+        The seconds from one `on_tick` to the next.
     remedy
         The remedy if the port is taken, for the error.
     """
@@ -83,33 +86,37 @@ class LiveServer:
         port: int = 0,
         token: str = "",
         clients: int = 8,
+        interval: float = 0.5,
         remedy: str,
     ) -> None:
         self._web = import_or_explain("aiohttp.web", "view", f"to serve {name}")
         self._name, self._page_text, self._settings = name, page, settings
-        self._host, self._port = host, port
+        self._host, self.port = host, port
         self.token = token or secrets.token_urlsafe(18)
         try:
             self.token.encode()
         except UnicodeEncodeError:  # bytes of an environment variable that are no text
             raise ValueError(f"{name}: a token must be text that can be encoded as UTF-8") from None
-        self._most_clients = clients
+        self._most_clients, self._interval = clients, interval
         self._clients: set[Client] = set()
         self._connections: Connections
         self._latest: Item | None = None
         self._loop = asyncio.new_event_loop()
-        self._is_ready = threading.Event()
-        self._failure: BaseException | None = None
         # Here, not on the server's thread: a server may be closed before that has begun.
         self._end, self._is_empty = asyncio.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name=f"headrace-page {name}", daemon=True)
+        listening: Future[int] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(listening,), name=f"headrace-page {name}", daemon=True
+        )
         self._thread.start()
-        if not waits.wait(self._is_ready, _START_TIMEOUT):
+        if not waits.wait_for_futures([listening], _START_TIMEOUT):
             self.close()
             raise RuntimeError(f"{name} has not begun to listen on {host}:{port} in {_START_TIMEOUT:g} s")
-        failure = self._start_failure()
-        if failure is not None:
-            raise RuntimeError(f"{name} cannot listen on {host}:{port} ({failure}); {remedy}") from failure
+        try:
+            self.port = listening.result()
+        except Exception as error:
+            waits.join(self._thread)
+            raise RuntimeError(f"{name} cannot listen on {host}:{port} ({error}); {remedy}") from error
 
     # A subclass overrides these, which are called on the server's thread.
 
@@ -125,9 +132,8 @@ class LiveServer:
     def on_free(self) -> None:
         """Handle that a client can take an item."""
 
-    def status(self) -> Fields | None:
-        """Return what every client is told twice a second, or None."""
-        return None
+    def on_tick(self) -> None:
+        """Do what is done in every interval."""
 
     def metrics(self) -> bytes | None:
         """Return the figures that are served to Prometheus, or None."""
@@ -140,48 +146,34 @@ class LiveServer:
     # From any thread.
 
     @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return self._port
-
-    def _start_failure(self) -> BaseException | None:
-        """Return why the server could not start, or None."""
-        if self._failure is not None:
-            waits.join(self._thread)
-        return self._failure
-
-    @property
     def url(self) -> str:
         """The address of the page, with its token."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/?token={quote(self.token, safe='')}"
+        return f"http://{host}:{self.port}/?token={quote(self.token, safe='')}"
 
     @property
-    def has_clients(self) -> bool:
-        """Whether a page is connected."""
-        return bool(self._clients)
+    def clients(self) -> tuple[Client, ...]:
+        """The pages that are connected."""
+        return tuple(self._clients)
 
     def wants_item(self) -> bool:
         """Return whether a client waits for an item."""
-        return any(client.is_free for client in tuple(self._clients))
+        return any(client.is_free for client in self.clients)
 
     def send(self, item: Item, is_needed: bool = False) -> None:
         """Send an item to the clients that can take it; one that is needed, to all."""
-        self._call(lambda: self._send(item, is_needed))
-
-    def send_each(self, make: Callable[[Client], Item]) -> None:
-        """Send each client that can take one an item that is made for it, on the server's thread."""
 
         def send() -> None:
-            for client in tuple(self._clients):
-                if client.is_free:
-                    client.send(make(client), False)
+            self._latest = item
+            for client in self.clients:
+                if is_needed or client.is_free:
+                    client.send(item, is_needed)
 
         self._call(send)
 
     def close(self) -> None:
         """Send the clients the last item and the end; end the server and its thread."""
-        self._call(lambda: self._end.set())
+        self._call(self._end.set)
         waits.join(self._thread)
 
     def _call(self, function: Callable[[], object]) -> None:
@@ -190,23 +182,22 @@ class LiveServer:
 
     # The server's thread.
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    def _run(self, listening: Future[int]) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            # It also ends the tasks that are left, such as that of a request whose body never came.
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve(listening))
         except BaseException as error:
-            if self._is_ready.is_set():
+            if listening.done():
                 _log.exception("the server of %s ended", self._name)
-            self._failure = error
-        finally:
-            self._is_ready.set()
-            self._loop.run_until_complete(_cancel_rest())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            else:
+                listening.set_exception(error)
 
-    async def _serve(self) -> None:
+    async def _serve(self, listening: Future[int]) -> None:
         web = self._web
-        app = web.Application(client_max_size=_MOST_MESSAGE)
+        app = web.Application(
+            client_max_size=_MOST_MESSAGE, middlewares=[web.middleware(partial(self._guard))]
+        )
         app.router.add_get("/", self._page)
         app.router.add_get("/ws", self._socket)
         app.router.add_get("/metrics", self._metrics)
@@ -218,13 +209,12 @@ class LiveServer:
             self._name, runner.server, self._most_clients + _MOST_STRANGERS
         )
         try:
-            self._port = connections.listen(self._host, self._port)
-            self._is_ready.set()
+            listening.set_result(connections.listen(self._host, self.port))
             while not self._end.is_set():
                 try:
-                    await asyncio.wait_for(self._end.wait(), _STATUS_INTERVAL)
+                    await asyncio.wait_for(self._end.wait(), self._interval)
                 except TimeoutError:
-                    self._say_status(self._clients)
+                    self.on_tick()
                     connections.tick()
             # First of all: a page that connects again must find the next run, not this one.
             connections.stop()
@@ -235,48 +225,33 @@ class LiveServer:
 
     async def _finish(self) -> None:
         """Tell the clients the end, and wait until they have closed their connections."""
-        for client in tuple(self._clients):
+        for client in self.clients:
             client.finish(self.last_item(client))
-        deadline = self._loop.time() + _END_TIMEOUT
-        while self._clients:
-            self._is_empty.clear()
-            try:
-                await asyncio.wait_for(self._is_empty.wait(), deadline - self._loop.time())
-            except TimeoutError:
-                break
-        for client in tuple(self._clients):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_TIMEOUT):
+                while self._clients:
+                    self._is_empty.clear()
+                    await self._is_empty.wait()
+        for client in self.clients:
             client.abort()
-
-    def _say_status(self, clients: set[Client]) -> None:
-        status = self.status()
-        if status is not None:
-            text = json.dumps({"type": "status", "clients": len(self._clients), **status})
-            for client in tuple(clients):
-                client.say(text)
-
-    def _send(self, item: Item, is_needed: bool) -> None:
-        self._latest = item
-        for client in tuple(self._clients):
-            if is_needed or client.is_free:
-                client.send(item, is_needed)
 
     # Requests.
 
-    def _refusal(self, request: Any, is_socket: bool) -> Any:
-        """Return the answer to a request that is not allowed, or None."""
-        web = self._web
-        if not self._is_own_host(request.headers.get("Host", "")):
-            return web.Response(status=421, text="This server does not answer to that name.\n")
+    async def _guard(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Refuse a request that is not allowed."""
+        web, host = self._web, request.headers.get("Host", "")
+        if not self._is_own_host(host):
+            raise web.HTTPMisdirectedRequest(text="This server does not answer to that name.\n")
         origin = request.headers.get("Origin")
-        is_foreign = _address_of(origin or "") != request.headers.get("Host")
-        if is_foreign and (is_socket or origin is not None):
-            return web.Response(status=403, text="A page from elsewhere must not connect here.\n")
+        is_foreign = _address_of(origin or "") != host
+        if is_foreign and (request.path == "/ws" or origin is not None):
+            raise web.HTTPForbidden(text="A page from elsewhere must not connect here.\n")
         given = request.query.get("token", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self.token.encode()):
-            return web.Response(
-                status=403, text="The token is missing or wrong: open the address that the program printed.\n"
+            raise web.HTTPForbidden(
+                text="The token is missing or wrong: open the address that the program printed.\n"
             )
-        return None
+        return await handler(request)
 
     def _is_own_host(self, name: str) -> bool:
         try:
@@ -289,9 +264,6 @@ class LiveServer:
             return False
 
     async def _page(self, request: Any) -> Any:
-        refusal = self._refusal(request, is_socket=False)
-        if refusal is not None:
-            return refusal
         nonce = secrets.token_urlsafe(12)
         # "<" would end the script that the settings stand in.
         settings = json.dumps(self._settings).replace("<", "\\u003c")
@@ -310,33 +282,26 @@ class LiveServer:
         return self._web.Response(text=text, content_type="text/html", headers=headers)
 
     async def _metrics(self, request: Any) -> Any:
-        refusal = self._refusal(request, is_socket=False)
-        if refusal is not None:
-            return refusal
         figures = self.metrics()
         if figures is None:
-            return self._web.Response(status=404, text="There are no figures here.\n")
+            raise self._web.HTTPNotFound(text="There are no figures here.\n")
         return self._web.Response(body=figures, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _socket(self, request: Any) -> Any:
-        refusal = self._refusal(request, is_socket=True)
-        if refusal is not None:
-            return refusal
         if len(self._clients) >= self._most_clients:
-            return self._web.Response(
-                status=503, text=f"There are {self._most_clients} clients already, which is the limit.\n"
+            raise self._web.HTTPServiceUnavailable(
+                text=f"There are {self._most_clients} clients already, which is the limit.\n"
             )
         socket = self._web.WebSocketResponse(max_msg_size=_MOST_MESSAGE, heartbeat=20.0, compress=False)
-        if not socket.can_prepare(request):
-            return self._web.Response(status=400, text="This address is for the page's WebSocket.\n")
         transport = request.transport
+        if transport is None or not socket.can_prepare(request):
+            raise self._web.HTTPBadRequest(text="This address is for the page's WebSocket.\n")
         client = Client(socket, transport)
         self._clients.add(client)
         self._connections.keep(transport)
         try:
             await socket.prepare(request)
             client.start()
-            self._say_status({client})
             self.on_connect(client)
             if self._end.is_set():  # it connected while the others were told
                 client.finish(self.last_item(client))
@@ -351,20 +316,18 @@ class LiveServer:
         return socket
 
     async def _listen(self, socket: Any, client: Client) -> None:
+        """Handle the messages of a client, until it closes the connection or sends one that it may not send."""
         import aiohttp
 
         allowance, since = float(_MOST_MESSAGES), monotonic()
         async for message in socket:
-            if message.type is not aiohttp.WSMsgType.TEXT:
-                await socket.close(code=1003, message=b"messages are text")
-                return
             now = monotonic()
-            allowance, since = min(_MOST_MESSAGES, allowance + (now - since) * _MOST_MESSAGES), now
-            if allowance < 1:
-                await socket.close(code=1008, message=b"too many messages")
-                return
-            allowance -= 1
+            allowance, since = min(_MOST_MESSAGES, allowance + (now - since) * _MOST_MESSAGES) - 1, now
             try:
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    raise MalformedMessage("messages are text", 1003)
+                if allowance < 0:
+                    raise MalformedMessage("too many messages", 1008)
                 fields = read_message(message.data)
                 if fields.get("type") == "shown":
                     client.confirm()
@@ -372,7 +335,7 @@ class LiveServer:
                 else:
                     self.on_message(client, fields)
             except MalformedMessage as error:
-                await socket.close(code=1007, message=str(error).encode()[:120])
+                await socket.close(code=error.code, message=str(error).encode()[:120])
                 return
 
 
@@ -389,20 +352,11 @@ def _request_log() -> logging.Logger:
     return log
 
 
-async def _cancel_rest() -> None:
-    """End the tasks that are left, such as that of a request whose body never came."""
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-
-
 def _address_of(url: str) -> str | None:
     """Return the host and port of a URL; None if it is malformed."""
-    try:
+    with suppress(ValueError):
         return urlsplit(url).netloc
-    except ValueError:
-        return None
+    return None
 
 
 class Client:
@@ -439,10 +393,10 @@ class Client:
         """Begin to send."""
         self._sender = asyncio.get_running_loop().create_task(self._work())
 
-    def say(self, text: str) -> None:
-        """Send a text, unless several wait already."""
+    def say(self, **fields: Any) -> None:
+        """Send a message, unless several wait already."""
         if self._queue.qsize() < 4 and not self._is_finished:
-            self._queue.put_nowait((text, False))
+            self._queue.put_nowait((json.dumps(fields), False))
 
     def send(self, item: Item, is_needed: bool) -> None:
         """Send an item, unless too many wait already: a client that does not read must not use up the memory."""
@@ -454,17 +408,16 @@ class Client:
         """Send the last item and the end in place of everything that waits; the client then disconnects."""
         if self._is_finished or self._sender is None:  # its handler finishes one that is not started yet
             return
-        self._is_finished = True
         while not self._queue.empty():
             self._queue.get_nowait()
         if last is not None and last is not self._sent:
             self._queue.put_nowait((last, True))
-        self._queue.put_nowait((json.dumps({"type": "ended"}), False))
+        self.say(type="ended")
+        self._is_finished = True
 
     def abort(self) -> None:
         """Disconnect a client that does not answer; what it has not read is lost."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     async def stop(self) -> None:
         """End the sending."""
@@ -475,12 +428,10 @@ class Client:
     async def _work(self) -> None:
         while True:
             item, is_item = await self._queue.get()
+            if is_item:
+                self._sent = item
+            send = self._socket.send_bytes if isinstance(item, bytes) else self._socket.send_str
             try:
-                if is_item:
-                    self._sent = item
-                if isinstance(item, bytes):
-                    await self._socket.send_bytes(item)
-                else:
-                    await self._socket.send_str(item)
+                await send(item)
             except (ConnectionError, RuntimeError):  # it is closing; its reader ends the client
                 return

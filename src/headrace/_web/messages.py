@@ -16,7 +16,11 @@ Choice = TypeVar("Choice")
 
 
 class MalformedMessage(ValueError):
-    """A message of a page is not one that it may send."""
+    """A message of a page is not one that it may send; `code` is that of the WebSocket's closing."""
+
+    def __init__(self, text: str, code: int = 1007) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def read_message(text: str) -> Fields:

@@ -285,6 +285,8 @@ class Fragment(Composition):
         num_last_messages_to_discard: int = 10,
         latency_threshold: float = 0,
         is_limited_tracking: bool = False,
+        *,
+        kernels: bool = False,
     ) -> DataFlowTracker:
         """Track the messages of every later run, and return the tracker; in a ``with`` block, of the block's runs.
 
@@ -294,7 +296,11 @@ class Fragment(Composition):
         from headrace.observe import DataFlowTracker
 
         tracker = DataFlowTracker(
-            num_start_messages_to_skip, num_last_messages_to_discard, latency_threshold, is_limited_tracking
+            num_start_messages_to_skip,
+            num_last_messages_to_discard,
+            latency_threshold,
+            is_limited_tracking,
+            kernels=kernels,
         )
         tracker.attach(self)
         return tracker

@@ -10,7 +10,8 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from headrace.conditions import CONDITIONS, OrConditionCombiner
+from headrace.conditions.by_type import CONDITIONS
+from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.core.control import RunControl
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.capture.host_values import HostValue
+from headrace.capture.host_values import HostValue, is_host_value
 from headrace.capture.refusal import Refusal
 from headrace.tensor.device_arrays import Layout, Unsupported, groups_of, span_of
 from headrace.tensor.device_memory import DeviceMemory
@@ -136,14 +136,12 @@ class Output:
             OutputArray(layout, leaf) for layout, leaf in zip(layouts_of(self.structure), leaves, strict=True)
         ]
         for value in self.values:
-            if type(value) is not HostValue:
+            if not is_host_value(value):
                 key_of_value(value)  # what could not be sent again with every frame is no constant
 
     def values_for(self, frame: Leaves) -> list[Any]:
         """Return the values that are emitted for a frame with these values of the host."""
-        return [
-            frame[HostValue.number_of(value)] if type(value) is HostValue else value for value in self.values
-        ]
+        return [frame[HostValue.number_of(value)] if is_host_value(value) else value for value in self.values]
 
 
 def outputs_of(emitted: dict[Boundary, Any]) -> list[Output]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope
-from headrace.capture.host_values import HostValue
+from headrace.capture.host_values import stand_in
 from headrace.tensor.device_arrays import Unsupported, shared_memory
 from headrace.tensor.structures import Leaves, Structure, key_of_value, take_apart
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SETTLED = 8  # frames with other values of a known structure before a graph is recorded for them
 _UNUSED = 64  # frames for which a graph was not launched before it makes room
 _MOST_WAITING = 16  # keys without a graph that are remembered
+_MOST_USED = 64  # kinds of frames and sets of parameters of which the used values are remembered
 
 
 class Entry:
@@ -58,6 +59,12 @@ class Entry:
         """Whether there is a graph."""
         return self.graph is not None or self.slots is not None
 
+    def take_graph(self) -> Graph | None:
+        """Return the graph for a frame, or one that nobody uses; None if there is none."""
+        if self.slots is None:
+            return self.graph
+        return self.slots.free.popleft().graph if self.slots.free else None
+
 
 class Frame:
     """The messages of one frame, taken apart."""
@@ -70,7 +77,8 @@ class Frame:
         self.ends: list[int] = []
         structures: list[Structure] = []
         for item in items:
-            structures.append(take_apart(data_of(item), self.leaves, self.values))
+            data = item.data if type(item) is Envelope else item
+            structures.append(take_apart(data, self.leaves, self.values))
             self.ends.append(len(self.values))
         self.structures = tuple(structures)
         self.kind: Hashable = self.structures
@@ -80,29 +88,9 @@ class Frame:
     def standing_for(self, used: set[int], uses: set[int]) -> list[Any]:
         """Return its values for a recording, with something that can only be passed on for those not used."""
         return [
-            value if number in used else HostValue(value, number, uses)
+            value if number in used else stand_in(value, number, uses)
             for number, value in enumerate(self.values)
         ]
-
-
-def data_of(item: Any) -> Any:
-    """Return what is in a message."""
-    return item.data if type(item) is Envelope else item
-
-
-class Same:
-    """A parameter that is compared by identity."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Same and self.value is other.value
 
 
 class GraphCache:
@@ -112,15 +100,13 @@ class GraphCache:
     ----------
     parameters
         What the parameters of the operators are now, by operator and name.
-    used
-        The values of the host that the operators use, by their numbers, for each kind of frame.
     """
 
     def __init__(
         self, options: SegmentOptions, inputs: list[Boundary], close: Callable[[Entry], None]
     ) -> None:
         self.parameters: dict[tuple[str, str], Hashable] = {}
-        self.used: dict[Hashable, set[int]] = {}
+        self._used: dict[Hashable, set[int]] = {}
         self._options = options
         self._inputs = inputs
         self._close = close
@@ -134,7 +120,7 @@ class GraphCache:
 
     def find(self, frame: Frame) -> Entry:
         """Return the entry of a frame; raise Unsupported if its values cannot be compared."""
-        used = sorted(self.used.get(frame.kind, ()))
+        used = sorted(self.used_in(frame))
         values = tuple([self._key_of(frame, number) for number in used])
         key = (frame.kind, tuple(self.parameters.values()), values)
         self._frames += 1
@@ -150,6 +136,15 @@ class GraphCache:
         self._last_key = key
         entry.last = self._frames
         return entry
+
+    def used_in(self, frame: Frame) -> set[int]:
+        """Return the values that the operators use in frames of a kind and with these parameters, by number.
+
+        One mode of an operator may use a value that another one passes on.
+        """
+        if len(self._used) > _MOST_USED:
+            self._used.clear()  # they are found again
+        return self._used.setdefault((frame.kind, tuple(self.parameters.values())), set())
 
     def _key_of(self, frame: Frame, number: int) -> Hashable:
         try:

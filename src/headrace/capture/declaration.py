@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import GroupPlan, source_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import check_member
-from headrace.core.groups import check_group, in_order, why_not_a_group, why_not_in_group
+from headrace.core.groups import chains_of, check_group, in_order, why_not_a_group, why_not_in_group
 from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
@@ -188,41 +188,12 @@ def find_segments(fragment: Fragment) -> None:
                 raise GraphError(f"segment {segment.name!r}: operator {operator.name!r} is not in the graph")
         segment.check()
     if wanted is not None:
-        fragment._segments += _find_chains(fragment, SegmentOptions(**wanted))
-
-
-def _find_chains(fragment: Fragment, options: SegmentOptions) -> list[Segment]:
-    """Return the longest chains of operators that may be captured and are in no other segment."""
-    taken = {operator for segment in fragment._segments for operator in segment.operators}
-    follows: dict[Operator, Operator | None] = {}
-    for operator in fragment.graph:
-        if operator not in taken and operator._incoming and not _why_not(operator):
-            targets = {flow.target for flow in operator._outgoing}
-            target = targets.pop() if len(targets) == 1 else None
-            follows[operator] = target if target is not None and _follows_only(target, operator) else None
-    later = set(follows.values())
-    found: list[Segment] = []
-    for first in follows:
-        chain: list[Operator] = []
-        one: Operator | None = first
-        while first not in later and one is not None and one in follows and one not in chain:
-            chain.append(one)
-            one = follows[one]
-        if len(chain) > 1:
-            found.append(Segment(f"{chain[0].name}...{chain[-1].name}", chain, options))
-    return found
-
-
-def _follows_only(target: Operator, operator: Operator) -> bool:
-    """Return whether an operator receives from another alone, and no message waits between them."""
-    inputs = [flow.input for flow in target._incoming]
-    waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
-    waits = waits or any(port.policy is not None for port in target.spec.inputs.values())
-    return (
-        {flow.source for flow in target._incoming} == {operator} != {target}
-        and len(set(inputs)) == len(inputs)
-        and not waits
-    )
+        options = SegmentOptions(**wanted)
+        taken = {operator for segment in fragment._segments for operator in segment.operators}
+        may_join = [one for one in fragment.graph if one not in taken and one._incoming and not _why_not(one)]
+        fragment._segments += [
+            Segment(f"{chain[0].name}...{chain[-1].name}", chain, options) for chain in chains_of(may_join)
+        ]
 
 
 # When a run begins.

@@ -12,63 +12,82 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime import DetailsFlow, DirectCompute, DirectStreams, NotDirect, RefusingMetadata
+from headrace._runtime import (
+    DetailsFlow,
+    DirectCompute,
+    DirectStreams,
+    HostAttributes,
+    NotDirect,
+    RefusingMetadata,
+)
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
-from headrace.capture.graph import BoundaryCopy, Executables, Graph
+from headrace.capture.graph import Graph
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.gpu.capture import captured_nodes
-from headrace.tensor.device_arrays import kind_of, span_of
+from headrace.gpu.executables import BoundaryCopy, Executables
+from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
-from headrace.tensor.structures import Leaves, Structure, layouts_of, rebuild, take_apart
+from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from headrace._runtime import Group, ManagedStream, Node, Replays
+    from headrace.capture.cache import Entry, Frame
     from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
-    from headrace.core.operator import Operator
 
 
 def record(
     group: Group,
     own: ManagedStream,
     state: DeviceState,
-    structures: tuple[Structure, ...],
-    leaves: Leaves,
+    frame: Frame,
     values: Leaves,
-    copied_back: Collection[int],
-    slots: Slots | None,
+    entry: Entry,
     replays: Replays | None,
+    is_settled: bool,
 ) -> Graph:
-    """Record one frame of a group, whose messages have these structures; raise Refusal if that is not possible.
+    """Record one frame of a group as a graph of an entry; raise Refusal if that is not possible.
 
-    `values` are those of the host, with a `HostValue` for each that the operators may only pass on. The arrays
-    whose numbers are in `copied_back` are changed in place. With `slots`, the graph sends its own memory, and is
-    one of these. Nothing is launched.
+    `values` are those of the host, with something that stands for each that the operators may only pass on. The
+    arrays that are changed in place, as the entry knows, are copied back. If it has slots, the graph sends its own
+    memory, and is one of these. Nothing is launched.
+
+    `is_settled` says that the last compute was for such a frame, so that operators that keep something for a kind
+    of frame have it; what they change on the host is an effect then.
     """
-    for boundary, structure in zip(group.inputs, structures, strict=True):
+    for boundary, structure in zip(group.inputs, frame.structures, strict=True):
         for layout in layouts_of(structure):
             if layout.device_id != own.device_id:
                 raise Refusal(
                     f"operator {boundary.node.name!r} receives at {boundary.port!r} an array on device "
                     f"{layout.device_id}, and the segment is on device {own.device_id}; copy it before the segment"
                 )
-    layouts = [layout for structure in structures for layout in layouts_of(structure)]
-    inputs = [Input(layout, number in copied_back) for number, layout in enumerate(layouts)]
-    marks = None if replays is None else replays.new_marks(group.inner)
+    layouts = [layout for structure in frame.structures for layout in layouts_of(structure)]
+    inputs = [Input(layout, number in entry.copied_back) for number, layout in enumerate(layouts)]
+    spans = None if replays is None else replays.new_spans(group.inner)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(gpu.on_device(own.device_id))
-            place_inputs(inputs, leaves, own.handle)
+            place_inputs(inputs, frame.leaves, own.handle)
             arrays, others = iter([input_.array() for input_ in inputs]), iter(values)
-            received = [rebuild(structure, arrays, others) for structure in structures]
+            received = [rebuild(structure, arrays, others) for structure in frame.structures]
             streams = DirectStreams(group.node.streams.run, group.members[0].operator, is_captured=True)
             stack.callback(streams.close)
             stack.callback(state.restore)
-            stack.callback(_put_back, [(node.operator, dict(vars(node.operator))) for node in group.members])
-            graph = _capture(group, own, state, structures, streams, received, inputs, slots, marks)
+            attributes = HostAttributes(group.operators)
+            stack.callback(attributes.put_back)
+            graph = _capture(group, own, state, frame, streams, received, inputs, entry.slots, spans)
+            changed = attributes.changed() if is_settled else None
+            if changed is not None:
+                graph.close()
+                inputs.clear()
+                operator, name = changed
+                raise Refusal(
+                    f"operator {operator.name!r} changes `self.{name}` in compute, an effect on the host, which a "
+                    f"replay would leave out; declare an array on the device as state (spec.state({name!r})), "
+                    "count on the device, or do it outside of the segment"
+                )
         except BaseException as error:
             for input_ in inputs:
                 input_.close(own.handle)
@@ -76,32 +95,20 @@ def record(
                 raise
             raise refusal_of(error, "") from error
     if replays is not None:
-        graph.watch(replays, marks)
+        graph.watch(replays, spans)
     return graph
-
-
-def _put_back(before: list[tuple[Operator, dict[str, Any]]]) -> None:
-    """Let attributes refer again to the arrays of before a recording: nothing is in the graph's before a launch."""
-    for operator, attributes in before:
-        now = vars(operator)  # without `__setattr__`: nobody has set a parameter
-        for name, value in list(now.items()):
-            if value is not attributes.get(name) and kind_of(value) is not None:
-                if name in attributes:
-                    now[name] = attributes[name]
-                else:
-                    del now[name]
 
 
 def _capture(
     group: Group,
     own: ManagedStream,
     state: DeviceState,
-    structures: tuple[Structure, ...],
+    frame: Frame,
     streams: DirectStreams,
     received: list[Any],
     inputs: list[Input],
     slots: Slots | None,
-    marks: Any,
+    spans: Any,
 ) -> Graph:
     origin = streams.origin
     memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
@@ -115,10 +122,10 @@ def _capture(
             for input_ in inputs
             if input_.copied
         ]
-        if marks is not None:
-            marks.begin(origin)
+        if spans is not None:
+            spans.begin(origin)
         with memory:
-            emitted = group.compute_directly(streams, received, kept, partial(_record_one, marks), flow)
+            emitted = group.compute_directly(streams, received, kept, partial(_record_one, spans), flow)
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
@@ -140,7 +147,9 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes({type(node).__name__ for node in definition.nodes()})
-        graph = Graph(own, structures, inputs, outputs, Executables(definition, copies), flow, kept, slots)
+        graph = Graph(
+            own, frame.structures, inputs, outputs, Executables(definition, copies), flow, kept, slots
+        )
     except BaseException:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
@@ -171,7 +180,7 @@ def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) ->
         raise NotDirect(compute.refused)
 
 
-def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
+def _record_one(spans: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
     """Let one operator compute on a stream that captures; raise Refusal if nothing of it was captured."""
     had = [*compute.waiting.values(), *vars(node.operator).values()]
     before = captured_nodes(handle.stream)
@@ -188,8 +197,8 @@ def _record_one(marks: Any, node: Node, compute: DirectCompute, handle: gpu.Stre
             f"operator {node.name!r} launched nothing on its stream, so a replay would leave it out; it works on "
             "the host or on a stream of its own: leave it out of the segment, or use receive_cuda_stream"
         )
-    if marks is not None:
-        marks.end(node, compute.streams.of(node.operator))
+    if spans is not None:
+        spans.end(node, compute.streams.of(node.operator))
 
 
 def _only_passes_on(compute: DirectCompute, had: list[Any]) -> bool:
@@ -206,7 +215,7 @@ def _only_passes_on(compute: DirectCompute, had: list[Any]) -> bool:
 
 def _check_lent(outputs: list[Any], state: DeviceState) -> None:
     """Raise Refusal if a graph would send the buffer of state that is assigned, which all graphs share."""
-    kept = [span_of(array) for array in state.buffers()]
+    kept = [span_of(buffer.array) for buffer in state.buffers.values()]
     for output in outputs:
         for array in output.arrays:
             if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):

@@ -16,13 +16,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace import gpu
 from headrace._runtime import (
     DirectStreams,
     Envelope,
@@ -31,11 +29,11 @@ from headrace._runtime import (
     add_owners,
     create_event,
     wait_for,
+    write_knobs,
 )
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
-from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers, compare_messages, compare_saved
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, rebuild
@@ -43,6 +41,7 @@ from headrace.tensor.structures import Leaves, rebuild
 if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
     from headrace.capture.graph import Graph
+    from headrace.core.parameter import ParameterVersion
 
 _log = logging.getLogger("headrace.capture")
 
@@ -57,17 +56,17 @@ class Replay:
     ----------
     replayed, times
         The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
-    difference
-        How the last replay that was compared differed from the compute of the same frame, in words; or empty.
-    changed
-        The arrays that the compute of that frame changed in place and the graph does not copy back, by number.
+    findings
+        What the last comparison found, or None: how the replay differed from the compute, in words, or an empty
+        text; and the numbers of the arrays that the compute changed in place and the graph does not copy back.
     """
 
-    def __init__(self, group: Group, state: DeviceState, check_every: float | None) -> None:
+    def __init__(
+        self, group: Group, state: DeviceState, version: ParameterVersion, check_every: float | None
+    ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
-        self.difference = ""
-        self.changed: set[int] = set()
+        self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
         self._state = state
@@ -78,7 +77,11 @@ class Replay:
         if check_every is not None and isfinite(check_every):
             self._period = round(check_every * 1e9)
         self._compute_streams: DirectStreams | None = None
+        # The knobs of the operators, and the version at which they were written; some have to be looked at anyway.
         self._knobs: list[Knobs] = []
+        self._version = version
+        self._seen_knobs = -1
+        self._polls_knobs = False
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
         self._is_replaying = False
         self._are_settled = False
@@ -97,37 +100,31 @@ class Replay:
             streams.work_on(self._own)
         return self._own
 
-    def prepare(self) -> None:
-        """Do what takes long before a frame is recorded: nothing else may compute while one is."""
-        with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
-            RecordedCopy.prepare(gpu.Device(self.own.device_id))
-
     # Each frame.
 
-    def replay(self, graph: Graph, items: list[Any], parts: tuple[Leaves, Leaves]) -> None:
+    def replay(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> None:
         """Replay a frame, and emit its results.
 
         Parameters
         ----------
         graph
             The graph for the frame.
-        items, parts
+        items, leaves, values
             The messages of the frame, and the arrays and the values of the host in them. The lists are emptied, so
             that nothing holds an array when its reference count is looked at.
         """
         replayed = self.replayed
         is_timed = replayed < _TIMED or replayed % _TIMED == 0
         began = time.perf_counter_ns() if is_timed else 0
-        node = self._node
-        streams = node.streams
-        own = self._own
+        node, own = self._node, self._own
         assert own is not None
+        streams = node.streams
         if get_ident() != streams.allocation.current_on:
             streams.allocation.make_current(own.device_id)
         lifetimes = streams.lifetimes
         has_details = False
         details: Details | None = None
-        leaves, values = parts
+        emitted: list[Any] = []
         try:
             for place, item in enumerate(items):
                 # `NodeStreams.received` for a message with one fence and without metadata, without the calls.
@@ -143,26 +140,26 @@ class Replay:
                 else:
                     streams.received(node.input.ports[place], item)
                     has_details |= type(item) is Envelope and item.details is not None
-            for knobs in self._knobs:
-                knobs.replay(own)
+            if self._polls_knobs or self._version.knobs != self._seen_knobs:
+                self._write_knobs(own)
             if self._period is not None and self._clock() >= graph.compare_at:
                 emitted = self._compare(graph, items, leaves, values)
                 is_timed = False
             else:
                 emitted = graph.launch(leaves, values)
+            emit = node.output.emit
             if has_details:
                 self._emit_with_details(graph, items, emitted)
             elif details is not None:
-                node.output.emit(emitted[0], graph.outputs[0].name, acq_timestamp=details.acq_timestamp)
+                emit(emitted[0], graph.names[0], acq_timestamp=details.acq_timestamp)
             else:
-                for place, data in enumerate(emitted):
-                    node.output.emit(data, graph.outputs[place].name)
-            del emitted
+                for name in graph.names:
+                    emit(emitted.pop(0), name)
         finally:
             items.clear()
             leaves.clear()
             values.clear()
-            item = data = None
+            item, emitted = None, []
             lifetimes.end_compute()
         if node.has_details:
             node.clear_details()
@@ -173,6 +170,14 @@ class Replay:
             if not self._are_settled:
                 kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
                 self._are_settled = not [each for each in kept if not each.settle()]
+
+    def _write_knobs(self, own: ManagedStream) -> None:
+        """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""
+        # First: what is set from now on is written with the next frame.
+        self._seen_knobs = self._version.knobs
+        changes = [change for knobs in self._knobs for change in knobs.changes()]
+        if changes:
+            write_knobs(changes, own)
 
     def _emit_with_details(self, graph: Graph, items: list[Any], emitted: list[Any]) -> None:
         """Emit results, each with the metadata and the timestamp that an ordinary compute would send."""
@@ -226,45 +231,44 @@ class Replay:
             return graph.launch(leaves, values)
         try:
             replayed = graph.launch(leaves, values)
-            left = Saved(state.arrays(self._knobs), handle)
+            copied_back = graph.copied_back
+            left = Saved([*state.arrays(self._knobs), *[received[number] for number in copied_back]], handle)
             before.restore()
             state.release(handle)
             streams.order(handle, streams.origin)
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
+            emitted: dict[Any, Any] | None = None
             try:
                 emitted = self._group.compute_directly(streams, messages, kept, compute_one)
             except (Refusal, NotDirect) as refusal:
-                self.difference = f"an ordinary compute of the same frame failed ({refusal})"
-                state.restore()
-                return replayed
+                self.findings = (f"an ordinary compute of the same frame failed ({refusal})", set())
             finally:
                 streams.join()
                 streams.order(streams.origin, handle)
+            if emitted is None:  # what the replay left is what the next frame goes on with
+                before.restore()
+                left.restore()
+                state.take_back()
+                return replayed
             state.look()
             state.adopt(handle, kept)
             handle.stream.sync()
             computed = {boundary.name: data for boundary, data in emitted.items()}
-            self.difference = self._find_difference(graph, replayed, computed, left)
-            copied_back = {number for number, input_ in enumerate(graph.inputs) if input_.is_copied_back}
-            self.changed = changed_numbers(before, leaves, handle) - copied_back
-            return replayed if not self.difference else [computed[each.name] for each in graph.outputs]
+            found = [
+                compare_messages(name, data, computed[name], handle)
+                for name, data in zip(graph.names, replayed, strict=True)
+            ]
+            difference = next(filter(None, found), "") or compare_saved(left, handle)
+            changed = changed_numbers(before, leaves, handle) - copied_back
+            if difference or changed:
+                self.findings = difference, changed
+            return replayed if not difference else [computed[name] for name in graph.names]
         finally:
             before.close()
             if left is not None:
                 left.close()
             handle.stream.sync()  # what the compute used goes now
-
-    def _find_difference(
-        self, graph: Graph, replayed: list[Any], computed: dict[str, Any], left: Saved
-    ) -> str:
-        assert self._own is not None
-        handle = self._own.handle
-        for each, data in zip(graph.outputs, replayed, strict=True):
-            difference = compare_messages(each.name, data, computed[each.name], handle)
-            if difference:
-                return difference
-        return compare_saved(left, handle)
 
     # The order between replays and ordinary computes.
 
@@ -278,6 +282,8 @@ class Replay:
         self._is_replaying = True
         self._are_settled = False
         self._knobs = [knobs for node in self._group.members if (knobs := node.streams.knobs) is not None]
+        self._polls_knobs = any(knobs.are_polled for knobs in self._knobs)
+        self._seen_knobs = -1
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
         return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)

@@ -15,12 +15,12 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import MessageCounter, UnconnectedQueue
-from headrace.capture.cache import Entry, Frame, GraphCache, Same, data_of
+from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
+from headrace.capture.cache import Entry, Frame, GraphCache
 from headrace.capture.declaration import CaptureError, CaptureRefused
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.recording import record
@@ -30,10 +30,11 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
+from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
 from headrace.tensor.saved_arrays import KeptArray, Saved
-from headrace.tensor.structures import Leaves, key_of_value
+from headrace.tensor.structures import Leaves, key_of_object
 
 if TYPE_CHECKING:
     from headrace._runtime import Group, Replays
@@ -72,19 +73,24 @@ class CapturedSegment:
         self._is_strict = options.strict or mode == "strict"
         self._slot_available = slot_available
         self._state = DeviceState(self.members)
-        self._replay = Replay(group, self._state, 0.0 if mode == "verify" else options.check_every)
+        # Raised by the parameters and knobs of the operators, and what it was when the parameters were looked at.
+        self._version = ParameterVersion()
+        period = 0.0 if mode == "verify" else options.check_every
+        self._replay = Replay(group, self._state, self._version, period)
         self._cache = GraphCache(options, group.inputs, self._close)
         # `Replay.replay`, or what an observer puts around it.
-        self._replay_frame: Callable[[Graph, list[Any], tuple[Leaves, Leaves]], None] = self._replay.replay
+        self._replay_frame: Callable[[Graph, list[Any], Leaves, Leaves], None] = self._replay.replay
         self._replays: Replays | None = None
         self._takes: list[Callable[[], Any]] = []
+        self._usual_compute: Any = self._compute
+        self._waits: Any = None
         self._is_refused = False
         self._is_changing = False
-        self._recordings = 0
+        # Recordings in a row in which a parameter was set, frames without state, the last kind that was computed.
+        self._lost = self._unknown = 0
+        self._settled_for: Hashable = None
         self._graphs: list[Graph] = []
         self._eager_times: deque[int] = deque(maxlen=32)
-        # Raised by the parameters of the operators, and what it was when the parameters were looked at.
-        self._version = ParameterVersion()
         self._seen_version = -1
         self._knob_count = 0
         self._live = [live for node in self.members if (live := node.operator._live) is not None]
@@ -120,7 +126,8 @@ class CapturedSegment:
         if observer is not None:
             self._replays = observer.watch_replays(self)
             self._replay_frame = self._replays.around(self._replay.replay)
-        self.node.compute = self._compute
+        self._usual_compute = self._compute if self._slot_available is None else self._compute_in_slots
+        self.node.compute = self._usual_compute
 
     # Each frame.
 
@@ -130,49 +137,64 @@ class CapturedSegment:
         if self._group.has_left:
             self._go_on()
             return
-        items = [take() for take in self._takes]
+        matches, entry = self._matches, self._last
+        items = [take() for take in self._takes] if matches is None else [self._takes[0]()]
         for live in self._live:
             live.apply()
-        matches = self._matches
-        # No variable may hold the array: whether the program still does is found by its reference count.
         if (
             matches is not None
+            and entry is not None
             and self._version.number == self._seen_version
-            and not self._state.is_set_anew
-            and matches(data_of(items[0]))
-            and (entry := self._last) is not None
-            and (entry.slots is None or entry.slots.free)
+            and not (self._state.buffers and self._state.is_set_anew)
         ):
-            graph = entry.graph if entry.slots is None else entry.slots.free.popleft().graph
-            assert graph is not None
-            self._launch(entry, graph, items, [data_of(items[0])], [])
-        elif self._is_refused:
+            # No variable may hold the array: whether the program still does is found by its reference count.
+            leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
+            if matches(leaves[0]) and (graph := entry.take_graph()) is not None:
+                self._replay_frame(graph, items, leaves, [])
+                if self._replay.findings is not None:
+                    self._look_at(self._replay.findings, entry, graph)
+                return
+            leaves.clear()
+        if self._is_refused:
             self._compute_eagerly(items)
         else:
             self._compute_any(items)
 
-    def _launch(self, entry: Entry, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> None:
-        self._replay_frame(graph, items, (leaves, values))
-        if self._replay.difference:
-            self._refuse(
-                Refusal(
-                    f"a replay differs from a compute of the same frame: {self._replay.difference}; compute "
-                    "depends on something that is not declared (headrace check finds the usual ones), or its "
-                    "results vary"
-                )
-            )
-        elif self._replay.changed:
-            self._copy_back(entry, graph)
+    def _compute_in_slots(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let one frame pass; afterwards wait for a slot if there is none.
 
-    def _copy_back(self, entry: Entry, graph: Graph) -> None:
-        """Record again, since the operators change arrays in place that they left as they were until now."""
-        changed, self._replay.changed = self._replay.changed, set()
-        if any(graph.inputs[number].layout.has_gaps for number in changed):
+        The condition is evaluated only then. With an evaluation for each frame, a frame takes 10 % longer.
+        """
+        self._compute(op_input, op_output, context)
+        node, available = self.node, self._slot_available
+        assert available is not None
+        if node.evaluated is not None:
+            self._waits = node.evaluated
+        waits = None if available.has_one() else self._waits
+        if node.evaluated is not waits:
+            node.evaluated = waits
+            node.update_guard()
+
+    def _look_at(self, findings: tuple[str, set[int]], entry: Entry, graph: Graph) -> None:
+        """Draw the conclusions from a comparison with a compute."""
+        self._replay.findings = None
+        difference, changed = findings
+        if difference:
+            why = (
+                "compute depends on something that is not declared (headrace check finds the usual ones), or its "
+                "results vary"
+            )
+            for (operator, name), key in self._parameters_now().items():
+                if key != self._cache.parameters.get((operator, name)):
+                    why = f"parameter {name!r} of operator {operator!r} was changed in place; assign a new object"
+            self._refuse(Refusal(f"a replay differs from a compute of the same frame: {difference}; {why}"))
+        elif any(graph.inputs[number].layout.has_gaps for number in changed):
             self._refuse(Refusal(_CHANGES_GAPS))
-            return
-        entry.copied_back |= changed
-        self._close(entry)
-        self._will_record()
+        else:
+            # The operators change arrays in place that they left as they were until now.
+            entry.copied_back |= changed
+            self._close(entry)
+            self._will_record()
 
     def _compute_any(self, items: list[Any]) -> None:
         """Let a frame pass whose graph has to be looked for, or recorded."""
@@ -188,10 +210,12 @@ class CapturedSegment:
             return
         if self._cache.unmet == _CHANGING:
             self._say_what_changes()
-        if entry.has_graph and not self._state.is_known:  # the program begins anew, as before the first frame
-            frame.leaves.clear()
-            self._compute_eagerly(items)
-            return
+        if not self._state.is_known:
+            self._say_what_is_unknown()
+            if entry.has_graph:  # the program begins anew, as before the first frame
+                frame.leaves.clear()
+                self._compute_eagerly(items)
+                return
         try:
             is_stale = entry.has_graph and self._replay.begin()
         except Refusal as refusal:
@@ -204,10 +228,8 @@ class CapturedSegment:
             entry = self._cache.find(frame)
         if self._cache.is_due(entry) and self._state.is_known and self._may_record():
             self._record(entry, frame, items)
-        elif entry.slots is not None and entry.slots.free:
-            self._replay_any(entry, entry.slots.free.popleft().graph, frame, items)
-        elif entry.graph is not None:
-            self._replay_any(entry, entry.graph, frame, items)
+        elif (graph := entry.take_graph()) is not None:
+            self._replay_any(entry, graph, frame, items)
         else:
             self._warm_up(entry, frame, items)
 
@@ -218,7 +240,9 @@ class CapturedSegment:
         is_full = entry.slots is None or entry.slots.made >= self.segment.options.slots
         if type(structure) is Layout and is_full:
             self._matches, self._last = structure.kind.matching(structure), entry
-        self._launch(entry, graph, items, frame.leaves, frame.values)
+        self._replay_frame(graph, items, frame.leaves, frame.values)
+        if self._replay.findings is not None:
+            self._look_at(self._replay.findings, entry, graph)
 
     # As without capture.
 
@@ -230,6 +254,7 @@ class CapturedSegment:
         else:
             frame.leaves.clear()
             self._compute_eagerly(items)
+        self._settled_for = frame.kind
         if not self._is_refused and self._cache.is_due(entry):
             self._will_record()
 
@@ -237,7 +262,8 @@ class CapturedSegment:
         """Let the operators compute a frame, and find out which arrays they change in place."""
         own = self._replay.own.handle
         leaves = frame.leaves
-        self._replay.prepare()
+        with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
+            RecordedCopy.prepare(own.device)  # takes long, and nothing else may compute during a recording
         self._replay.order_after(items)
         refusal: Refusal | None = None
         try:
@@ -298,19 +324,20 @@ class CapturedSegment:
                 )
             )
 
-    def _look_at_parameters(self) -> None:
+    def _parameters_now(self) -> dict[tuple[str, str], Any]:
+        return {
+            (operator.name, name): key_of_object(getattr(operator._parameters, name, None))
+            for operator in self._group.operators
+            for name in operator.spec.params
+            if name not in operator._knobs.types
+        }
+
+    def _look_at_parameters(self) -> bool:
+        """Find out what the parameters are now; return whether one is something else."""
+        before = self._cache.parameters
         self._seen_version = self._version.number
-        parameters: dict[tuple[str, str], Any] = {}
-        for node in self.members:
-            operator = node.operator
-            for name in operator.spec.params:
-                if name not in operator._knobs.types:
-                    value = getattr(operator._parameters, name, None)
-                    try:
-                        parameters[operator.name, name] = key_of_value(value)
-                    except Unsupported:
-                        parameters[operator.name, name] = Same(value)
-        self._cache.parameters = parameters
+        self._cache.parameters = self._parameters_now()
+        return self._cache.parameters != before
 
     # Recording, while nothing else computes.
 
@@ -330,15 +357,26 @@ class CapturedSegment:
             self._compute_eagerly(items)
             self._refuse(error if isinstance(error, Refusal) else Refusal(str(error)))
             return
-        self._graphs.append(graph)
-        if self._version.number != self._seen_version or self._state.look():
+        has_changed = self._version.number != self._seen_version and self._look_at_parameters()
+        if has_changed or self._state.look():
             # A parameter has changed meanwhile, or a declared attribute was assigned for the first time.
+            graph.close()
             frame.leaves.clear()
             self._compute_eagerly(items)
+            self._lost += 1
+            if self._lost == _SOON:
+                self._refuse(
+                    Refusal(
+                        "a parameter of its operators is set whenever a frame is recorded; if compute sets it, it "
+                        "is no parameter: keep it on the device as state (spec.state)"
+                    )
+                )
             return
-        if not self._recordings:
+        self._lost = 0
+        self._graphs.append(graph)
+        if not self.segment.recordings:
             self._advise()
-        self._recordings += 1
+        self.segment.recordings += 1
         if entry.slots is None:
             entry.graph = graph
         else:
@@ -346,27 +384,27 @@ class CapturedSegment:
             if entry.slots.made < options.slots:
                 self._will_record()
         self._replay.begin(has_recorded=True)
+        self._settled_for = None  # the first replay is compared, and later ones of any kind
         self._replay_any(entry, graph, frame, items)
 
     def _record_until_known(self, entry: Entry, frame: Frame) -> tuple[Entry, Graph]:
         """Record a frame, and again as long as that shows that its operators use further values of the host."""
-        used = self._cache.used.setdefault(frame.kind, set())
+        used = self._cache.used_in(frame)
+        every = set(range(len(frame.values)))
+        is_settled = frame.kind == self._settled_for
         while True:
             if entry.slots is None and self._slot_available is not None:
                 entry.slots = Slots(self._slot_available)
             uses: set[int] = set()
-            with suppress(HostValueUsed):
-                graph = record(
-                    self._group,
-                    self._replay.own,
-                    self._state,
-                    frame.structures,
-                    frame.leaves,
-                    frame.standing_for(used, uses),
-                    entry.copied_back,
-                    entry.slots,
-                    self._replays,
-                )
+            values = frame.standing_for(used, uses)
+            own, state = self._replay.own, self._state
+            try:
+                with suppress(HostValueUsed):
+                    graph = record(self._group, own, state, frame, values, entry, self._replays, is_settled)
+            except Refusal:
+                if used == every:
+                    raise
+                uses = every  # a function may want the very type of a value, and not what stands for it
             if not uses:
                 return entry, graph
             used |= uses  # from now on these values belong to the key
@@ -408,11 +446,11 @@ class CapturedSegment:
         node, alone = self.node, self._alone
         assert alone is not None
         node.wants_alone = False
-        node.compute = self._compute
+        node.compute = self._usual_compute
         self._is_alone = alone.node is node
         self._alone_left -= 1
         try:
-            self._compute(op_input, op_output, context)
+            self._usual_compute(op_input, op_output, context)
         finally:
             if self._is_alone:
                 self._is_alone = False
@@ -428,7 +466,6 @@ class CapturedSegment:
         """Run as without capture from now on; warn, or raise where the segment has to be captured."""
         self._is_refused = True
         self._matches = None
-        self._replay.difference = ""
         if self._slot_available is not None:
             self._slot_available.slots.clear()  # it need not wait for one any more
         self._say("is not captured and runs as without capture", str(refusal), refusal)
@@ -442,6 +479,16 @@ class CapturedSegment:
                 "context.knob(name, dtype), or send an array on the device"
             )
             self._say("runs as without capture while values change", why, None)
+
+    def _say_what_is_unknown(self) -> None:
+        """Report that no frame is recorded because declared state refers to nothing."""
+        self._unknown += 1
+        if self._unknown == _SOON:
+            why = (
+                f"{self._state.unknown} (spec.state) refers to nothing after {_SOON} frames; assign an array on "
+                "the device, in start or in compute, or leave the name out"
+            )
+            self._say("runs as without capture until its state is known", why, None)
 
     def _say(self, how: str, why: str, cause: Exception | None) -> None:
         segment = self.segment
@@ -490,7 +537,7 @@ class CapturedSegment:
     def finish(self) -> None:
         """Report, and release the graphs; the device has finished."""
         segment = self.segment
-        segment.frames, segment.replayed, segment.recordings = self.frames, self.replayed, self._recordings
+        segment.frames, segment.replayed = self.frames, self.replayed
         if self._eager_times:
             segment.eager_ns = statistics.median(self._eager_times)
         if self._replay.times:

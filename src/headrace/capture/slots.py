@@ -47,36 +47,36 @@ class _Block:
 class Slot:
     """A graph whose own memory is sent; it keeps the graph, and the arrays that were sent keep it."""
 
-    def __init__(self, slots: Slots, graph: Graph) -> None:
+    __slots__ = ("_blocks", "_count", "_make", "_returned", "_slots", "_users", "graph")
+
+    def __init__(self, slots: Slots, graph: Graph, arrays: list[OutputArray]) -> None:
         self.graph = graph
         self._slots = slots
-        self._blocks = [_Block(self, array) for output in graph.outputs for array in output.arrays]
+        self._blocks = [_Block(self, array) for array in arrays]
+        self._make = [array.layout.kind.aliasing(array.layout, array.array) for array in arrays]
+        self._count = len(arrays)
         # The last of those that come back knows it: `next` is atomic.
         self._returned = itertools.count(1)
-        self._users: deque[list[StreamUser]] = deque()
-        self._events: dict[ManagedStream, Any] = {}
+        # Who used the memory of each array, and when it came back.
+        self._users: deque[tuple[int, list[StreamUser]]] = deque()
 
-    def lend(self, own: ManagedStream) -> list[Allocation]:
-        """Order a stream after the work of all that used the memory, and return what the arrays refer to."""
-        while self._users:
-            for user in self._users.popleft():
-                for stream in user.streams():
-                    if stream is not own:
-                        event = self._events.get(stream)
-                        if event is None:
-                            event = self._events[stream] = stream.create_event()
-                        stream.record(event)
-                        own.wait(event)
-        self._returned = itertools.count(1)
-        if not self._blocks:  # nothing is lent
+    def lend(self, own: ManagedStream) -> list[Any]:
+        """Order a stream after the work of all that used the memory, and return the arrays."""
+        users = self._users
+        while users:
+            self._slots.order(own, *users.popleft())
+        if not self._count:  # nothing is lent
             self._slots.give_back(self)
-        return [Allocation(self, block, block.size, []) for block in self._blocks]
+        return [
+            make(Allocation(self, block, block.size, []))
+            for make, block in zip(self._make, self._blocks, strict=True)
+        ]
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Take back the memory of one array; called from a finalizer, so it takes no lock."""
         if users:
-            self._users.append(users)
-        if next(self._returned) == len(self._blocks):
+            self._users.append((next(self._slots.moments), users))
+        if next(self._returned) % self._count == 0:
             self._slots.give_back(self)
 
     def collect(self) -> None:
@@ -92,14 +92,20 @@ class Slots:
         The number of graphs.
     free
         Those that nobody uses. Any thread appends; the thread that runs the segment takes.
+    moments
+        Numbers the moments at which memory comes back and streams are ordered.
     """
 
-    __slots__ = ("_condition", "free", "made")
+    __slots__ = ("_condition", "_events", "_ordered", "free", "made", "moments")
 
     def __init__(self, condition: SlotAvailable) -> None:
         self.made = 0
         self.free: deque[Slot] = deque()
+        self.moments = itertools.count()
         self._condition = condition
+        # When the stream of replays was ordered after each user, and the events for that.
+        self._ordered: dict[StreamUser, int] = {}
+        self._events: dict[ManagedStream, Any] = {}
         condition.slots.append(self)
 
     def forget(self) -> None:
@@ -110,7 +116,26 @@ class Slots:
     def give_back(self, slot: Slot) -> None:
         """Take back a slot; called from a finalizer."""
         self.free.append(slot)
-        self._condition.tell()
+        if self._condition.is_awaited:
+            self._condition.tell()
+
+    def order(self, own: ManagedStream, returned: int, users: list[StreamUser]) -> None:
+        """Order a stream after users of memory that was returned at a moment.
+
+        Their work of that time may be covered: the stream waits for all that they had submitted when it was last
+        ordered after them, for another slot.
+        """
+        for user in users:
+            if self._ordered.get(user, -1) > returned:
+                continue
+            self._ordered[user] = next(self.moments)
+            for stream in user.streams():
+                if stream is not own:
+                    event = self._events.get(stream)
+                    if event is None:
+                        event = self._events[stream] = stream.create_event()
+                    stream.record(event)
+                    own.wait(event)
 
 
 class SlotAvailable(PatientCondition):
@@ -132,11 +157,23 @@ class SlotAvailable(PatientCondition):
     def __init__(self, fragment: Any, most: int, *, name: str) -> None:
         super().__init__(fragment, name=name)
         self.slots: list[Slots] = []
+        self.is_awaited = False
         self._most = most
 
     def is_there(self) -> bool:
-        """Return whether some kind of frame has a graph that nobody uses, or may have another."""
-        return not self.slots or any(slots.free or slots.made < self._most for slots in self.slots)
+        """Return whether some kind of frame has a graph that nobody uses, or may have another; else await it."""
+        self.is_awaited = False
+        if self.has_one():
+            return True
+        self.is_awaited = True  # first: a slot that comes back after the next look is announced
+        return self.has_one()
+
+    def has_one(self) -> bool:
+        """Return whether there is one now."""
+        for slots in self.slots:  # without a generator: every frame asks
+            if slots.free or slots.made < self._most:
+                return True
+        return not self.slots
 
     @property
     def starving(self) -> str:

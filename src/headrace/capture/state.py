@@ -9,7 +9,7 @@ finds, and what it assigns is copied to the buffer before the next replay.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,8 @@ from headrace import gpu
 from headrace._runtime import add_owners
 from headrace.capture.refusal import Refusal
 from headrace.gpu.capture import RecordedCopy
-from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, span_of
+from headrace.tensor import tree
+from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, make_on, span_of
 from headrace.tensor.device_memory import DeviceMemory, copy
 from headrace.tensor.saved_arrays import KeptArray
 from headrace.tensor.structures import Leaves, take_apart
@@ -48,7 +49,8 @@ class DeviceState:
         self._declared = [(node.operator, name) for node in members for name in node.operator.spec.states]
         self._last = {key: getattr(*key, None) for key in self._declared}
         self._assigned: set[tuple[Operator, str]] = set()
-        self._buffers: dict[tuple[Operator, str], _Buffer] = {}
+        self.buffers: dict[tuple[Operator, str], _Buffer] = {}
+        """The buffers of the attributes that computes assign."""
 
     def look(self) -> bool:
         """Find out which declared attributes a compute has assigned; return whether there are new ones."""
@@ -69,7 +71,7 @@ class DeviceState:
         copies: list[tuple[_Buffer, int]] = []
         for operator, name in self._assigned:
             value = getattr(operator, name)
-            known = self._buffers.get((operator, name))
+            known = self.buffers.get((operator, name))
             if known is not None and value is known.array:
                 continue
             layout = self._layout_of(operator, name, value)
@@ -80,7 +82,7 @@ class DeviceState:
                 memory = DeviceMemory(stream, behind + size)
                 array = layout.kind.at(layout, memory.address + before, memory)
                 known = _Buffer(layout, memory, array, size, memory.address + behind)
-                self._buffers[operator, name] = known
+                self.buffers[operator, name] = known
             copies.append((known, span_of(value)[0]))
             add_owners(value, kept)
             setattr(operator, name, known.array)
@@ -90,11 +92,10 @@ class DeviceState:
 
     def release(self, stream: gpu.StreamHandle) -> None:
         """Let attributes refer to copies of the buffers, on a stream: a compute may send what it finds there."""
-        for (operator, name), buffer in self._buffers.items():
+        for (operator, name), buffer in self.buffers.items():
             if getattr(operator, name) is buffer.array:
                 kind = buffer.layout.kind
-                with kind.current(stream) or nullcontext():
-                    array = kind.new(buffer.layout, stream)
+                (array,) = make_on(stream, kind, partial(kind.new, buffer.layout, stream))
                 copy(stream, span_of(array)[0], buffer.memory.address, buffer.size)
                 setattr(operator, name, array)
                 self._last[operator, name] = array
@@ -102,12 +103,23 @@ class DeviceState:
     @property
     def is_known(self) -> bool:
         """Whether all declared attributes refer to something: the first computes may make it."""
-        return all(getattr(*key, None) is not None for key in self._declared)
+        return not self.unknown
+
+    @property
+    def unknown(self) -> str:
+        """A declared attribute that refers to nothing, in words; an empty text if there is none."""
+        found = [
+            (operator, name) for operator, name in self._declared if getattr(operator, name, None) is None
+        ]
+        return f"state {found[0][1]!r} of operator {found[0][0].name!r}" if found else ""
 
     @property
     def is_set_anew(self) -> bool:
         """Whether something else than a compute has set an attribute whose buffer graphs use."""
-        return any(getattr(*key) is not buffer.array for key, buffer in self._buffers.items())
+        for (operator, name), buffer in self.buffers.items():  # noqa: SIM110 (every frame asks)
+            if getattr(operator, name) is not buffer.array:
+                return True
+        return False
 
     def _layout_of(self, operator: Operator, name: str, value: Any) -> Layout:
         kind = kind_of(value)
@@ -126,7 +138,7 @@ class DeviceState:
     def end_recording(self, stream: gpu.StreamHandle, kept: list[Any]) -> None:
         """Record the copies of what was assigned to the buffers, and let the attributes refer to these again."""
         copies: list[tuple[_Buffer, int]] = []
-        for (operator, name), buffer in self._buffers.items():
+        for (operator, name), buffer in self.buffers.items():
             value = getattr(operator, name)
             if value is buffer.array:
                 continue
@@ -138,15 +150,17 @@ class DeviceState:
             copies.append((buffer, span_of(value)[0]))
         _copy_all(copies, partial(RecordedCopy, stream))
 
+    def take_back(self) -> None:
+        """Let attributes refer to the buffers again, whatever a compute that failed has assigned."""
+        for (operator, name), buffer in self.buffers.items():
+            setattr(operator, name, buffer.array)
+            self._last[operator, name] = buffer.array
+
     def restore(self) -> None:
         """Let the declared attributes refer to what they referred to before a frame was recorded."""
         for (operator, name), value in self._last.items():
             if getattr(operator, name, None) is not value:
                 setattr(operator, name, value)
-
-    def buffers(self) -> list[Any]:
-        """Return the buffers, as arrays."""
-        return [buffer.array for buffer in self._buffers.values()]
 
     # While a replay is compared.
 
@@ -157,7 +171,8 @@ class DeviceState:
         for node in self._members:
             for name, value in vars(node.operator).items():
                 leaves: Leaves = []
-                if kind_of(value) is not None or type(value) in (list, tuple, dict):
+                value = list(value) if type(value) is deque else value
+                if kind_of(value) is not None or tree.inside(value) is not None:
                     take_apart(value, leaves, [])
                 label = f"{name!r} of operator {node.name!r}"
                 found += [

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace._runtime import UnconnectedQueue
-from headrace.conditions.single_port import SinglePortCondition
+from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.node import Node, Queue
+    from headrace.core.node import Node
 
 
-class DownstreamMessageAffordableCondition(SinglePortCondition):
+class DownstreamMessageAffordableCondition(PortCondition):
     """Lets an operator run when every queue behind an output has room for `min_size` messages.
 
     An output without a condition waits for room only in queues that do not drop messages. With this condition it
@@ -41,22 +41,21 @@ class DownstreamMessageAffordableCondition(SinglePortCondition):
     ) -> None:
         super().__init__(fragment, transmitter, name=name)
         self.min_size = whole_number(min_size, f"condition {name!r}: min_size", 0)
-        self._queues: tuple[Queue, ...] = ()
 
     def attach(self, node: Node) -> None:
         """Set the number of free places that the node waits for."""
         self.join(node)
-        port = self.port_of(node)
+        (port,) = self.ports_of(node)
         for queue in self._queues:
             node.claim_room(queue, port, self.min_size)
 
     def join(self, node: Node) -> None:
-        """Look up the queues behind the output."""
+        """Look up the queues behind the output; raise where they have too little room."""
         super().join(node)
-        port = self.port_of(node)
+        (port,) = self.ports_of(node)
         self._queues = tuple(
             queue
-            for queue in node.transmitter(port).queues
+            for queue in self._queues
             # The default condition of an output does not wait for queues that drop; an explicit condition does.
             if not isinstance(queue, UnconnectedQueue) and not (self.is_default and queue.drops)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace._runtime import Envelope
-from headrace.conditions.single_port import SinglePortCondition
+from headrace.conditions.port_condition import PortCondition
 from headrace.core.clock import Clock
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.durations import Duration, nanoseconds
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.core.node import Node, Queue
 
 
-class ExpiringMessageAvailableCondition(SinglePortCondition):
+class ExpiringMessageAvailableCondition(PortCondition):
     """Lets an operator run when a batch is complete, or when its first message is old enough.
 
     Parameters
@@ -48,12 +48,10 @@ class ExpiringMessageAvailableCondition(SinglePortCondition):
         self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
         # Accepted for compatibility: a run has one clock, its scheduler's.
         self.clock = clock
-        self._queues: tuple[Queue, ...] = ()
 
     def join(self, node: Node) -> None:
         """Look up the queues of the input, which record from now on when messages arrive."""
         super().join(node)
-        self._queues = node.receiver(self.port_of(node)).queues
         for queue in self._queues:
             queue.note_arrivals(node.engine.clock.timestamp)
 
@@ -70,11 +68,6 @@ class ExpiringMessageAvailableCondition(SinglePortCondition):
         if timestamp >= due:
             return SchedulingStatusType.READY, due
         return SchedulingStatusType.WAIT_TIME, due
-
-    def detach(self) -> None:
-        """Leave the run, and release the messages that waited."""
-        super().detach()
-        self._queues = ()
 
 
 def _since(queue: Queue) -> int | None:

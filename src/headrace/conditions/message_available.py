@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.conditions.single_port import SinglePortCondition
+from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.node import Node, Queue
+    from headrace.core.node import Node
 
 
-class MessageAvailableCondition(SinglePortCondition):
+class MessageAvailableCondition(PortCondition):
     """Lets an operator run when at least `min_size` messages wait at an input.
 
     Parameters
@@ -43,7 +43,6 @@ class MessageAvailableCondition(SinglePortCondition):
         self.front_stage_max_size = front_stage_max_size
         if front_stage_max_size is not None:
             whole_number(front_stage_max_size, f"condition {name!r}: front_stage_max_size", 0)
-        self._queues: tuple[Queue, ...] = ()
 
     def attach(self, node: Node) -> None:
         """Set the number of messages that the input's queues need; the largest of several conditions counts."""
@@ -55,14 +54,12 @@ class MessageAvailableCondition(SinglePortCondition):
             queue.min_size = max(queue.min_size, self.min_size)
 
     def join(self, node: Node) -> None:
-        """Look up the queues of the input."""
+        """Look up the queues of the input; raise where they hold too few messages."""
         super().join(node)
-        port = self.port_of(node)
-        self._queues = node.receiver(port).queues
         for queue in self._queues:
             if self.min_size > queue.limit:
                 raise GraphError(
-                    f"input {port!r} of operator {node.name!r} waits for {self.min_size} messages, but "
+                    f"input {queue.port!r} of operator {node.name!r} waits for {self.min_size} messages, but "
                     f"its queue holds {queue.limit}; declare it with size={self.min_size} or more"
                 )
 

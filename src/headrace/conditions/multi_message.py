@@ -6,16 +6,15 @@ import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.condition import Condition
+from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError
-from headrace.core.ports import port_names
 from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.node import Node, Queue
+    from headrace.core.node import Node, Receiver
 
 
 class _SamplingMode(enum.Enum):
@@ -28,7 +27,7 @@ class _SamplingMode(enum.Enum):
 _BY_NAME = {"SumOfAll": _SamplingMode.SUM_OF_ALL, "PerReceiver": _SamplingMode.PER_RECEIVER}
 
 
-class MultiMessageAvailableCondition(Condition):
+class MultiMessageAvailableCondition(PortCondition):
     """Lets an operator run when enough messages wait at several inputs.
 
     Parameters
@@ -42,7 +41,6 @@ class MultiMessageAvailableCondition(Condition):
         The inputs; not needed if ``spec.multi_port_condition`` creates the condition.
     """
 
-    polled = False
     port_role = "receivers"
     SamplingMode: ClassVar = _SamplingMode
 
@@ -57,16 +55,11 @@ class MultiMessageAvailableCondition(Condition):
         name: str = "multi_message_condition",
         **kwargs: Any,
     ) -> None:
-        super().__init__(fragment, name=name, **kwargs)
+        super().__init__(fragment, receivers, name=name, **kwargs)
         if isinstance(sampling_mode, str):
-            if sampling_mode not in _BY_NAME:
-                raise ValueError(
-                    f"condition {name!r}: sampling_mode must be 'SumOfAll' or 'PerReceiver', "
-                    f"not {sampling_mode!r}"
-                )
-            sampling_mode = _BY_NAME[sampling_mode]
+            sampling_mode = _BY_NAME.get(sampling_mode, sampling_mode)
         if not isinstance(sampling_mode, _SamplingMode):
-            raise TypeError(
+            raise (ValueError if isinstance(sampling_mode, str) else TypeError)(
                 f"condition {name!r}: sampling_mode must be 'SumOfAll' or 'PerReceiver', not {sampling_mode!r}"
             )
         self.sampling_mode: _SamplingMode = sampling_mode
@@ -78,25 +71,15 @@ class MultiMessageAvailableCondition(Condition):
         self.min_sizes = (
             [] if min_sizes is None else [*whole_numbers(min_sizes, f"condition {name!r}: min_sizes")]
         )
-        self.ports = port_names(receivers, f"condition {name!r}: receivers")
-        self._queues: tuple[tuple[Queue, ...], ...] = ()
-
-    @property
-    def port_names(self) -> tuple[str, ...]:
-        """The inputs that it names."""
-        return self.ports
-
-    def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return the inputs that it names, or all inputs of `node`."""
-        return self.ports or tuple(node.input_queues)
+        self._receivers: tuple[Receiver, ...] = ()
 
     def join(self, node: Node) -> None:
-        """Look up the queues of the inputs."""
+        """Look up the inputs; raise where they hold too few messages."""
         super().join(node)
         ports = self.ports_of(node)
-        self._queues = tuple(node.receiver(port).queues for port in ports)
+        self._receivers = tuple(map(node.receiver, ports))
         where = f"condition {self.name!r} of operator {node.name!r}"
-        limits = [sum(queue.limit for queue in queues) for queues in self._queues]
+        limits = [receiver.capacity for receiver in self._receivers]
         if self.sampling_mode is _SamplingMode.PER_RECEIVER:
             if len(self.min_sizes) != len(ports):
                 raise GraphError(
@@ -113,7 +96,7 @@ class MultiMessageAvailableCondition(Condition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when enough messages wait."""
-        sizes = [sum(map(len, queues)) for queues in self._queues]
+        sizes = [receiver.size for receiver in self._receivers]
         if self.sampling_mode is _SamplingMode.SUM_OF_ALL:
             enough = sum(sizes) >= self.min_sum
         else:

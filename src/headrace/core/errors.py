@@ -32,7 +32,7 @@ class ParameterError(TypeError):
 
 
 class QueueFullError(RuntimeError):
-    """A message arrived at a full queue whose policy is FAULT."""
+    """A message arrived at a full queue: an input's with the policy FAULT, or a data logger's with RAISE."""
 
 
 class StreamError(RuntimeError):

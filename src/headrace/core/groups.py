@@ -91,6 +91,38 @@ def why_not_a_group(operators: Sequence[Operator]) -> str:
     return ""
 
 
+def chains_of(operators: Sequence[Operator]) -> list[list[Operator]]:
+    """Return the longest chains of two or more of these operators; no message forks, joins or waits in one."""
+    follows: dict[Operator, Operator | None] = {}
+    for operator in operators:
+        targets = {flow.target for flow in operator._outgoing}
+        target = targets.pop() if len(targets) == 1 else None
+        follows[operator] = target if target is not None and _follows_only(target, operator) else None
+    later = set(follows.values())
+    found: list[list[Operator]] = []
+    for first in follows:
+        chain: list[Operator] = []
+        one: Operator | None = first
+        while first not in later and one is not None and one in follows and one not in chain:
+            chain.append(one)
+            one = follows[one]
+        if len(chain) > 1:
+            found.append(chain)
+    return found
+
+
+def _follows_only(target: Operator, operator: Operator) -> bool:
+    """Return whether an operator receives from another alone, and no message waits between them."""
+    inputs = [flow.input for flow in target._incoming]
+    waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
+    waits = waits or any(port.policy is not None for port in target.spec.inputs.values())
+    return (
+        {flow.source for flow in target._incoming} == {operator} != {target}
+        and len(set(inputs)) == len(inputs)
+        and not waits
+    )
+
+
 def _before(operator: Operator) -> list[Operator]:
     return [flow.source for flow in operator._incoming]
 

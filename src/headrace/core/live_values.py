@@ -174,9 +174,8 @@ class KnobValues:
     def set(self, name: str, value: Any) -> None:
         """Set a knob; raise ParameterError, and change nothing, if the name or the value is wrong."""
         operator = self._operator
-        where = f"operator {operator.name!r}"
         if not isinstance(name, str) or not name:
-            raise ParameterError(f"{where}: the name of a knob must be a non-empty str, not {name!r}")
+            raise self._error(f"the name of a knob must be a non-empty str, not {name!r}")
         if name in operator.live_parameters:
             operator.set_live(name, value)
             return
@@ -184,16 +183,24 @@ class KnobValues:
             what, remedy = "attribute", f"assign the attribute, or give the knob another name than {name!r}"
             if name in operator.spec.params:
                 what, remedy = "parameter", f"declare it as live: spec.param({name!r}, ..., live=True)"
-            raise ParameterError(
-                f"{where}: knob {name!r} follows the {what} of that name, and set_knob does not change it; {remedy}"
+            raise self._error(
+                f"knob {name!r} follows the {what} of that name, and set_knob does not change it; {remedy}"
             )
         if self.are_known and name not in self.types:
-            raise ParameterError(absent(where, "knob", name, self.types))
+            raise ParameterError(absent(f"operator {operator.name!r}", "knob", name, self.types))
         self.check(name, value)
         self.given[name] = value
+        version = operator._version
+        if version is not None:
+            version.knobs += 1
+        if self.is_in_run:
+            return
         fragment = operator.fragment
-        if not self.is_in_run and not fragment._is_composing_here:  # otherwise compose will set it again
+        if not fragment._is_composing_here:  # otherwise compose will set it again
             fragment._knob_values[operator.name, name] = value
+
+    def _error(self, why: str) -> ParameterError:
+        return ParameterError(f"operator {self._operator.name!r}: {why}")
 
     def check(self, name: str, value: Any) -> None:
         """Raise ParameterError if a knob cannot have a value; if there is no such knob yet, if none could."""

@@ -107,7 +107,7 @@ class Operator:
         )
         if said > computes:
             cls.capturable = False  # what its base class says is about another compute
-        if cls.capturable is True:
+        if cls.capturable is True or cls.is_function:
             _raise_versions(cls)
 
     @needs_fragment
@@ -397,7 +397,11 @@ def _raise_versions(cls: type[Operator]) -> None:
     def __setattr__(self: Operator, name: str, value: Any) -> None:
         assign(self, name, value)
         version = self._version
-        if version is not None and name in self.spec.params and name not in self._knobs.types:
+        if version is None:
+            return
+        if name in self._knobs.types:
+            version.knobs += 1
+        elif name in self.spec.params:
             version.number += 1
 
     __setattr__.raises_versions = True  # type: ignore[attr-defined]

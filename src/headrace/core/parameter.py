@@ -46,10 +46,11 @@ REQUIRED = _Required.REQUIRED
 
 @dataclass(slots=True)
 class ParameterVersion:
-    """Counts the changes of the parameters of some operators; whoever sees the same number needs no look at
-    them."""
+    """Counts the changes of the parameters and the knobs of some operators; whoever sees the same number needs no
+    look at them."""
 
     number: int = 0
+    knobs: int = 0
 
 
 @dataclass(slots=True)

@@ -150,6 +150,13 @@ class Backend(Protocol):
         """
         raise self.lacks("copies")
 
+    def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
+        """Write words of four bytes to device memory in the order of a stream, each at an address.
+
+        The device need not read them from the host: they may go when the call returns.
+        """
+        raise self.lacks("memory")
+
     def memory_pool(self, device_id: int, keep: int) -> Any:
         """Return a memory resource with a pool of its own, which keeps that many freed bytes."""
         return self.names.DeviceMemoryResource(device_id)

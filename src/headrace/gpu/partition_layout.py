@@ -64,57 +64,49 @@ def _split_by_driver(
     sm: SMResource, names: Any, sizes: list[int], *, dry_run: bool, backfill: bool = False
 ) -> Layout | None:
     """Return the driver's split into groups of these sizes, or None if it cannot provide them."""
-    options = names.SMResourceOptions(count=tuple(sizes), backfill=backfill)
-    try:
-        groups, rest = sm.split(options, dry_run=dry_run)
-    except (names.CUDAError, RuntimeError) as error:
-        if _is_refusal(error):
-            return None
-        raise
+    groups, rest = _split(sm, names, sizes, dry_run, backfill)
     if len(groups) < len(sizes):  # drivers before 13.1 provide fewer groups instead of raising an error
         return None
-    return Layout([[group] for group in groups], [rest] if rest.sm_count else [])
+    return Layout([[group] for group in groups], rest)
 
 
 def _split_into_smallest(sm: SMResource, names: Any, counts: list[int], *, dry_run: bool) -> Layout | None:
     """Return a split into the smallest groups, distributed over the partitions, or None if they do not suffice."""
     size = sm.min_partition_size
-    options = names.SMResourceOptions(count=[size] * max(sm.sm_count // size, 1))
-    try:
-        groups, rest = sm.split(options, dry_run=dry_run)
-    except (names.CUDAError, RuntimeError) as error:
-        if _is_refusal(error):
-            return None
-        raise
+    groups, rest = _split(sm, names, [size] * max(sm.sm_count // size, 1), dry_run)
     best: Layout | None = None
     # The remaining SMs form another group, of a different size; one of the partitions may use it.
-    for served in [None, *range(len(counts))] if rest.sm_count else [None]:
+    for served in [None, *range(len(counts))] if rest else [None]:
         dealt: list[list[SMResource]] = []
         unused = list(groups)
         for number, count in enumerate(counts):
-            part = [rest] if number == served else []
+            part = rest if number == served else []
             needed = -(-max(count - total_sms(part), 0) // size)
             if needed > len(unused):
                 break
             dealt.append(part + unused[:needed])
             unused = unused[needed:]
         else:
-            leftover = unused + ([rest] if rest.sm_count and served is None else [])
-            layout = Layout(dealt, leftover)
+            layout = Layout(dealt, unused + (rest if served is None else []))
             if best is None or layout.excess(counts) < best.excess(counts):
                 best = layout
     return best
 
 
-def _is_refusal(error: Exception) -> bool:
-    """Return whether the driver cannot provide the groups, as opposed to any other error.
-
-    Before 13.1 it provides no groups of different sizes.
-    """
-    text = str(error)
-    return "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION" in text or (
-        isinstance(error, RuntimeError) and "13.1" in text
-    )
+def _split(
+    sm: SMResource, names: Any, counts: list[int], dry_run: bool, backfill: bool = False
+) -> tuple[list[SMResource], list[SMResource]]:
+    """Return the groups that the driver provides, none if it cannot provide them, and the remaining SMs."""
+    try:
+        options = names.SMResourceOptions(count=tuple(counts), backfill=backfill)
+        groups, rest = sm.split(options, dry_run=dry_run)
+    except (names.CUDAError, RuntimeError) as error:
+        # Before 13.1 the driver provides no groups of different sizes. Any other error is raised.
+        is_too_old = isinstance(error, RuntimeError) and "13.1" in str(error)
+        if not is_too_old and "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION" not in str(error):
+            raise
+        return [], []
+    return groups, [rest] if rest.sm_count else []
 
 
 def _round_up(value: int, multiple: int) -> int:

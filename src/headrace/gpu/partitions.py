@@ -235,7 +235,10 @@ def partition(
     >>> with gpu.partition(device, {"control": 16, "vision": 40}) as parts:
     ...     stream = parts["control"].create_stream()
     """
-    names, counts = _parse(request)
+    requested = counts_by_name(request)
+    if not requested:
+        raise PartitionError("at least one partition must be requested, got none")
+    counts = list(requested.values())
     sm = device.resources.sm
     module = backend_of(device).names  # with the options and errors of this kind of device
     layout = lay_out(sm, module, counts, dry_run=dry_run)
@@ -243,7 +246,7 @@ def partition(
         raise _does_not_fit(device, counts)
     shares = [
         Share(name, count, total_sms(groups))
-        for name, count, groups in zip(names, counts, layout.groups, strict=True)
+        for (name, count), groups in zip(requested.items(), layout.groups, strict=True)
     ]
     rounded = [share for share in shares if share.requested != share.sm_count]
     if rounded and exact:
@@ -284,28 +287,26 @@ def _workqueue(device: Device, module: Any, scope: str | None, limit: int | None
     return [queue]
 
 
-def _parse(request: Request) -> tuple[list[str], list[int]]:
-    given: object = request
-    if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
+def counts_by_name(request: object, what: str = "partition: request", where: str = "") -> dict[str, int]:
+    """Return the requested SM count of each partition by its name, or by its position if it has no name.
+
+    ``where`` begins the errors, and ``what`` is the name of the argument.
+    """
+    if isinstance(request, str) or not isinstance(request, Sequence | Mapping):
         raise TypeError(
-            f"partition takes a sequence of SM counts or a mapping of names to them, got {type(given).__name__}"
+            f"{where}{what} must be a sequence of SM counts or a mapping of names to them, not {request!r}"
         )
-    if isinstance(request, Mapping):
-        names, counts = list(request), list(request.values())
-    else:
-        names, counts = [str(position) for position in range(len(request))], list(request)
-    if not counts:
-        raise PartitionError("at least one partition must be requested, got none")
-    for name, count in zip(names, counts, strict=True):
+    counts = dict(request) if isinstance(request, Mapping) else {str(n): one for n, one in enumerate(request)}
+    for name, count in counts.items():
         if not isinstance(name, str) or not name or name == LEFTOVER:
             raise PartitionError(
-                f"a partition cannot be named {name!r}; use a non-empty name other than {LEFTOVER!r}"
+                f"{where}a partition cannot be named {name!r}; use a non-empty name other than {LEFTOVER!r}"
             )
         if not isinstance(count, int) or isinstance(count, bool):
-            raise TypeError(f"partition {name!r}: the SM count must be an int, got {count!r}")
+            raise TypeError(f"{where}partition {name!r}: the SM count must be an int, not {count!r}")
         if count < 1:
-            raise PartitionError(f"partition {name!r} must have at least 1 SM, got {count}")
-    return names, counts
+            raise PartitionError(f"{where}partition {name!r} must have at least 1 SM, got {count}")
+    return counts
 
 
 def _does_not_fit(device: Device, counts: list[int]) -> PartitionError:

@@ -6,13 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.gpu import StreamHandle
 from headrace.inference.tensor_spec import TensorSpec, resolve
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.extras import installing
+from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import (
@@ -29,10 +31,8 @@ from headrace.inference.onnx_providers import (
     tell_once,
 )
 from headrace.inference.tensor_spec import Extent, TensorSpec
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
+from headrace.lazy import import_or_explain
+from headrace.tensor import Tensor
 
 _DTYPES = {
     "float16": "float16",
@@ -80,24 +80,22 @@ class OnnxModel(Model):
         if options.profile and tried[0][0][0] == TENSORRT:
             tried[0][0][1].update(profile_options(self._read_inputs(), options.profile))
         refusals: list[str] = []
-        for candidates in tried[:-1]:
+        for candidates in tried:
+            wanted = candidates[0][0]
             try:
                 session = self._session_with(candidates)
-            except (
-                Exception
-            ) as error:  # the runtime raises various types; the CPU shows whether it is the model
-                refusals.append(f"{candidates[0][0]}: {_one_line(error)}")
+            # The runtime raises various types; the CPU, which comes last, shows whether it is the model.
+            except Exception as error:
+                if wanted == CPU:
+                    raise InferenceError(
+                        f"model {self.name!r}: ONNX Runtime cannot load {self.path}: {_one_line(error)}"
+                    ) from error
+                refusals.append(f"{wanted}: {_one_line(error)}")
                 continue
-            if session.get_providers()[0] == candidates[0][0]:
-                return session
-            refusals.append(f"{candidates[0][0]}: its libraries could not be loaded")
-        try:
-            session = self._session_with(tried[-1])
-        except Exception as error:
-            raise InferenceError(
-                f"model {self.name!r}: ONNX Runtime cannot load {self.path}: {_one_line(error)}"
-            ) from error
-        if refusals:
+            if session.get_providers()[0] == wanted:
+                break
+            refusals.append(f"{wanted}: its libraries could not be loaded")
+        if refusals and wanted == CPU:
             tell_once(f"model {self.name!r} runs on the CPU ({'; '.join(refusals)})")
         return session
 
@@ -203,20 +201,13 @@ class OnnxModel(Model):
 def import_onnxruntime(on_gpu: bool = False) -> Any:
     """Import ONNX Runtime; the error names what to install."""
     is_first = "onnxruntime" not in sys.modules
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError(
-            f"running ONNX models needs ONNX Runtime: {installing('inference')}, or onnxruntime-gpu for a "
-            f"GPU ({error})"
-        ) from error
+    onnxruntime = import_or_explain(
+        "onnxruntime", "inference", "to run ONNX models, and onnxruntime-gpu for a GPU"
+    )
     if is_first:
         # A program that imported it itself may have chosen what it prints.
         onnxruntime.set_default_logger_severity(_FATAL)
         if on_gpu and hasattr(onnxruntime, "preload_dlls"):
-            from contextlib import redirect_stdout
-            from io import StringIO
-
             with redirect_stdout(StringIO()):  # it prints what it does not find
                 onnxruntime.preload_dlls()
     return onnxruntime

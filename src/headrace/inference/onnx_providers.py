@@ -8,7 +8,7 @@ list is tried, and what a session really uses is compared with what was wanted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,19 @@ _told: set[str] = set()
 
 
 def providers(
-    available: Iterable[str], options: ModelOptions, wants_tensorrt: bool, path: Path
+    available: Collection[str], options: ModelOptions, wants_tensorrt: bool, path: Path
 ) -> list[Providers]:
     """Return the lists of providers to try, the best first."""
-    known = set(available)
-    tried: list[Providers] = [[(CPU, {})]]
+    cpu: Providers = [(CPU, {})]
     if not options.on_gpu:
-        return tried
-    if CUDA in known:
-        tried.insert(0, [(CUDA, _cuda(options)), (CPU, {})])
-    if wants_tensorrt and TENSORRT in known:
-        rest = [(CUDA, _cuda(options))] if CUDA in known else []
-        tried.insert(0, [(TENSORRT, _tensorrt(options, path)), *rest, (CPU, {})])
+        return [cpu]
+    shared = {"device_id": str(options.device_id)}
+    if options.stream is not None:
+        shared["user_compute_stream"] = str(int(options.stream))
+    cuda: Providers = [(CUDA, shared)] if CUDA in available else []
+    tried = [[*cuda, *cpu], cpu] if cuda else [cpu]
+    if wants_tensorrt and TENSORRT in available:
+        tried.insert(0, [(TENSORRT, shared | _tensorrt(options, path)), *cuda, *cpu])
     return tried
 
 
@@ -73,24 +74,13 @@ def tell_once(text: str) -> None:
         logging.getLogger("headrace.inference").warning("%s", text)
 
 
-def _cuda(options: ModelOptions) -> dict[str, Any]:
-    return {"device_id": str(options.device_id), **_stream(options)}
-
-
 def _tensorrt(options: ModelOptions, path: Path) -> dict[str, Any]:
     chosen = {
-        "device_id": str(options.device_id),
         # As the reference does: the engine lies beside the model, and is built once.
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": str(path.resolve().parent),
         "trt_fp16_enable": str(options.fp16),
-        **_stream(options),
     }
     if options.dla_core >= 0:
-        chosen["trt_dla_enable"] = "True"
-        chosen["trt_dla_core"] = str(options.dla_core)
+        chosen |= {"trt_dla_enable": "True", "trt_dla_core": str(options.dla_core)}
     return chosen
-
-
-def _stream(options: ModelOptions) -> dict[str, str]:
-    return {} if options.stream is None else {"user_compute_stream": str(int(options.stream))}

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from headrace import gpu
+from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.inference.loading import load_model
 from headrace.inference.model import Model, ModelOptions
-from headrace.inference.placement import host_array, in_shape
+from headrace.inference.placement import in_shape
 from headrace.inference.settings import ModelSetting, Profile, read_profile
 from headrace.inference.tensor_spec import TensorSpec, shape_text
 from headrace.tensor import DLDataType, Tensor, as_tensor
-from headrace.tensor.copies import simulated_memory
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
+from headrace.tensor.copies import simulate, simulated_memory
 
 _SIMULATED_SECONDS = 1e-3  # of a run on a simulated device
 
 Shape = tuple[int, ...]
 
 
+@dataclass(eq=False)
 class RunningModel:
     """A model of an operator in a run.
 
@@ -37,6 +36,8 @@ class RunningModel:
         The operator's name, for errors.
     may_change_shapes
         Whether the shapes of the inputs may change from frame to frame.
+    is_simulated
+        Whether a device is a simulated one, where a kernel of the host runs the model.
 
     Attributes
     ----------
@@ -48,22 +49,26 @@ class RunningModel:
         A stream of its own; None where it shares the operator's.
     """
 
-    def __init__(self, setting: ModelSetting, operator: str, may_change_shapes: bool) -> None:
-        self.setting = setting
-        self.is_active = setting.is_active
-        self.results: list[Any] = []
-        self.stream: StreamHandle | None = None
-        self._operator = operator
-        self._may_change_shapes = may_change_shapes
-        self._model: Model | None = None
-        self._profile: Profile = ()
-        # The shape of each input, as the model takes it: in this frame, and in the first.
-        self._shapes: list[Shape] = []
-        self._first_shapes: list[Shape] = []
-        # The shape and type of each input of the last frame that fitted.
-        self._described: list[tuple[Shape, DLDataType]] = []
-        # The shapes and types of the outputs on a simulated device, by the shapes of the inputs.
-        self._known_outputs: dict[tuple[Shape, ...], list[tuple[Shape, Any]]] = {}
+    setting: ModelSetting
+    operator: str
+    may_change_shapes: bool
+    is_simulated: bool
+    results: list[Any] = field(default_factory=list, init=False)
+    stream: StreamHandle | None = field(default=None, init=False)
+    _model: Model | None = field(default=None, init=False)
+    _profile: Profile = field(default=(), init=False)
+    # The shape of each input, as the model takes it: in this frame, and in the first.
+    _shapes: list[Shape] = field(default_factory=list, init=False)
+    _first_shapes: list[Shape] = field(default_factory=list, init=False)
+    # The shape and type of each input of the last frame that fitted.
+    _described: list[tuple[Shape, DLDataType]] = field(default_factory=list, init=False)
+    # The shapes and types of the outputs on a simulated device, by the shapes of the inputs.
+    _known_outputs: dict[tuple[Shape, ...], list[tuple[Shape | None, Any]]] = field(
+        default_factory=dict, init=False
+    )
+
+    def __post_init__(self) -> None:
+        self.is_active = bool(self.setting.is_active)
 
     @property
     def model(self) -> Model:
@@ -78,7 +83,7 @@ class RunningModel:
     def load(self, options: ModelOptions) -> None:
         """Load the model, and compare its inputs and outputs with the operator's maps."""
         setting = self.setting
-        owner = f"operator {self._operator!r}"
+        owner = f"operator {self.operator!r}"
         self.stream = options.stream
         try:
             if setting.profile is not None and options.on_gpu and setting.backend == "trt":
@@ -98,18 +103,14 @@ class RunningModel:
         if len(names) != len(specs):
             has = ", ".join(f"{spec.name!r} ({spec})" for spec in specs)
             raise InferenceError(
-                f"operator {self._operator!r}: {key} names {len(names)} tensors for model {self.setting.name!r}, "
+                f"operator {self.operator!r}: {key} names {len(names)} tensors for model {self.setting.name!r}, "
                 f"which has {len(specs)} {what}: {has}"
             )
 
     def close(self) -> None:
         """Release the model, and what it returned last."""
         model, self._model = self._model, None
-        self.is_active = self.setting.is_active
         self.results = []
-        self._first_shapes = []
-        self._described = []
-        self._known_outputs = {}
         if model is not None:
             model.close()
 
@@ -134,7 +135,7 @@ class RunningModel:
             shapes.append(shape)
         if not self._first_shapes:
             self._first_shapes = shapes
-        elif shapes != self._first_shapes and not self._may_change_shapes:
+        elif shapes != self._first_shapes and not self.may_change_shapes:
             pairs = zip(self.setting.inputs, self._first_shapes, shapes, strict=True)
             name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
             raise InferenceError(
@@ -145,7 +146,7 @@ class RunningModel:
         self._described = described
 
     def _where(self, tensor: str) -> str:
-        return f"operator {self._operator!r}: model {self.setting.name!r}: the tensor {tensor!r}"
+        return f"operator {self.operator!r}: model {self.setting.name!r}: the tensor {tensor!r}"
 
     def _check_profile(
         self, name: str, spec: TensorSpec, shape: Shape, triples: tuple[tuple[int, int, int], ...]
@@ -163,71 +164,61 @@ class RunningModel:
 
     def run_on_host(self, tensors: Mapping[str, Tensor]) -> list[Any]:
         """Run on tensors in host memory, and return the outputs."""
-        pairs = zip(self.setting.inputs, self._shapes, strict=True)
-        arrays = [host_array(tensors[name], shape) for name, shape in pairs]
+        arrays = [np.ascontiguousarray(tensor).reshape(shape) for tensor, shape in self._inputs(tensors)]
         return self._guarded(lambda: self.model.run_on_host(arrays))
 
-    def run_on_gpu(
+    def run_on_device(
         self, tensors: Mapping[str, Tensor], outputs: list[Tensor | None], stream: StreamHandle
     ) -> list[Any]:
-        """Submit a run on tensors in device memory, and return the outputs."""
-        pairs = zip(self.setting.inputs, self._shapes, strict=True)
-        inputs = [in_shape(tensors[name], shape) for name, shape in pairs]
+        """Submit a run on C-contiguous tensors in device memory, and return the outputs."""
+        inputs = [in_shape(tensor, shape) for tensor, shape in self._inputs(tensors)]
+        if self.is_simulated:
+            # A kernel that takes effect on the memory of the device when it ends.
+            sources = [simulated_memory(tensor) for tensor in inputs]
+            targets = [simulated_memory(tensor) for tensor in outputs if tensor is not None]
+            run = partial(self.model.run_on_host, sources, targets)
+            simulate(
+                f"model {self.setting.name}", _SIMULATED_SECONDS, stream, partial(self._guarded, run), 64, 256
+            )
+            return list(outputs)
         return self._guarded(lambda: self.model.run_on_device(inputs, outputs, stream))
 
-    def allocate_on_gpu(self, allocator: Any, stream: StreamHandle) -> list[Tensor | None]:
-        """Allocate the outputs whose shapes are known, unless the runtime returns memory of its own."""
-        model = self.model
-        if model.returns_own_memory:
-            return [None] * len(model.outputs)
+    def _inputs(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Shape]]:
+        """Return the tensors of the inputs, and the shapes that the model takes them in."""
+        return zip(map(tensors.__getitem__, self.setting.inputs), self._shapes, strict=True)
+
+    def allocate(self, allocator: Any, stream: StreamHandle) -> list[Tensor | None]:
+        """Allocate the outputs on the device; None stands for memory of the runtime."""
         return [
             None
             if shape is None
-            else allocator.allocate_tensor(shape, spec.dtype, stream=stream, operator=self._operator)
-            for spec, shape in zip(model.outputs, model.output_shapes(self._shapes), strict=True)
-        ]
-
-    def allocate_on_simulated_device(self, allocator: Any, stream: StreamHandle) -> list[Tensor]:
-        """Allocate all outputs on a simulated device, where a kernel needs them before it runs."""
-        return [
-            allocator.allocate_tensor(shape, dtype, stream=stream, operator=self._operator)
+            else allocator.allocate_tensor(shape, dtype, stream=stream, operator=self.operator)
             for shape, dtype in self._outputs()
         ]
 
-    def _outputs(self) -> list[tuple[Shape, Any]]:
-        """Return the shape and type of each output; a run on zeros shows those that the model does not state."""
-        key = tuple(self._shapes)
+    def _outputs(self) -> list[tuple[Shape | None, Any]]:
+        """Return the type of each output, and its shape if it is to be allocated."""
+        model, key = self.model, tuple(self._shapes)
+        shapes = model.output_shapes(self._shapes)
+        if not self.is_simulated:
+            if model.returns_own_memory:
+                shapes = [None] * len(shapes)
+            return [(shape, spec.dtype) for spec, shape in zip(model.outputs, shapes, strict=True)]
+        # A simulated kernel needs all outputs before it runs. A run on zeros shows those that are not certain: an
+        # ONNX file may use one name for two extents; a program of PyTorch does not.
         if key not in self._known_outputs:
-            model = self.model
-            found = [
+            found: list[tuple[Shape | None, Any]] = [
                 (shape, spec.dtype)
-                for spec, shape in zip(model.outputs, model.output_shapes(self._shapes), strict=True)
-                # An ONNX file may use one name for two extents; a program of PyTorch does not.
-                if shape is not None
-                and spec.dtype is not None
-                and (model.returns_own_memory or not spec.is_dynamic)
+                for spec, shape in zip(model.outputs, shapes, strict=True)
+                if None not in (shape, spec.dtype) and (model.returns_own_memory or not spec.is_dynamic)
             ]
-            if len(found) < len(model.outputs):
+            if len(found) < len(shapes):
                 pairs = zip(self._shapes, self._described, strict=True)
                 zeros = [np.zeros(shape, element.numpy()) for shape, (_, element) in pairs]
                 results = self._guarded(lambda: model.run_on_host(zeros))
                 found = [(tensor.shape, tensor.dtype) for tensor in map(as_tensor, results)]
             self._known_outputs[key] = found
         return self._known_outputs[key]
-
-    def simulate(self, tensors: Mapping[str, Tensor], outputs: list[Tensor], stream: StreamHandle) -> None:
-        """Launch a simulated kernel that runs the model when it ends, on the memory of the device."""
-        pairs = zip(self.setting.inputs, self._shapes, strict=True)
-        inputs = [simulated_memory(tensors[name]).reshape(shape) for name, shape in pairs]
-        targets = [simulated_memory(output) for output in outputs]
-        model, guarded = self.model, self._guarded
-        kernel = gpu.kernel(
-            f"model {self.setting.name}",
-            source="",
-            seconds=_SIMULATED_SECONDS,
-            effect=lambda: guarded(lambda: model.run_on_host(inputs, targets)),
-        )
-        gpu.launch(stream.stream, gpu.LaunchConfig(grid=64, block=256), kernel.on(stream.device))
 
     def _guarded(self, call: Callable[[], list[Any]]) -> list[Any]:
         """Call the runtime; its errors name the model."""
@@ -236,6 +227,6 @@ class RunningModel:
         except Exception as error:  # runtimes raise various types
             model = self.model
             raise InferenceError(
-                f"operator {self._operator!r}: model {self.setting.name!r} ({model.runtime}, {model.path}) failed: "
+                f"operator {self.operator!r}: model {self.setting.name!r} ({model.runtime}, {model.path}) failed: "
                 f"{' '.join(str(error).split()) or type(error).__name__}"
             ) from error

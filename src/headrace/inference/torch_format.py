@@ -25,6 +25,7 @@ from headrace.inference.errors import InferenceError
 from headrace.inference.tensor_spec import Extent, TensorSpec
 from headrace.tensor import tree
 
+# PyTorch's names of types that NumPy calls otherwise.
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -34,10 +35,6 @@ _DTYPES = {
     "char": "int8",
     "byte": "uint8",
     "short": "int16",
-    **{
-        name: name
-        for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
-    },
 }
 
 
@@ -117,40 +114,40 @@ def read_format(path: Path) -> TorchFormat:
     if not isinstance(section, dict):
         raise InferenceError(f"{path} has no section 'inference' with input_nodes and output_nodes")
     inputs, outputs = (_nodes(path, section, key) for key in ("input_nodes", "output_nodes"))
-    formats = [section.get(key) for key in ("input_format", "output_format")]
-    for key, specs, form in zip(("input_format", "output_format"), (inputs, outputs), formats, strict=True):
-        if form is not None:
-            _check_names(path, key, form, [spec.name for spec in specs])
-    return TorchFormat(path, inputs, outputs, *formats)
+    for key, specs in (("input_format", inputs), ("output_format", outputs)):
+        if section.get(key) is not None:
+            _check_names(path, key, section[key], [spec.name for spec in specs])
+    return TorchFormat(path, inputs, outputs, section.get("input_format"), section.get("output_format"))
 
 
 def _nodes(path: Path, section: dict[str, Any], key: str) -> tuple[TensorSpec, ...]:
     nodes = section.get(key)
     if not isinstance(nodes, dict) or not nodes:
         raise InferenceError(f"{path}: inference has no {key}: a mapping of names to dim and dtype")
-    return tuple(_node(path, f"{key}: {name}", str(name), entry or {}) for name, entry in nodes.items())
+    specs = []
+    for name, entry in nodes.items():
+        where, entry = f"{path}: {key}: {name}", entry or {}
+        if not isinstance(entry, dict) or set(entry) - {"dim", "dtype"}:
+            raise InferenceError(f"{where} must have dim and dtype, not {entry!r}")
+        specs.append(
+            TensorSpec(str(name), _dtype(where, entry.get("dtype")), _shape(where, entry.get("dim")))
+        )
+    return tuple(specs)
 
 
-def _node(path: Path, where: str, name: str, entry: Any) -> TensorSpec:
-    if not isinstance(entry, dict) or set(entry) - {"dim", "dtype"}:
-        raise InferenceError(f"{path}: {where} must have dim and dtype, not {entry!r}")
-    return TensorSpec(name, _dtype(path, where, entry.get("dtype")), _shape(path, where, entry.get("dim")))
-
-
-def _dtype(path: Path, where: str, text: Any) -> Any:
+def _dtype(where: str, text: Any) -> Any:
     import numpy as np
 
     if text is None:
         return None
     plain = str(text).removeprefix("torch.").removeprefix("k").lower()
-    if plain not in _DTYPES:
-        raise InferenceError(
-            f"{path}: {where}: there is no dtype {text!r}; kFloat32 and float32 are examples"
-        )
-    return np.dtype(_DTYPES[plain])
+    name = _DTYPES.get(plain, plain)
+    if name not in (*_DTYPES.values(), "bool"):
+        raise InferenceError(f"{where}: there is no dtype {text!r}; kFloat32 and float32 are examples")
+    return np.dtype(name)
 
 
-def _shape(path: Path, where: str, given: Any) -> tuple[Extent, ...] | None:
+def _shape(where: str, given: Any) -> tuple[Extent, ...] | None:
     if given is None:
         return None
     parts = given if isinstance(given, list) else re.split(r"[\s,]+", str(given).strip())
@@ -158,7 +155,7 @@ def _shape(path: Path, where: str, given: Any) -> tuple[Extent, ...] | None:
         extents = [int(part) for part in parts]
     except (TypeError, ValueError):
         raise InferenceError(
-            f'{path}: {where}: dim must be extents such as "3,224,224", -1 for a dynamic one, not {given!r}'
+            f'{where}: dim must be extents such as "3,224,224", -1 for a dynamic one, not {given!r}'
         ) from None
     return tuple(extent if extent >= 0 else None for extent in extents)
 

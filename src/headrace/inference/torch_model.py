@@ -14,18 +14,16 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.extras import installing
+from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import Model, ModelOptions
 from headrace.inference.onnx_providers import tell_once
 from headrace.inference.tensor_spec import Extent, TensorSpec
 from headrace.inference.torch_format import TorchFormat, read_format
-
-if TYPE_CHECKING:
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
+from headrace.lazy import import_or_explain
+from headrace.tensor import Tensor
 
 
 @dataclass(repr=False, eq=False)
@@ -113,7 +111,7 @@ def load_torch(path: Path, name: str, options: ModelOptions) -> TorchModel:
     if device_id is not None and not torch.cuda.is_available():
         device_id = None
         tell_once("backend 'torch' runs on the CPU: this PyTorch was built without CUDA, or finds no GPU")
-    load = {"export": _load_export, "script": _load_script}[_kind(path, name)]
+    load = _loader(path, name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is deprecated, and still the format of many models
@@ -126,15 +124,11 @@ def load_torch(path: Path, name: str, options: ModelOptions) -> TorchModel:
 
 def import_torch() -> Any:
     """Import PyTorch; the error names what to install."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(f"running PyTorch models needs PyTorch: {installing('torch')} ({error})") from error
-    return torch
+    return import_or_explain("torch", "torch", "to run PyTorch models")
 
 
-def _kind(path: Path, name: str) -> str:
-    """Return what a file holds, by what is in it: both kinds are often named ``.pt``."""
+def _loader(path: Path, name: str) -> Callable[..., TorchModel]:
+    """Return what loads a file, by what is in it: both kinds are often named ``.pt``."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.namelist()
@@ -145,9 +139,9 @@ def _kind(path: Path, name: str) -> str:
         ) from error
     inside = {entry.partition("/")[2] or entry for entry in entries}
     if "models/model.json" in inside or any("serialized_exported_program" in entry for entry in entries):
-        return "export"
+        return _load_export
     if "constants.pkl" in inside and any(entry.startswith("code/") for entry in inside):
-        return "script"
+        return _load_script
     raise InferenceError(
         f"model {name!r}: {path} holds weights or a pickled module, not a program that can be run by itself: "
         "save it with torch.export.save(torch.export.export(model, example), path)"

@@ -40,7 +40,6 @@ from headrace.observe.loggers.data_loggers import AsyncQueuePolicy as AsyncQueue
 from headrace.observe.loggers.data_loggers import DataLogger as DataLogger
 from headrace.observe.loggers.data_loggers import DataLoggerQueueType as DataLoggerQueueType
 from headrace.observe.loggers.data_loggers import DataLoggerResource as DataLoggerResource
-from headrace.observe.loggers.data_loggers import QueueFullError as QueueFullError
 from headrace.observe.loggers.rerun_logger import RerunLogger as RerunLogger
 from headrace.observe.loggers.text_serializer import SimpleTextSerializer as SimpleTextSerializer
 from headrace.observe.recordings.carriers import Carrier as Carrier

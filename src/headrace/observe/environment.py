@@ -3,6 +3,7 @@
 =============================================  ==================================================================
 ``HEADRACE_TRACK=1``                           track every run, and print its tables at the end
 ``HEADRACE_TRACK=file.json`` or ``file.prom``  the same, into a file: JSON, or the text format of Prometheus
+``HEADRACE_TRACK_KERNELS=1``                   time kernels by themselves, with CUPTI
 ``HEADRACE_LOG=camera.out,blur``               print the messages of ports
 ``HEADRACE_RECORD=file``                       record the messages of every connected output to a file
 ``HEADRACE_RECORD_PORTS=camera.out``           the ports to record, in place of every output
@@ -143,6 +144,8 @@ def _report() -> Watcher | None:
 
     class Report(StatisticsWatcher):
         """Reports the statistics of a run at its end."""
+
+        wants_kernels = is_set("HEADRACE_TRACK_KERNELS")
 
         def begin(self, run: RunInfo) -> None:
             super().begin(run)

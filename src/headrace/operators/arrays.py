@@ -33,6 +33,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import gpu
+from headrace.core.contexts import InputContext
+from headrace.gpu import StreamHandle
 from headrace.gpu.backend import active
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.conversion import order_after
@@ -41,9 +43,6 @@ from headrace.tensor.libraries import usual_module
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from headrace.core.contexts import InputContext
-    from headrace.gpu import StreamHandle
 
 _BLOCK = 256
 # How long a block runs on the simulated device: what a block of 256 pixels takes on an H200, roughly.
@@ -148,22 +147,12 @@ class Workplace:
 
     def run(self, routine: Routine, threads: int, *args: Any) -> None:
         """Run a routine with so many threads; its first arguments are tensors of this place, the others numbers."""
-        stream = self.stream
         if threads == 0:
             return
-        if stream is None:
+        if self.stream is None:
             routine.host(*[np.asarray(arg) if type(arg) is Tensor else arg for arg in args])
-        elif not stream.backend.runs_cuda:
-            launch(stream, routine.kernel.on(stream.device), -(-threads // _BLOCK), _BLOCK, args)
-        else:
-            # As `launch` does, without a look at the numbers: every frame runs this.
-            given = list(args)
-            for place, arg in enumerate(args):
-                if type(arg) is not Tensor:
-                    break
-                given[place] = arg.data
-            config = _config(-(-threads // _BLOCK), _BLOCK)
-            gpu.launch(stream.stream, config, routine.kernel.on(stream.device), *given)
+            return
+        launch(self.stream, routine.kernel.on(self.stream.device), -(-threads // _BLOCK), _BLOCK, args)
 
 
 def launch(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.demosaic import DEMOSAIC, RED_AT
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
-
-if TYPE_CHECKING:
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 
 class BayerDemosaicOp(FrameOperator):
@@ -72,10 +70,6 @@ class BayerDemosaicOp(FrameOperator):
             bayer_grid_pos={"choices": RED_AT},
             alpha_value={"minimum": 0, "maximum": 65535},
         )
-
-    def settings(self) -> tuple[Any, ...]:
-        """Return the parameters that the steps depend on."""
-        return self.generate_alpha, self.alpha_value, self.bayer_grid_pos
 
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are demosaicked; raise if they cannot be."""

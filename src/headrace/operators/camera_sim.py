@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace import gpu
+from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import ParameterError
+from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
+from headrace.tensor import Tensor
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
 
 _BLOCK = 256
 
@@ -92,6 +90,8 @@ class CameraSimOp(PacedSource[Any]):
     allocator: Any = None
     read_ahead: int = 4
 
+    _made: tuple[Any, BayerSensor] | None = None
+
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
         spec.output("output")
@@ -106,24 +106,19 @@ class CameraSimOp(PacedSource[Any]):
     def sensor(self) -> BayerSensor:
         """The sensor, which makes the frames."""
         # Made anew where a parameter has changed: `truth` may be asked before, during and after a run.
-        scene = (self.width, self.height, self.objects, self.seed)
+        scene = {"width": self.width, "height": self.height, "objects": self.objects, "seed": self.seed}
         settings: dict[str, Any] = {
+            "rate": self.frame_rate,
             "dtype": self.dtype or "uint8",
             "grid_position": self.bayer_grid_pos,
-            "exposure": self.exposure,
-            "noise": self.noise,
-            "shot_noise": self.shot_noise,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in ("exposure", "noise", "shot_noise", "seed")},
         }
-        made_for = (scene, self.frame_rate, settings)
-        made: tuple[Any, BayerSensor] | None = getattr(self, "_made", None)
-        if made is None or made[0] != made_for:
+        if self._made is None or self._made[0] != (scene, settings):
             try:
-                looked_at = Scene(self.width, self.height, objects=self.objects, seed=self.seed)
-                made = self._made = (made_for, BayerSensor(looked_at, self.frame_rate, **settings))
+                self._made = (scene, settings), BayerSensor(Scene(**scene), **settings)
             except (TypeError, ValueError) as error:
                 raise ParameterError(f"operator {self.name!r}: {error}") from error
-        return made[1]
+        return self._made[1]
 
     def truth(self, number: int) -> Truth:
         """Return what a frame shows: its objects, the picture without noise, and the label of each pixel."""
@@ -162,10 +157,9 @@ class CameraSimOp(PacedSource[Any]):
         number, array = frame
         placed: dict[str, Any]
         if array is None:
+            stream = self._memory.stream(op_output, context, "output")
             shape = (self.height, self.width)
-            tensor, stream = self._memory.allocate_on_device(
-                shape, self.sensor.dtype, op_output, context, "output"
-            )
+            tensor = self._memory.allocate(shape, self.sensor.dtype, DEVICE, stream)
             if self._on_device is None:
                 self._on_device = _DeviceSensor(self.sensor, stream)
             self._on_device.draw(number, tensor, stream)

@@ -7,17 +7,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace import gpu
 from headrace.core.errors import choices
-from headrace.operators.arrays import launch
-
-if TYPE_CHECKING:
-    from headrace.operators.arrays import Workplace
-    from headrace.tensor import Tensor
+from headrace.operators.arrays import Workplace, launch
+from headrace.tensor import Tensor
 
 _ELEMENTS = {
     "kFloat32": np.float32,

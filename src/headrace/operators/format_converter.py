@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.core.errors import ParameterError, choices
+from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
@@ -15,10 +16,7 @@ from headrace.operators.arrays import Routine, check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
-
-if TYPE_CHECKING:
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
@@ -26,25 +24,49 @@ _DEFAULT_MODE = 4
 _MOST_FLOAT = float(np.finfo(np.float32).max)
 _MOST_PIXELS = 2**31 - 1  # the kernels number them with 32 bits
 
-# The packed formats: element type and number of channels. Those of uint8 and float32 have any number.
-_PACKED = {
-    "rgb888": (_UINT8, 3),
-    "rgba8888": (_UINT8, 4),
-    "rgb161616": (_UINT16, 3),
-    "rgba16161616": (_UINT16, 4),
-    "uint8": (_UINT8, 0),
-    "float32": (_FLOAT32, 0),
-}
-_YUV: dict[str, tuple[str, Matrix]] = {
-    "nv12": ("nv12", MATRICES["709", True]),
-    "nv12_bt709_hdtv": ("nv12", MATRICES["709", True]),
-    "nv12_bt709_csc": ("nv12", MATRICES["709", False]),
-    "nv12_bt601_full": ("nv12", MATRICES["601", True]),
-    "yuyv": ("yuyv", MATRICES["601", False]),
-    "uyvy": ("uyvy", MATRICES["601", False]),
-    "yuv420": ("yuv420", MATRICES["601", True]),
+
+class _Format(NamedTuple):
+    """A format to convert from.
+
+    Attributes
+    ----------
+    element, channels
+        The element type and the number of channels; 0 for any number.
+    targets
+        The formats that it can be converted to.
+    layout, matrix
+        For YUV: where the samples are, and the matrix to RGB.
+    """
+
+    element: np.dtype[Any]
+    channels: int
+    targets: tuple[str, ...] = ("rgb888", "uint8")
+    layout: str = ""
+    matrix: Matrix | None = None
+
+
+_FULL_601, _LIMITED_601 = MATRICES["601", True], MATRICES["601", False]
+_FORMATS = {
+    "uint8": _Format(_UINT8, 0, ("uint8", "float32")),
+    "rgb888": _Format(_UINT8, 3, ("rgb888", "uint8", "float32", "rgba8888", "yuv420")),
+    "rgba8888": _Format(_UINT8, 4, ("rgba8888", "rgb888", "uint8", "float32")),
+    "float32": _Format(_FLOAT32, 0, ("float32", "rgb888", "uint8")),
+    "rgb161616": _Format(_UINT16, 3),
+    "rgba16161616": _Format(_UINT16, 4),
+    "nv12": _Format(_UINT8, 1, layout="nv12", matrix=MATRICES["709", True]),
+    "nv12_bt709_hdtv": _Format(_UINT8, 1, layout="nv12", matrix=MATRICES["709", True]),
+    "nv12_bt709_csc": _Format(_UINT8, 1, layout="nv12", matrix=MATRICES["709", False]),
+    "nv12_bt601_full": _Format(_UINT8, 1, layout="nv12", matrix=_FULL_601),
+    "yuyv": _Format(_UINT8, 2, layout="yuyv", matrix=_LIMITED_601),
+    "uyvy": _Format(_UINT8, 2, layout="uyvy", matrix=_LIMITED_601),
+    "yuv420": _Format(_UINT8, 1, ("yuv420", "rgb888", "uint8", "rgba8888"), "yuv420", _FULL_601),
 }
 _OUTPUTS = ("rgb888", "uint8", "float32", "rgba8888", "yuv420")
+_CONVERTED = {
+    (_UINT8, _FLOAT32): TO_FLOAT,
+    (_FLOAT32, _UINT8): FLOAT_TO_BYTE,
+    (_UINT16, _UINT8): WIDE_TO_BYTE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +172,7 @@ class FormatConverterOp(FrameOperator):
             FormatConverterOp,
             spec,
             out_dtype={"choices": _OUTPUTS},
-            in_dtype={"choices": ("", *_PACKED, *_YUV)},
+            in_dtype={"choices": ("", *_FORMATS)},
             scale_min=finite,
             scale_max=finite,
             alpha_value={"minimum": 0, "maximum": 255},
@@ -173,19 +195,6 @@ class FormatConverterOp(FrameOperator):
         """Begin a run: no frame has been seen."""
         super().start()
         self._element: np.dtype[Any] | None = None
-
-    def settings(self) -> tuple[Any, ...]:
-        """Return the parameters that the steps depend on."""
-        return (
-            self.in_dtype,
-            self.out_dtype,
-            self.resize_height,
-            self.resize_width,
-            self.scale_min,
-            self.scale_max,
-            self.alpha_value,
-            tuple(self.out_channel_order),
-        )
 
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are converted; raise if they cannot be."""
@@ -236,17 +245,23 @@ class FormatConverterOp(FrameOperator):
         if rows * columns > _MOST_PIXELS:
             raise self.refusal(f"an image has at most {_MOST_PIXELS} pixels; the shape is {tensor.shape}")
         channels = tensor.shape[2] if tensor.ndim == 3 else 1
-        if self.in_dtype in _YUV:
-            return self._describe_yuv(element, rows, columns, channels, tensor.shape)
-        if channels > 4:
-            raise self.refusal(f"an image has up to 4 channels; the shape {tensor.shape} has {channels}")
         name = self.in_dtype or self._guess(element, channels)
-        wanted, count = _PACKED[name]
-        if element != wanted or (count and channels != count):
-            shape = f"(rows, columns, {count})" if count else "(rows, columns[, channels])"
+        layout, count = _FORMATS[name].layout, _FORMATS[name].channels
+        shape = f"(rows, columns, {count})" if count else "(rows, columns[, channels])"
+        fits = channels == (count or channels)
+        if layout in ("nv12", "yuv420"):
+            shape = "(3/2 rows, columns), with rows and columns even"
+            fits &= rows % 3 == 0 and columns % 2 == 0
+            rows = rows // 3 * 2
+        elif layout:
+            shape = "(rows, even columns, 2)"
+            fits &= columns % 2 == 0
+        elif channels > 4:
+            raise self.refusal(f"an image has up to 4 channels; the shape {tensor.shape} has {channels}")
+        if element != _FORMATS[name].element or not fits:
             raise self.refusal(
-                f"in_dtype={name!r} means {wanted} of the shape {shape}; received {element} of the shape "
-                f"{tensor.shape}"
+                f"in_dtype={name!r} means {_FORMATS[name].element} of the shape {shape}; received {element} of the "
+                f"shape {tensor.shape}"
             )
         if name == "uint8":
             name = {3: "rgb888", 4: "rgba8888"}.get(channels, name)
@@ -254,26 +269,11 @@ class FormatConverterOp(FrameOperator):
 
     def _guess(self, element: np.dtype[Any], channels: int) -> str:
         """Return the format of a frame where `in_dtype` names none."""
-        if element == _UINT16:
-            found = {3: "rgb161616", 4: "rgba16161616"}.get(channels)
-            if found is None:
-                raise self.refusal(f"uint16 images have 3 or 4 channels, not {channels}; convert them first")
-            return found
-        return "uint8" if element == _UINT8 else "float32"
-
-    def _describe_yuv(
-        self, element: np.dtype[Any], rows: int, columns: int, channels: int, shape: tuple[int, ...]
-    ) -> _Image:
-        name = self.in_dtype
-        is_planar = _YUV[name][0] in ("nv12", "yuv420")
-        wanted = "(3/2 rows, columns), with rows and columns even" if is_planar else "(rows, even columns, 2)"
-        fits = (rows % 3 == 0 and channels == 1) if is_planar else channels == 2
-        if element != _UINT8 or columns % 2 or not fits:
-            raise self.refusal(
-                f"in_dtype={name!r} means uint8 of the shape {wanted}; received {element} of the "
-                f"shape {shape}"
-            )
-        return _Image(name, rows // 3 * 2 if is_planar else rows, columns, channels)
+        if element != _UINT16:
+            return element.name
+        if channels not in (3, 4):
+            raise self.refusal(f"uint16 images have 3 or 4 channels, not {channels}; convert them first")
+        return "rgb161616" if channels == 3 else "rgba16161616"
 
     # The steps of its conversion.
 
@@ -293,7 +293,7 @@ class FormatConverterOp(FrameOperator):
 
     def _plan_conversion(self, image: _Image) -> Plan:
         """Return how an image is converted; raise if it cannot be."""
-        target = self.out_dtype
+        target, source = self.out_dtype, _FORMATS[image.format]
         rows, columns, channels = image.rows, image.columns, image.channels
         if target not in _targets(image):
             raise self.refusal(
@@ -302,20 +302,17 @@ class FormatConverterOp(FrameOperator):
             )
         if target == "yuv420":
             return self._plan_yuv420(image)
-        if image.format in _YUV:
-            layout, matrix = _YUV[image.format]
-            channels = 4 if target == "rgba8888" else 3
-            sizes = map(np.int32, (rows, columns, channels))
-            order, alpha = self._order(channels, channels), np.int32(self.alpha_value)
-            arguments = (*sizes, order, alpha, *matrix)
-            return Plan(TO_RGB[layout], rows * columns, (rows, columns, channels), _UINT8, arguments)
-        is_float = target == "float32"
-        made = _CHANNELS.get((image.format, target), channels)
+        made = (
+            4 if target == "rgba8888" else 3 if source.matrix or image.format.startswith("rgba") else channels
+        )
+        if source.matrix is not None:
+            sizes = map(np.int32, (rows, columns, made))
+            arguments = (*sizes, self._order(made, made), np.int32(self.alpha_value), *source.matrix)
+            return Plan(TO_RGB[source.layout], rows * columns, (rows, columns, made), _UINT8, arguments)
         if (image.format, target) == ("rgba8888", "uint8") and self.in_dtype != "rgba8888":
             made = 4  # the same format if the input was called uint8 or nothing: alpha stays
-        element = _FLOAT32 if is_float else _UINT8
-        wanted = _PACKED[image.format][0]
-        routine = COPY[element] if element == wanted else _CONVERTED[wanted, element]
+        element = _FLOAT32 if target == "float32" else _UINT8
+        routine = COPY[element] if element == source.element else _CONVERTED[source.element, element]
         order = self._order(max(channels, made), made)
         scale = self._scale(image.format)
         return _packed_plan(
@@ -408,30 +405,4 @@ def _targets(image: _Image) -> list[str]:
         without = ("float32",)
     elif image.format == "float32" and image.channels != 3:
         without = ("rgb888",) if image.channels == 1 else ("rgb888", "uint8")
-    return [target for target in _TARGETS.get(image.format, ()) if target not in without]
-
-
-# The channels of a result that are not those of the image.
-_CHANNELS = {
-    ("rgba8888", "float32"): 3,
-    ("rgb888", "rgba8888"): 4,
-    ("rgba8888", "rgb888"): 3,
-    ("rgba8888", "uint8"): 3,
-    ("rgba16161616", "rgb888"): 3,
-    ("rgba16161616", "uint8"): 3,
-}
-_CONVERTED = {
-    (_UINT8, _FLOAT32): TO_FLOAT,
-    (_FLOAT32, _UINT8): FLOAT_TO_BYTE,
-    (_UINT16, _UINT8): WIDE_TO_BYTE,
-}
-_TARGETS = {
-    "uint8": ("uint8", "float32"),
-    "rgb888": ("rgb888", "uint8", "float32", "rgba8888", "yuv420"),
-    "rgba8888": ("rgba8888", "rgb888", "uint8", "float32"),
-    "float32": ("float32", "rgb888", "uint8"),
-    "rgb161616": ("rgb888", "uint8"),
-    "rgba16161616": ("rgb888", "uint8"),
-    "yuv420": ("yuv420", "rgb888", "uint8", "rgba8888"),
-    **{name: ("rgb888", "uint8") for name in _YUV if name != "yuv420"},
-}
+    return [target for target in _FORMATS[image.format].targets if target not in without]

@@ -7,18 +7,16 @@ it when the call returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace import gpu
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import check_parameters
 from headrace.tensor import DLDeviceType, Tensor
 from headrace.tensor.copies import copy
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.operator import Operator
 
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
 STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
@@ -70,25 +68,17 @@ class FrameMemory:
                 wanted = (storage_types or {}).get(name, SYSTEM)
             if wanted == SYSTEM:
                 placed[name] = array
-            elif wanted == DEVICE:
-                tensor, stream = self.allocate_on_device(array.shape, array.dtype, op_output, context, port)
-                copy(tensor, np.ascontiguousarray(array), stream)
-                placed[name] = tensor
-            else:
-                tensor = self._allocate(array.shape, array.dtype, wanted, None)
+                continue
+            stream = self.stream(op_output, context, port) if wanted == DEVICE else None
+            placed[name] = tensor = self.allocate(array.shape, array.dtype, wanted, stream)
+            if stream is None:
                 np.asarray(tensor)[...] = array
-                placed[name] = tensor
+            else:
+                copy(tensor, np.ascontiguousarray(array), stream)
         return placed
 
-    def allocate_on_device(
-        self,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        op_output: OutputContext,
-        context: ExecutionContext,
-        port: str,
-    ) -> tuple[Tensor, gpu.StreamHandle]:
-        """Return device memory, and the operator's stream, which goes with what the output emits."""
+    def stream(self, op_output: OutputContext, context: ExecutionContext, port: str) -> gpu.StreamHandle:
+        """Return the operator's stream, which goes with what the output emits."""
         name = self._operator.name
         if not context.is_gpu_available:
             raise RuntimeError(
@@ -102,11 +92,12 @@ class FrameMemory:
                 "max_size"
             )
         op_output.set_cuda_stream(stream, port)
-        return self._allocate(shape, dtype, DEVICE, stream), stream
+        return stream
 
-    def _allocate(
+    def allocate(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], storage_type: int, stream: gpu.StreamHandle | None
     ) -> Tensor:
+        """Return new memory of a storage type, in the order of a stream if it is on the device."""
         tensor: Tensor = self._allocator.allocate_tensor(
             shape, dtype, storage_type, stream=stream, operator=self._operator.name
         )
@@ -114,18 +105,12 @@ class FrameMemory:
 
 
 def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> int | None:
-    if storage_type is None:
-        return SYSTEM
-    if isinstance(storage_type, str):
-        if recorded and storage_type == "recorded":
-            return None
-        if storage_type in STORAGE_TYPES:
-            return STORAGE_TYPES[storage_type]
-    elif not isinstance(storage_type, bool):
-        number = getattr(storage_type, "value", storage_type)  # of MemoryStorageType, or the number itself
-        if isinstance(number, int) and number in STORAGE_TYPES.values():
-            return number
-    names = [*STORAGE_TYPES, *(["recorded"] if recorded else [])]
+    names: dict[Any, int | None] = {**STORAGE_TYPES, **({"recorded": None} if recorded else {})}
+    number = getattr(storage_type, "value", storage_type)  # of MemoryStorageType, or the number itself
+    if type(number) is int and number in STORAGE_TYPES.values():
+        return number
+    if storage_type is None or (isinstance(storage_type, str) and storage_type in names):
+        return names.get(storage_type, SYSTEM)
     raise ValueError(
         f"operator {operator.name!r}: storage_type must be one of {', '.join(map(repr, names))}, or a "
         f"MemoryStorageType, not {storage_type!r}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Routine, Workplace, workplace
 from headrace.operators.messages import find_tensor, place_of
 from headrace.operators.tensor_operator import TensorOperator
 from headrace.tensor import Tensor
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 
 class Plan(NamedTuple):
@@ -40,7 +39,7 @@ class Plan(NamedTuple):
 
 
 class FrameOperator(TensorOperator):
-    """The base of operators that make one tensor of another; a subclass writes `plan` and `settings`."""
+    """The base of operators that make one tensor of another; a subclass writes `plan`."""
 
     ports: ClassVar[tuple[str, str]]
     """The input and the output."""
@@ -58,18 +57,17 @@ class FrameOperator(TensorOperator):
         """Return the steps for frames such as this one; raise if it is none that the operator takes."""
         raise NotImplementedError
 
-    def settings(self) -> tuple[Any, ...]:
-        """Return the parameters that the steps depend on."""
-        return ()
-
     def refusal(self, text: str) -> ValueError:
         """Return the error for a frame that the operator does not take."""
         return ValueError(f"{place_of(self, self.ports[0])}: {text}")
 
     def start(self) -> None:
         """Begin a run: no frame has been seen."""
+        # The steps depend on all parameters but these.
+        others = {"pool", "allocator", "in_tensor_name", "out_tensor_name"}
+        self._settings = attrgetter(*(name for name in self.spec.params if name not in others))
         # The steps for the last kind of frame: frames of a run are all of one kind, as a rule.
-        self._planned_for: tuple[Any, ...] = ()
+        self._planned_for: list[Any] = []
         self._steps: list[Plan] = []
         # The tables of these steps, and the stream that they were uploaded on, so that this happens once.
         self._tables: tuple[list[Plan] | None, int | None, list[list[Tensor]]] = (None, None, [])
@@ -82,7 +80,8 @@ class FrameOperator(TensorOperator):
         """Make the tensor of one frame."""
         source, target = self.ports
         tensor = find_tensor(op_input.receive(source), self.in_tensor_name, self, source)
-        kind = (tensor.shape, tensor.strides, tensor.dl_dtype, self.settings())
+        settings = [list(value) if type(value) is list else value for value in self._settings(self)]
+        kind = [tensor.shape, tensor.strides, tensor.dl_dtype, settings]
         if kind != self._planned_for:
             self._steps, self._planned_for = self.plan(tensor), kind
         place = workplace(self, op_input, source, tensor, pool=self.pool)

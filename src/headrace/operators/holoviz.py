@@ -14,12 +14,11 @@ from headrace.conditions import BooleanCondition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
-from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
-from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
+from headrace.operators.arrays import Workplace
 from headrace.operators.messages import place_of, tensors_of
-from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
+from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import camera as cameras
@@ -32,22 +31,22 @@ from headrace.viewer.choice import chosen_outlets
 from headrace.viewer.display import Display, Outlet, OutletError, Scene
 from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
-from headrace.viewer.layers import THREE_D, LayerError, Shape, guess, match
-from headrace.viewer.renderer import Renderer, color_table, layers_of
+from headrace.viewer.layers import THREE_D, LayerError, guess, match
+from headrace.viewer.renderer import Renderer, color_table
 
 _log = logging.getLogger("headrace.viewer")
 
 # The ports that exist only if a parameter enables them.
 _OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
 _OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
+_BUFFERS = (*_OPTIONAL_INPUTS, "render_buffer_output", "depth_buffer_output")
 _CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
-_DEVICE, _SYSTEM = 1, 2  # storage types
 _LARGEST = 16384  # pixels
 # The number of frames whose copy to the host has not finished; a further one is dropped.
 _MOST_COPIES = 2
 
 
-class HolovizOp(Operator):
+class HolovizOp(TensorOperator):
     """Shows images, shapes, text and depth maps: each tensor is a layer of the picture.
 
     The picture is drawn on the host, on a thread of the viewer's own. `compute` hands over the newest tensors and
@@ -178,7 +177,14 @@ class HolovizOp(Operator):
     font_path: str = ""
 
     @needs_fragment
-    def __init__(self, fragment: Any, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        fragment: Any,
+        *args: Any,
+        name: str = "",
+        window_close_condition: BooleanCondition | None = None,
+        **kwargs: Any,
+    ) -> None:
         # `setup` declares the ports, before the parameters are set: which of them exist is looked up here.
         given = {named.name: named.value for named in named_values(args)} | kwargs
         self._enabled = {
@@ -186,23 +192,16 @@ class HolovizOp(Operator):
             for port in (*_OPTIONAL_INPUTS, *_OPTIONAL_OUTPUTS)
             if isinstance(given.get(f"enable_{port}"), (bool, np.bool_, int)) and given[f"enable_{port}"]
         }
-        parts = list(args)
-        condition = kwargs.pop("window_close_condition", None)
-        if condition is None:
-            condition = BooleanCondition(fragment, name="window_close_condition")
-        elif not isinstance(condition, BooleanCondition):
+        condition = window_close_condition or BooleanCondition(fragment, name="window_close_condition")
+        if not isinstance(condition, BooleanCondition):
             raise TypeError(f"window_close_condition must be a BooleanCondition, not {condition!r}")
         self._close_condition = condition
-        parts.append(condition)
-        pool = kwargs.pop("cuda_stream_pool", None)
-        if isinstance(pool, Resource):
-            parts.append(pool)
-        elif pool is not None:
-            raise TypeError(f"cuda_stream_pool must be a CudaStreamPool, not {pool!r}")
-        super().__init__(fragment, *parts, name=name or fragment._unused_name("holoviz_op"), **kwargs)
-        set_default_allocator(self)
+        name = name or fragment._unused_name("holoviz_op")
+        super().__init__(fragment, *args, condition, name=name, **kwargs)
         self.url = ""
         """The address of the page, with its token, while the viewer runs; empty if there is none."""
+        self.error: Exception | None = None
+        """The error of a picture that was drawn in the order of a stream; the next compute raises it."""
         self._display: Display | None = None
         self._callbacks: Callbacks | None = None
 
@@ -253,7 +252,6 @@ class HolovizOp(Operator):
 
     def start(self) -> None:
         """Check the parameters, and open what shows the pictures."""
-        check_parameters(self)
         where = f"operator {self.name!r}"
         if self.fullscreen and self.headless:
             raise ParameterError(f"{where}: fullscreen and headless exclude each other; set one of them")
@@ -267,7 +265,7 @@ class HolovizOp(Operator):
         )
         self._specs = list(self._renderer.specs)
         self._changed_specs: list[InputSpec] = []
-        self._matched: tuple[dict[str, Shape], list[InputSpec]] = {}, []
+        self._matched: tuple[dict[str, Any], list[InputSpec]] = {}, []
         camera = Camera(
             vector(self.camera_eye, f"camera_eye of {where}"),
             vector(self.camera_look_at, f"camera_look_at of {where}"),
@@ -275,39 +273,32 @@ class HolovizOp(Operator):
         )
         self._control = CameraControl(camera, self.width, self.height)
         self._has_3d = False
-        self._copies = 0
         # Scenes whose copy to the host may not have finished, with the event that it has.
         self._in_flight: dict[int, tuple[Scene, Any]] = {}
         self._memory = HostMemory()
-        self._failure: Exception | None = None
-        self._display = None
+        self.error = self._display = None
         self._open_outlets()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Check what was received and hand it over; draw it here only for an output."""
         self._raise_failure()
-        self._time = context.timestamp / 1e9
         tensors = self._receive_tensors(op_input)
         self._receive_camera(op_input)
-        shapes = {name: Shape(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         try:
-            specs = self._match(op_input.receive("input_specs"), shapes)
+            specs = self._match(op_input.receive("input_specs"), tensors)
         except LayerError as error:
             raise LayerError(f"operator {self.name!r}, input 'receivers': {error}") from None
         self._has_3d = any(spec.type in THREE_D for spec in specs)
-        camera = self._control.camera
-        drawn = {spec.tensor_name: tensors[spec.tensor_name] for spec in specs}
-        is_on_device = any(tensor.device.is_cuda for tensor in drawn.values())
+        tensors = {spec.tensor_name: tensors[spec.tensor_name] for spec in specs}
+        is_on_device = any(tensor.device.is_cuda for tensor in tensors.values())
         stream = op_input.receive_cuda_stream("receivers") if is_on_device else None
-        if {"render_buffer_output", "depth_buffer_output"} & self._enabled or self._buffers_in:
-            self._draw_buffers(op_input, op_output, specs, drawn, camera, stream)
+        scene = Scene(specs, tensors, self._control.camera, time=context.timestamp / 1e9)
+        if not self._enabled.isdisjoint(_BUFFERS):
+            self._draw_buffers(op_input, op_output, scene, stream)
         elif self._display is not None:
-            if stream is None:
-                self._display.hand_over(Scene(specs, self._on_host(drawn, None), camera, time=self._time))
-            else:
-                self._hand_over_copy(self._display, specs, drawn, camera, stream)
+            self._hand_over(self._display, scene, stream)
         if "camera_pose_output" in self._enabled:
-            op_output.emit(self._pose(camera), "camera_pose_output")
+            op_output.emit(self._pose(scene.camera), "camera_pose_output")
 
     def stop(self) -> None:
         """Close what shows the pictures, and end the viewer's threads."""
@@ -315,8 +306,8 @@ class HolovizOp(Operator):
         try:
             if display is not None:
                 # The device is done; the calls that would have said so may not have come yet.
-                for number in sorted(self._in_flight):
-                    left = self._in_flight.pop(number, None)
+                for key in list(self._in_flight):  # in the order of the frames
+                    left = self._in_flight.pop(key, None)
                     if left is not None and left[1].is_done:
                         display.hand_over(left[0])
                 display.close()
@@ -329,20 +320,15 @@ class HolovizOp(Operator):
 
     def _raise_failure(self) -> None:
         """Raise what went wrong on another thread, once."""
-        found = self._failure if hasattr(self, "_failure") else None
-        if found is None and self._callbacks is not None:
-            found, self._callbacks.error = self._callbacks.error, None
-        if found is None and self._display is not None:
-            found, self._display.error = self._display.error, None
-        self._failure = None
-        if found is not None:
-            raise found
+        for owner in (self, self._callbacks, self._display):
+            if owner is not None and owner.error is not None:
+                error, owner.error = owner.error, None
+                raise error
 
     # Outlets.
 
     def _open_outlets(self) -> None:
         names, are_named = chosen_outlets(self.outlets, os.environ, self.headless, f"operator {self.name!r}")
-        self._buffers_in = bool(set(_OPTIONAL_INPUTS) & self._enabled)
         outlets: list[Outlet] = []
         try:
             for name in names:
@@ -440,8 +426,9 @@ class HolovizOp(Operator):
         if has_changed:
             self._control.set(Camera(**values))
 
-    def _match(self, message: Any, shapes: dict[str, Shape]) -> list[InputSpec]:
+    def _match(self, message: Any, tensors: dict[str, Tensor]) -> list[InputSpec]:
         """Return the specifications of this compute, resolved."""
+        shapes = {name: (tensor.shape, tensor.dl_dtype) for name, tensor in tensors.items()}
         if message is None and shapes == self._matched[0]:
             return self._matched[1]  # as most of the time: the same tensors as before
         if message is not None:
@@ -450,41 +437,37 @@ class HolovizOp(Operator):
             except ValueError as error:
                 raise ValueError(f"operator {self.name!r}, input 'input_specs': {error}") from None
         if not self._specs and not self._changed_specs:
-            self._specs = guess(shapes, self._renderer.has_lut)
+            self._specs = guess(tensors, self._renderer.has_lut)
         changed = {spec.tensor_name: spec for spec in self._changed_specs}
         specs = [changed.pop(spec.tensor_name, spec) for spec in self._specs]
         # A layer that an earlier message added is left out while its tensor does not come.
-        specs += [spec for spec in changed.values() if message is not None or spec.tensor_name in shapes]
-        self._matched = shapes, match(specs, shapes, self._renderer.has_lut)
+        specs += [spec for spec in changed.values() if message is not None or spec.tensor_name in tensors]
+        self._matched = shapes, match(specs, tensors, self._renderer.has_lut)
         return self._matched[1]
 
     # Pictures.
 
-    def _hand_over_copy(
-        self,
-        display: Display,
-        specs: list[InputSpec],
-        tensors: dict[str, Tensor],
-        camera: Camera,
-        stream: gpu.StreamHandle,
-    ) -> None:
-        """Copy tensors to the host, and hand them over when the copies are complete."""
+    def _hand_over(self, display: Display, scene: Scene, stream: gpu.StreamHandle | None) -> None:
+        """Hand over a scene, after copies to the host when they are complete."""
+        if stream is None:
+            scene.arrays = self._on_host(scene.arrays, stream)
+            display.hand_over(scene)
+            return
         if len(self._in_flight) >= _MOST_COPIES or not display.wants_frame():
             display.skip()
             return
-        scene = Scene(specs, self._on_host(tensors, stream), camera, time=self._time)
+        scene.arrays = self._on_host(scene.arrays, stream)
         event = stream.stream.record()
-        number = self._copies = self._copies + 1
-        self._in_flight[number] = scene, event
+        self._in_flight[id(scene)] = scene, event
 
         def done(error: Exception | None) -> None:
             # Taken out first: `stop` may hand it over meanwhile.
-            if self._in_flight.pop(number, None) is not None and error is None:
+            if self._in_flight.pop(id(scene), None) is not None and error is None:
                 display.hand_over(scene)
 
         gpu.when_done(stream, done, event=event)
 
-    def _on_host(self, tensors: dict[str, Tensor], stream: gpu.StreamHandle | None) -> dict[str, np.ndarray]:
+    def _on_host(self, tensors: Any, stream: gpu.StreamHandle | None) -> dict[str, np.ndarray]:
         """Return arrays that hold the tensors when the stream has passed this point."""
         return {
             name: self._memory.copy(as_tensor(tensor, stream=stream), stream)
@@ -494,13 +477,7 @@ class HolovizOp(Operator):
         }
 
     def _draw_buffers(
-        self,
-        op_input: Any,
-        op_output: Any,
-        specs: list[InputSpec],
-        tensors: dict[str, Tensor],
-        camera: Camera,
-        stream: gpu.StreamHandle | None,
+        self, op_input: Any, op_output: Any, scene: Scene, stream: gpu.StreamHandle | None
     ) -> None:
         """Draw the picture in the order of the pipeline, and emit it."""
         size = (self.height, self.width)
@@ -513,16 +490,16 @@ class HolovizOp(Operator):
                     stream = op_input.receive_cuda_stream(port)
                 buffers[kind] = tensor, f"{kind}_buffer_output" in self._enabled
             elif f"{kind}_buffer_output" in self._enabled:
-                buffers[kind] = self._allocate(shape, dtype, stream), True
-        canvas = Canvas(self.width, self.height)
-        scene = Scene(specs, self._on_host(tensors, stream), camera, canvas, self._time)
+                buffers[kind] = Workplace(self.name, self.allocator, stream).empty(shape, dtype), True
+        scene.canvas = canvas = Canvas(self.width, self.height)
+        scene.arrays = self._on_host(scene.arrays, stream)
         results = {
             kind: np.asarray(tensor) if stream is None else self._memory.array(tensor.shape, tensor.dtype)
             for kind, (tensor, _) in buffers.items()
         }
 
         def draw() -> None:
-            self._renderer.draw(layers_of(scene.specs, scene.arrays), camera, canvas)
+            self._renderer.draw(scene.specs, scene.arrays, scene.camera, canvas)
             for kind, result in results.items():
                 picture = canvas.pixels if kind == "render" else canvas.depth
                 result[...] = picture.reshape(result.shape)
@@ -533,7 +510,7 @@ class HolovizOp(Operator):
             try:
                 draw()
             except Exception as error:
-                self._failure = error
+                self.error = error
 
         if stream is None:
             draw()
@@ -561,16 +538,6 @@ class HolovizOp(Operator):
             )
         if tensor.is_readonly:
             raise ValueError(f"{where}: the buffer is read-only; send one that can be drawn to")
-        return tensor
-
-    def _allocate(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], stream: gpu.StreamHandle | None
-    ) -> Tensor:
-        """Allocate a buffer to emit, on the device if the drawing is in the order of a stream."""
-        storage = _SYSTEM if stream is None else _DEVICE
-        tensor: Tensor = self.allocator.allocate_tensor(
-            shape, dtype, storage, stream=stream, operator=self.name
-        )
         return tensor
 
     def _pose(self, camera: Camera) -> Any:

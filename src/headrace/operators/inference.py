@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import source_of
+from headrace.core.composition import Composition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
 from headrace.core.ports import IOSpec
+from headrace.core.spec import OperatorSpec
+from headrace.gpu import StreamHandle
 from headrace.gpu.backend import active
 from headrace.inference.errors import InferenceError
 from headrace.inference.model import ModelOptions
-from headrace.inference.placement import is_on_device, to_device
+from headrace.inference.placement import to_device
 from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
 from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from headrace.core.composition import Composition
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
-    from headrace.gpu import StreamHandle
 
 _Models: TypeAlias = list[RunningModel]
 _Tensors: TypeAlias = dict[str, Tensor]
@@ -181,10 +178,11 @@ class InferenceOp(Operator):
     def initialize(self) -> None:
         """Check the parameters."""
         check_parameters(self)
+        self._has_gpu = active().runs_cuda
         owner = f"operator {self.name!r}"
         settings = read_settings(owner, {name: getattr(self, name) for name in self.spec.params})
         self._check_flags(owner, settings)
-        self._models = [RunningModel(setting, self.name, self.dynamic_input_dims) for setting in settings]
+        self._settings = settings
         self._sent = read_names(owner, "out_tensor_names", self.out_tensor_names) or None
         inputs = {name for setting in settings for name in setting.inputs}
         self._only_input = inputs.pop() if len(inputs) == 1 else None
@@ -216,9 +214,12 @@ class InferenceOp(Operator):
         """Load the models."""
         self._frame = 0
         self._host_memory = HostMemory()
-        self._has_gpu = active().runs_cuda
         source = source_of(self)
         self._device_id = 0 if source is None else source.dev_id
+        self._models = [
+            RunningModel(setting, self.name, self.dynamic_input_dims, not self._has_gpu)
+            for setting in self._settings
+        ]
         self._is_parallel = self.parallel_inference and len(self._models) > 1
         try:
             for running in self._models:
@@ -228,8 +229,6 @@ class InferenceOp(Operator):
             raise
         self.runtimes = {running.setting.name: running.model.runtime for running in self._models}
         if self._is_parallel:
-            from concurrent.futures import ThreadPoolExecutor
-
             # The thread that computes runs a model, too.
             self._threads = ThreadPoolExecutor(
                 len(self._models) - 1, f"{self.name} model", self._make_device_current
@@ -313,71 +312,43 @@ class InferenceOp(Operator):
     def _run(
         self, due: _Models, tensors: _Tensors, op_input: InputContext, context: ExecutionContext
     ) -> None:
-        """Run models, where the data is or where they were loaded."""
-        if not self._may_use_device(due, tensors) or not context.is_gpu_available:
+        """Run models: with a GPU where they were loaded, otherwise where the data is."""
+        is_away = any(tensor.device.is_cuda for tensor in tensors.values())
+        if self._has_gpu:
+            on_device = [running for running in due if running.model.device_id is not None]
+        else:
+            on_device = due if is_away else []
+        uses_device = is_away or on_device or (self._has_gpu and self.transmit_on_cuda)
+        if not uses_device or not context.is_gpu_available:
             self._run_all(due, [partial(running.run_on_host, tensors) for running in due])
             return
         own = op_input.receive_cuda_stream(_RECEIVERS)
-        if own.backend.runs_cuda:
-            self._run_on_gpu(due, tensors, own, context)
-        else:
-            self._simulate(due, tensors, own, context)
+        needed = dict.fromkeys(name for running in on_device for name in running.setting.inputs)
+        here = {name: self._on_device(tensors[name], own) for name in needed}
+        local = self._on_host([running for running in due if running not in on_device], tensors, own)
+        calls = {running.setting.name: partial(running.run_on_host, local) for running in due}
+        targets = [running.allocate(self.allocator, own) for running in on_device]
+        with self._streams(on_device, own, context) as streams:
+            for running, outputs, stream in zip(on_device, targets, streams, strict=True):
+                calls[running.setting.name] = partial(running.run_on_device, here, outputs, stream)
+            self._run_all(due, list(calls.values()), together=self._has_gpu)
+        for running in due:
+            if running in on_device and not self.transmit_on_cuda:
+                running.results = list(read_on_host([as_tensor(result) for result in running.results], own))
+            elif running not in on_device and self.transmit_on_cuda:
+                running.results = [self._on_device(as_tensor(result), own) for result in running.results]
 
-    def _may_use_device(self, due: _Models, tensors: _Tensors) -> bool:
-        """Return whether a tensor or a model is on a device, or is to be sent there."""
-        for tensor in tensors.values():
-            if tensor.device.is_cuda:
-                return True
-        if not self._has_gpu:
-            return False
-        return self.transmit_on_cuda or any(running.model.device_id is not None for running in due)
-
-    def _run_all(self, due: _Models, calls: list[Callable[[], list[Any]]]) -> None:
+    def _run_all(self, due: _Models, calls: list[Callable[[], list[Any]]], together: bool = True) -> None:
         """Call a function for each model, at the same time if that is wanted; all have ended when this returns."""
-        if self._threads is None or len(calls) == 1:
+        if self._threads is None or len(calls) == 1 or not together:
             results = [call() for call in calls]
         else:
             results = _call_together(self._threads, calls)
         for running, result in zip(due, results, strict=True):
             running.results = result
 
-    def _simulate(
-        self, due: _Models, tensors: _Tensors, own: StreamHandle, context: ExecutionContext
-    ) -> None:
-        """Run models on the memory of a simulated device, as kernels that take effect when they end."""
-        here = {name: self._on_device(tensor, own) for name, tensor in tensors.items()}
-        targets = [running.allocate_on_simulated_device(self.allocator, own) for running in due]
-        with self._streams(due, own, context) as streams:
-            for running, outputs, stream in zip(due, targets, streams, strict=True):
-                running.simulate(here, outputs, stream)
-        for running, outputs in zip(due, targets, strict=True):
-            running.results = list(outputs) if self.transmit_on_cuda else list(read_on_host(outputs, own))
-
-    def _run_on_gpu(
-        self, due: _Models, tensors: _Tensors, own: StreamHandle, context: ExecutionContext
-    ) -> None:
-        """Run models with a GPU: on it, or on the host with copies from it."""
-        on_gpu = [running for running in due if running.model.device_id is not None]
-        on_host = [running for running in due if running.model.device_id is None]
-        needed = {name for running in on_gpu for name in running.setting.inputs}
-        here = {name: self._on_device(tensors[name], own) for name in needed}
-        local = self._on_host(on_host, tensors, own)
-        calls = {id(running): partial(running.run_on_host, local) for running in on_host}
-        targets = [running.allocate_on_gpu(self.allocator, own) for running in on_gpu]
-        with self._streams(on_gpu, own, context) as streams:
-            for running, outputs, stream in zip(on_gpu, targets, streams, strict=True):
-                calls[id(running)] = partial(running.run_on_gpu, here, outputs, stream)
-            self._run_all(due, [calls[id(running)] for running in due])
-        for running in due:
-            if not self.transmit_on_cuda and running.model.device_id is not None:
-                running.results = list(read_on_host([as_tensor(result) for result in running.results], own))
-            elif self.transmit_on_cuda and running.model.device_id is None:
-                running.results = [self._on_device(as_tensor(result), own) for result in running.results]
-
     def _on_device(self, tensor: Tensor, own: StreamHandle) -> Tensor:
         """Return a C-contiguous tensor in device memory: the given one, or a copy."""
-        if is_on_device(tensor) and tensor.is_contiguous():
-            return tensor
         return to_device(tensor, own, self.allocator, self.name)
 
     def _on_host(self, models: _Models, tensors: _Tensors, own: StreamHandle) -> _Tensors:
@@ -412,23 +383,17 @@ class InferenceOp(Operator):
 
 def _call_together(threads: Executor, calls: list[Callable[[], list[Any]]]) -> list[list[Any]]:
     """Call functions at the same time, the first on this thread; raise the first error when all have ended."""
-    futures = [threads.submit(call) for call in calls[1:]]
-    results: list[list[Any]] = []
-    errors: list[BaseException] = []
+    first: Future[list[Any]] = Future()
+    futures = [first, *(threads.submit(call) for call in calls[1:])]
     try:
-        results.append(calls[0]())
+        first.set_result(calls[0]())
     except Exception as error:
-        errors.append(error)
+        first.set_exception(error)
     finally:
-        waits.wait_for_futures(futures)  # an interrupt leaves nothing running either
-    for future in futures:
-        failure = future.exception()
-        if failure is None:
-            results.append(future.result())
-        else:
-            errors.append(failure)
+        waits.wait_for_futures(futures[1:])  # an interrupt leaves nothing running either
+    errors = [failure for future in futures if (failure := future.exception()) is not None]
     for other in errors[1:]:
         errors[0].add_note(f"and at the same time: {other}")
     if errors:
         raise errors[0]
-    return results
+    return [future.result() for future in futures]

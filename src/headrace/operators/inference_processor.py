@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headrace.core.construction import named_values, needs_fragment
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import choices
 from headrace.core.ports import IOSpec
-from headrace.operators._routines.host_results import (
-    BinaryResults,
-    Boxes,
-    equalized,
-    print_values,
-    read_boxes,
-)
+from headrace.core.spec import OperatorSpec
+from headrace.gpu import StreamHandle
+from headrace.operators._routines import host_results
 from headrace.operators._routines.network_outputs import FIND_MAXIMA, THREADS_PER_CHANNEL
 from headrace.operators.arrays import Workplace, check_contiguous, workplace
 from headrace.operators.custom_kernels import CustomKernel, read_kernels
 from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
-from headrace.tensor import as_tensor
+from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import read_on_host
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
-    from headrace.gpu import StreamHandle
-    from headrace.tensor import Tensor
 
 _CUSTOM = "custom_cuda_kernel"
 # Each operation with the number of texts that follow it, separated by commas.
@@ -43,18 +36,46 @@ _OPERATIONS = {
     "print_custom_binary_classification": 2,
     "export_binary_classification_to_csv": 4,
 }
-_WITH_OUTPUT = ("max_per_channel_scaled", "scale_intensity_cpu", _CUSTOM)
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "scale_intensity_cpu": host_results.equalize,
+    "print": partial(host_results.print_values, np.float32),
+    "print_int32": partial(host_results.print_values, np.int32),
+    "print_custom_binary_classification": host_results.print_likelier,
+}
+_WITH_RESULT = ("max_per_channel_scaled", "scale_intensity_cpu", _CUSTOM)
 
 
 @dataclass(slots=True)
 class _Operation:
-    """One operation of `process_operations`."""
+    """One operation of `process_operations`.
 
+    Attributes
+    ----------
+    keys
+        The tensors that it takes.
+    run
+        The operation: a function of arrays on the host, or of a tensor and a stream, and of the place for errors.
+    is_on_host
+        Whether it takes arrays on the host.
+    results
+        The names of its results.
+    """
+
+    where: str
     name: str
-    texts: list[str] = field(default_factory=list)
-    kernels: list[CustomKernel] = field(default_factory=list)
-    boxes: Boxes | None = None
-    results: BinaryResults | None = None
+    keys: list[str]
+    run: Callable[..., Any]
+    is_on_host: bool
+    results: list[str]
+
+    def process(self, tensors: dict[str, Tensor], stream: StreamHandle | None) -> dict[str, Any]:
+        """Carry out the operation; return its results by name."""
+        given = [tensors[key] for key in self.keys]
+        if self.is_on_host:
+            result = self.run(*read_on_host(given, stream), self.where)
+        else:
+            result = self.run(*given, stream, self.where)
+        return result if isinstance(result, dict) else dict.fromkeys(self.results, result)
 
 
 class InferenceProcessorOp(TensorOperator):
@@ -151,24 +172,28 @@ class InferenceProcessorOp(TensorOperator):
         if self.config_path and not Path(self.config_path).is_file():
             raise ValueError(f"operator {self.name!r}: config_path: there is no file {self.config_path!r}")
         kernels = read_kernels(self.custom_kernels, f"operator {self.name!r}")
-        self._plan = [
-            (key, [self._parse(key, text, kernels) for text in _as_list(texts)])
-            for key, texts in self.process_operations.items()
-        ]
+        self._files: list[host_results.BinaryResults] = []
+        self._plan: list[_Operation] = []
         results: dict[str, str] = {}
-        for key, operations in self._plan:
-            self._check_results(key, operations, results)
+        for key, texts in self.process_operations.items():
+            operations = [self._parse(key, text, kernels) for text in _as_list(texts)]
+            self._name_results(key, operations, results)
+            self._plan += operations
+        for name in self.out_tensor_names:
+            if name not in results:
+                raise ValueError(
+                    f"operator {self.name!r}: out_tensor_names has {name!r}, and no operation has that result; "
+                    f"there is {choices(results, name)}"
+                )
 
     def stop(self) -> None:
         """Close the files."""
-        for _, operations in getattr(self, "_plan", ()):
-            for operation in operations:
-                if operation.results is not None:
-                    operation.results.close()
+        for file in self._files:
+            file.close()
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Process one message of each connection."""
-        needed = {name: "process_operations" for key, _ in self._plan for name in key.split(":")}
+        needed = {key: "process_operations" for operation in self._plan for key in operation.keys}
         needed |= {name: "in_tensor_names" for name in self.in_tensor_names if name not in needed}
         unnamed = next(iter(needed)) if len(needed) == 1 else None
         tensors = gather(op_input.receive("receivers"), needed, unnamed, self, "receivers")
@@ -180,16 +205,14 @@ class InferenceProcessorOp(TensorOperator):
             pool=self.allocator,
             may_move=self.input_on_cuda or self.transmit_on_cuda,
         ).stream
-        results: dict[str, Tensor] = {}
-        for key, operations in self._plan:
-            names = iter(_as_list(self.processed_map.get(key, [])))
-            for operation in operations:
-                made = self._process(key, operation, tensors, names, stream)
-                if not results.keys().isdisjoint(made):
-                    raise self._twice(next(name for name in made if name in results))
-                results.update(made)
+        results: dict[str, Any] = {}
+        for operation in self._plan:
+            results |= operation.process(tensors, stream)
         if self._has_output:
-            op_output.emit(self._emitted(results, stream), "transmitter")
+            emitted = {
+                name: self._emitted(results[name], stream) for name in self.out_tensor_names or results
+            }
+            op_output.emit(emitted, "transmitter")
 
     # The plan of a run.
 
@@ -198,93 +221,79 @@ class InferenceProcessorOp(TensorOperator):
         where = f"operator {self.name!r}, process_operations[{key!r}]"
         if not isinstance(text, str):
             raise ValueError(f"{where}: an operation is named by a str, not {text!r}")
-        if text.startswith(_CUSTOM):
-            operation = _Operation(_CUSTOM)
-            for part in text.split(":"):
-                name, _, kernel = part.partition("-")
-                if name != _CUSTOM or kernel not in kernels:
-                    raise ValueError(
-                        f"{where}: {part!r} names no kernel of custom_kernels; there is "
-                        f"{choices(f'{_CUSTOM}-{one}' for one in kernels)}"
-                    )
-                operation.kernels.append(kernels[kernel])
-            if not (self.input_on_cuda and self.output_on_cuda):
-                raise ValueError(
-                    f"{where}: {text!r} runs on a device: set input_on_cuda=True and output_on_cuda=True"
-                )
-            return operation
         name, *texts = text.split(",")
-        if name not in _OPERATIONS:
+        keys, results = [key], list[str]()
+        run: Callable[..., Any]
+        if text.startswith(_CUSTOM):
+            name, run = _CUSTOM, partial(self._run_kernels, self._chain(text, kernels, where))
+        elif name not in _OPERATIONS:
             raise ValueError(
                 f"{where}: the operation {name!r} is not known; it is one of "
                 f"{choices([*_OPERATIONS, f'{_CUSTOM}-<id>'], name)}"
             )
-        if len(texts) != _OPERATIONS[name]:
+        elif len(texts) != _OPERATIONS[name]:
             raise ValueError(
                 f"{where}: {name} takes {_OPERATIONS[name]} texts, separated by commas, after its name, not "
                 f"{len(texts)}"
             )
-        operation = _Operation(name, texts)
-        if name == "generate_boxes":
-            operation.boxes = read_boxes(self.config_path, key.split(":"), where)
+        elif name == "max_per_channel_scaled":
+            run = self._find_maxima
+        elif name == "generate_boxes":
+            boxes = host_results.read_boxes(self.config_path, key.split(":"), where)
+            keys, run, results = key.split(":"), boxes.draw, boxes.results
         elif name == "export_binary_classification_to_csv":
-            operation.results = BinaryResults(texts[0], texts[1:])
-        return operation
+            self._files.append(host_results.BinaryResults(texts[0], texts[1:]))
+            run = self._files[-1].write
+        else:
+            run = partial(_FUNCTIONS[name], *texts)
+        is_on_host = name not in (_CUSTOM, "max_per_channel_scaled")
+        where = f"operator {self.name!r}, {name} of {key!r}"
+        return _Operation(where, name, keys, run, is_on_host, results)
 
-    def _check_results(self, key: str, operations: list[_Operation], results: dict[str, str]) -> None:
-        """Raise if the operations on a tensor cannot be carried out; add their results to those of the others."""
+    def _chain(self, text: str, kernels: dict[str, CustomKernel], where: str) -> list[CustomKernel]:
+        """Return the kernels that a text names."""
+        chain = []
+        for part in text.split(":"):
+            name, _, kernel = part.partition("-")
+            if name != _CUSTOM or kernel not in kernels:
+                raise ValueError(
+                    f"{where}: {part!r} names no kernel of custom_kernels; there is "
+                    f"{choices(f'{_CUSTOM}-{one}' for one in kernels)}"
+                )
+            chain.append(kernels[kernel])
+        if not (self.input_on_cuda and self.output_on_cuda):
+            raise ValueError(
+                f"{where}: {text!r} runs on a device: set input_on_cuda=True and output_on_cuda=True"
+            )
+        return chain
+
+    def _name_results(self, key: str, operations: list[_Operation], results: dict[str, str]) -> None:
+        """Give the operations on a tensor the names of their results; raise if they do not fit."""
         where = f"operator {self.name!r}, process_operations[{key!r}]"
         if not operations:
             raise ValueError(f"{where}: the list of operations is empty")
-        with_results = [operation.name for operation in operations if operation.name in _WITH_OUTPUT]
-        names = _as_list(self.processed_map.get(key, []))
-        if len(names) < len(with_results):
-            raise ValueError(
-                f"{where}: {', '.join(with_results)} need {len(with_results)} names in processed_map[{key!r}] for "
-                f"their results, not {len(names)}"
-            )
-        for name in names[: len(with_results)]:
-            if name in results:
-                raise self._twice(
-                    name, f"processed_map[{results[name]!r}] and processed_map[{key!r}] have it"
-                )
-            results[name] = key
-        if ":" in key and any(operation.boxes is None for operation in operations):
+        if ":" in key and any(operation.name != "generate_boxes" for operation in operations):
             raise ValueError(f"{where}: only generate_boxes takes several tensors")
+        unnamed = [operation for operation in operations if operation.name in _WITH_RESULT]
+        names = _as_list(self.processed_map.get(key, []))
+        if len(names) < len(unnamed):
+            raise ValueError(
+                f"{where}: {', '.join(operation.name for operation in unnamed)} need {len(unnamed)} names in "
+                f"processed_map[{key!r}] for their results, not {len(names)}"
+            )
+        for operation, name in zip(unnamed, names, strict=False):
+            operation.results = [name]
+        for operation in operations:
+            owner = f"processed_map[{key!r}]" if operation in unnamed else f"{operation.name} of {key!r}"
+            for name in operation.results:
+                if name in results:
+                    raise ValueError(
+                        f"operator {self.name!r}: two results are named {name!r}, and one would replace the other "
+                        f"({results[name]} and {owner} have it); give each a name of its own in processed_map"
+                    )
+                results[name] = owner
 
-    def _twice(self, name: str, where: str = "generate_boxes names its results itself") -> ValueError:
-        return ValueError(
-            f"operator {self.name!r}: two results are named {name!r}, and one would replace the other ({where}); "
-            "give each a name of its own in processed_map"
-        )
-
-    def _process(
-        self,
-        key: str,
-        operation: _Operation,
-        tensors: dict[str, Tensor],
-        names: Any,
-        stream: StreamHandle | None,
-    ) -> dict[str, Any]:
-        """Carry out an operation; return its results by name."""
-        where = f"operator {self.name!r}, {operation.name} of {key!r}"
-        if operation.boxes is not None:
-            keys = key.split(":")
-            arrays = read_on_host([tensors[name] for name in keys], stream)
-            return operation.boxes.draw(dict(zip(keys, arrays, strict=True)), where)
-        tensor = tensors[key]
-        if operation.name == _CUSTOM:
-            return {next(names): self._run_kernels(operation, tensor, stream, where)}
-        if operation.name == "max_per_channel_scaled":
-            return {next(names): self._find_maxima(tensor, stream, where)}
-        (values,) = read_on_host([tensor], stream)
-        if operation.name == "scale_intensity_cpu":
-            return {next(names): equalized(values, where)}
-        if operation.results is not None:
-            operation.results.write(values, where)
-        else:
-            print_values(operation.name, values, operation.texts, where)
-        return {}
+    # The operations on a device.
 
     def _find_maxima(self, tensor: Tensor, stream: StreamHandle | None, where: str) -> Tensor:
         if tensor.ndim != 4 or tensor.shape[0] != 1 or not tensor.size or tensor.dl_dtype.name != "float32":
@@ -307,7 +316,7 @@ class InferenceProcessorOp(TensorOperator):
         return found
 
     def _run_kernels(
-        self, operation: _Operation, tensor: Tensor, stream: StreamHandle | None, where: str
+        self, kernels: list[CustomKernel], tensor: Tensor, stream: StreamHandle | None, where: str
     ) -> Tensor:
         if stream is None:
             raise ValueError(
@@ -316,28 +325,18 @@ class InferenceProcessorOp(TensorOperator):
             )
         check_contiguous(tensor, where)
         place = Workplace(self.name, self.allocator, stream)
-        for kernel in operation.kernels:
+        for kernel in kernels:
             tensor = kernel.run(place, place.bring(tensor), where)
         return tensor
 
-    def _emitted(self, results: dict[str, Any], stream: StreamHandle | None) -> dict[str, Any]:
-        """Return the results to emit, in the memory that was asked for."""
-        for name in self.out_tensor_names:
-            if name not in results:
-                raise ValueError(
-                    f"operator {self.name!r}: out_tensor_names has {name!r}, and no operation has that result; "
-                    f"there is {choices(results, name)}"
-                )
-        emitted = {}
-        place = Workplace(self.name, self.allocator, stream)
-        for name in self.out_tensor_names or results:
-            tensor = as_tensor(results[name])
-            if not self.transmit_on_cuda and tensor.device.is_cuda:
-                tensor = as_tensor(read_on_host([tensor], stream)[0])
-            elif self.transmit_on_cuda and stream is not None and stream.backend.runs_cuda:
-                tensor = place.bring(tensor)
-            emitted[name] = tensor
-        return emitted
+    def _emitted(self, result: Any, stream: StreamHandle | None) -> Tensor:
+        """Return a result in the memory that was asked for."""
+        tensor = as_tensor(result)
+        if not self.transmit_on_cuda and tensor.device.is_cuda:
+            return as_tensor(read_on_host([tensor], stream)[0])
+        if self.transmit_on_cuda and stream is not None and stream.backend.runs_cuda:
+            return Workplace(self.name, self.allocator, stream).bring(tensor)
+        return tensor
 
 
 def _as_list(value: Any) -> list[Any]:

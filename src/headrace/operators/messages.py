@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.errors import choices
+from headrace.core.operator import Operator
 from headrace.tensor import Tensor, TensorMap, as_tensor
-
-if TYPE_CHECKING:
-    from headrace.core.operator import Operator
 
 
 def place_of(operator: Operator, port: str) -> str:

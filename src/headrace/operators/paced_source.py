@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import set_default_allocator
 from headrace.resources import MachineClock, RealtimeClock
 from headrace.video import ReadAhead
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.contexts import ExecutionContext, OutputContext
 
 _logger = logging.getLogger("headrace.video")
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
 from headrace.core.parameter import ParameterFlag
+from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
 from headrace.operators.messages import find_tensor, tensors_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
-from headrace.tensor import Tensor
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 _log = logging.getLogger(__name__)
 
@@ -146,28 +142,17 @@ class PingTensorRxOp(TensorOperator):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Log one message."""
         message = op_input.receive("in")
-        if not self.receive_as_tensormap:
-            tensor = find_tensor(message, "", self, "in")
-            self._log_stream(op_input, [tensor])
-            self.count += 1
-            _log.info("%s received message %d: Tensor shape: %s", self.name, self.count, tensor.shape)
-            return
-        tensors = tensors_of(message, self, "in")
-        self._log_stream(op_input, tensors.values())
-        for key, received in tensors.items():
-            if received.data == 0 and received.size:
+        if self.receive_as_tensormap:
+            tensors = tensors_of(message, self, "in")
+        else:
+            tensors = {"": find_tensor(message, "", self, "in")}
+        if any(tensor.device.is_cuda for tensor in tensors.values()):
+            kind = "non-default" if any(op_input.receive_cuda_streams("in")) else "default"
+            _log.info("%s received %s CUDA stream from port 'in'", self.name, kind)
+        for key, tensor in tensors.items():
+            if tensor.data == 0 and tensor.size:
                 _log.error("%s received the tensor %r without memory", self.name, key)
                 continue
             self.count += 1
-            _log.info(
-                "%s received message %d: Tensor key: '%s', shape: %s",
-                self.name,
-                self.count,
-                key,
-                received.shape,
-            )
-
-    def _log_stream(self, op_input: InputContext, tensors: Iterable[Tensor]) -> None:
-        if any(tensor.device.is_cuda for tensor in tensors):
-            kind = "non-default" if any(op_input.receive_cuda_streams("in")) else "default"
-            _log.info("%s received %s CUDA stream from port 'in'", self.name, kind)
+            text = f"Tensor key: '{key}', shape" if self.receive_as_tensormap else "Tensor shape"
+            _log.info("%s received message %d: %s: %s", self.name, self.count, text, tensor.shape)

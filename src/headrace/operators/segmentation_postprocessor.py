@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
-
-if TYPE_CHECKING:
-    from headrace.core.spec import OperatorSpec
-    from headrace.tensor import Tensor
+from headrace.tensor import Tensor
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +73,6 @@ class SegmentationPostprocessorOp(FrameOperator):
         """Begin a run."""
         super().start()
         self._has_warned = False
-
-    def settings(self) -> tuple[Any, ...]:
-        """Return the parameters that the steps depend on."""
-        return self.network_output_type, self.data_format
 
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how scores such as these are classified; raise if they cannot be."""

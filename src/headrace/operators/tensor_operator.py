@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError
 from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED
+from headrace.core.spec import OperatorSpec
 from headrace.resources import UnboundedAllocator
-
-if TYPE_CHECKING:
-    from headrace.core.spec import OperatorSpec
 
 
 class TensorOperator(Operator):

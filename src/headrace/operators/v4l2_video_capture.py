@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, TO_RGB
 from headrace.operators._routines.conversion import COPY, pack_order
 from headrace.operators.frame_memory import FrameMemory
@@ -18,10 +20,6 @@ from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 _logger = logging.getLogger("headrace.video")
 

@@ -6,20 +6,18 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.operator import Operator
+from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import storage_of
 from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import HostMemory
 from headrace.video import EntityWriter
-
-if TYPE_CHECKING:
-    from headrace.core.contexts import ExecutionContext, InputContext
-    from headrace.core.spec import OperatorSpec
 
 # The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
 _MAX_PENDING = 4

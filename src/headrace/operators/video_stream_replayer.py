@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import Clip, ClipFrame, open_clip, play
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.contexts import ExecutionContext, OutputContext
-    from headrace.core.spec import OperatorSpec
 
 
 class VideoStreamReplayerOp(PacedSource[ClipFrame]):
@@ -75,11 +71,7 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     read_ahead: int = 4
     entity_serializer: Any = None
 
-    @needs_fragment
-    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
-        self._clip: Clip | None = None
-        self._memory: FrameMemory
+    _clip: Clip | None = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

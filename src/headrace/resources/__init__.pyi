@@ -9,9 +9,9 @@ from headrace.resources.cuda_green_context import CudaGreenContext as CudaGreenC
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool as CudaGreenContextPool
 from headrace.resources.cuda_stream_pool import CudaStreamPool as CudaStreamPool
 from headrace.resources.machine_clock import MachineClock as MachineClock
-from headrace.resources.manual_clock import ManualClock as ManualClock
 from headrace.resources.memory_storage_type import MemoryStorageType as MemoryStorageType
+from headrace.resources.program_clocks import ManualClock as ManualClock
+from headrace.resources.program_clocks import SyntheticClock as SyntheticClock
 from headrace.resources.rmm_allocator import RMMAllocator as RMMAllocator
 from headrace.resources.stream_ordered_allocator import StreamOrderedAllocator as StreamOrderedAllocator
-from headrace.resources.synthetic_clock import SyntheticClock as SyntheticClock
 from headrace.resources.unbounded_allocator import UnboundedAllocator as UnboundedAllocator

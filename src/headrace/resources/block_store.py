@@ -78,11 +78,8 @@ class BlockStore:
         self._source: MemorySource | None = None
         self._own: ManagedStream | None = None
         self._returned: deque[tuple[Block, list[StreamUser]]] = deque()
-        # Oldest first, by size.
-        self._idle: dict[int, list[Block]] = {}
+        self._idle: list[Block] = []  # the one that has been idle longest first
         self._idle_bytes = 0
-        # How many idle blocks there are of each `Block.user`.
-        self._idle_users: dict[Key | None, int] = {}
         # The blocks in use. The garbage collector finalizes everything in a cycle of garbage, also what comes back:
         # the buffer of a block that is only referred to by its allocation would be closed.
         self._in_use: set[Block] = set()
@@ -90,7 +87,6 @@ class BlockStore:
         self._blocks_in_use = 0
         self._peak = 0
         self._reservations: dict[object, tuple[int, int]] = {}  # by whom: the thread, and the bytes
-        self._reserved = 0  # their sum
         self._is_released = False
 
     # What can be seen.
@@ -133,7 +129,7 @@ class BlockStore:
     def prepare(self, size: int, count: int) -> None:
         """Make idle blocks of a size until there are so many, in use and idle."""
         with self._lock:
-            missing = count - self._blocks_in_use - sum(map(len, self._idle.values()))
+            missing = count - self._blocks_in_use - len(self._idle)
             self._open()
             for _ in range(missing):
                 self._add_idle(self._make(size))
@@ -170,14 +166,13 @@ class BlockStore:
                 raise Exhausted
             block = self._choose(size, None if managed is None or user is None else user.key)
             if block is None:
-                victims = self._make_room(size)
-            victims += self._trim()
-            if self._reserved:
+                victims = self._take_idle(self._bytes_in_use + self._idle_bytes + size - self.limit)
+            victims += self._take_idle(self._idle_bytes - (self._peak if self._keep is None else self._keep))
+            if self._reservations:
                 self._use_reservation(thread, size)
             self._bytes_in_use += size
             self._blocks_in_use += 1
-            if self._bytes_in_use > self._peak:
-                self._peak = self._bytes_in_use
+            self._peak = max(self._peak, self._bytes_in_use)
         try:
             while victims:
                 self._free(victims[-1])
@@ -221,10 +216,7 @@ class BlockStore:
         with self._lock:
             self._is_released = True
             self._collect()
-            idle = [block for blocks in self._idle.values() for block in blocks]
-            self._idle.clear()
-            self._idle_users.clear()
-            self._idle_bytes = 0
+            idle = self._take_idle(EVERYTHING)
         errors: list[Exception] = []
         for block in idle:
             try:
@@ -248,49 +240,37 @@ class BlockStore:
     def can_reserve(self, size: int) -> bool:
         """Return whether so many bytes may be reserved."""
         with self._lock:
-            return size <= self._unreserved()
+            return size <= self._left()
 
     def reserve(self, token: object, size: int) -> bool:
         """Reserve bytes for this thread, unless there are too few; what was reserved before is released."""
         with self._lock:
-            if token in self._reservations:
-                self._reserved -= self._reservations.pop(token)[1]
-            if size > self._unreserved():
+            self._reservations.pop(token, None)
+            if size > self._left():
                 return False
             self._reservations[token] = (threading.get_ident(), size)
-            self._reserved += size
             return True
 
     def unreserve(self, token: object) -> bool:
         """Release a reservation, and return whether anything of it was left."""
         with self._lock:
-            _, size = self._reservations.pop(token, (0, 0))
-            self._reserved -= size
-            return size > 0
+            return self._reservations.pop(token, (0, 0))[1] > 0
 
     # Inside, with the lock held.
 
-    def _unreserved(self) -> int:
-        """Return the bytes that nobody uses and nobody reserved; what came back need not be collected for it."""
-        unreserved = self.limit - self._bytes_in_use - self._reserved
-        if self._returned:
-            unreserved += sum(block.size for block, _ in tuple(self._returned))
-        return unreserved
-
-    def _left(self, thread: int) -> int:
-        left = self._unreserved()
-        if self._reserved:
-            for other, size in self._reservations.values():
-                if other == thread:
-                    left += size
-        return left
+    def _left(self, thread: int | None = None) -> int:
+        """Return the bytes that nobody uses and no other thread reserved; what came back need not be collected."""
+        left = self.limit - self._bytes_in_use
+        for other, size in self._reservations.values():
+            if other != thread:
+                left -= size
+        return left + sum(block.size for block, _ in tuple(self._returned))
 
     def _use_reservation(self, thread: int, size: int) -> None:
         for token, (other, reserved) in self._reservations.items():
-            if other == thread and size > 0:
+            if other == thread:
                 used = min(size, reserved)
                 self._reservations[token] = (other, reserved - used)
-                self._reserved -= used
                 size -= used
 
     def _open(self) -> MemorySource:
@@ -319,55 +299,34 @@ class BlockStore:
             self._add_idle(block)
 
     def _add_idle(self, block: Block) -> None:
-        size = block.size
-        if size in self._idle:
-            self._idle[size].append(block)
-        else:
-            self._idle[size] = [block]
-        self._idle_bytes += size
-        self._idle_users[block.user] = self._idle_users.get(block.user, 0) + 1
+        self._idle.append(block)
+        self._idle_bytes += block.size
 
-    def _remove_idle(self, idle: list[Block], position: int) -> Block:
-        """Take an idle block from the list of those of its size."""
-        block = idle.pop(position)
+    def _remove_idle(self, block: Block) -> Block:
+        self._idle.remove(block)
         self._idle_bytes -= block.size
-        self._idle_users[block.user] -= 1
         return block
 
     def _choose(self, size: int, key: Key | None) -> Block | None:
         """Take an idle block that is there for a stream at once, or any if there may be no new one."""
-        idle = self._idle.get(size)
+        idle = [block for block in self._idle if block.size == size]
         if not idle:
             return None
-        users = self._idle_users
-        # Where several streams use every block, there is none to look for.
-        if key is not None and (users.get(key) or users.get(None)):
-            for position in range(len(idle) - 1, -1, -1):
-                user = idle[position].user
-                if user is None or user == key:  # no other stream works on it
-                    return self._remove_idle(idle, position)
+        if key is not None:
+            for block in reversed(idle):
+                if block.user is None or block.user == key:  # no other stream works on it
+                    return self._remove_idle(block)
         # The device is asked last, since that takes a call of the driver for each stream.
         if self._bytes_in_use + self._idle_bytes + size <= self.limit and not idle[0].is_complete():
             return None
-        return self._remove_idle(idle, 0)
-
-    def _make_room(self, size: int) -> list[Block]:
-        """Take the idle blocks that must go so that one of a size can be made, the oldest of each size first."""
-        return self._take_idle(self._bytes_in_use + self._idle_bytes + size - self.limit)
-
-    def _trim(self) -> list[Block]:
-        """Take the idle blocks that are more than may be idle."""
-        return self._take_idle(self._idle_bytes - (self._peak if self._keep is None else self._keep))
+        return self._remove_idle(idle[0])
 
     def _take_idle(self, excess: int) -> list[Block]:
+        """Take so many bytes of idle blocks, those that have been idle longest."""
         taken: list[Block] = []
-        if excess <= 0:
-            return taken
-        for idle in self._idle.values():
-            while idle and excess > 0:
-                block = self._remove_idle(idle, 0)
-                taken.append(block)
-                excess -= block.size
+        while self._idle and excess > 0:
+            taken.append(self._remove_idle(self._idle[0]))
+            excess -= taken[-1].size
         return taken
 
     def _make(self, size: int) -> Block:
@@ -393,14 +352,10 @@ class BlockStore:
             return
         try:
             taken = [
-                block
-                for blocks in self._idle.values()
-                for block in blocks
+                self._remove_idle(block)
+                for block in list(self._idle)
                 if self._own is not None or not block.waits or block.is_complete()
             ]
-            for block in taken:
-                idle = self._idle[block.size]
-                self._remove_idle(idle, idle.index(block))
         finally:
             self._lock.release()
         for block in taken:

@@ -10,6 +10,7 @@ from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import choices
 from headrace.gpu.backend import active
+from headrace.gpu.partitions import counts_by_name
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -59,16 +60,8 @@ class CudaGreenContextPool(StreamSource):
             raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
         if flags:
             raise ValueError(f"{name!r}: flags must be 0, not {flags}")
-        given: object = sms_per_partition
-        if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
-            raise TypeError(
-                f"{name!r}: sms_per_partition must be a sequence of SM counts or a mapping of names to them, "
-                f"not {given!r}"
-            )
-        if isinstance(sms_per_partition, Mapping):
-            self._request: list[int] | dict[str, int] = dict(sms_per_partition)
-        else:
-            self._request = list(sms_per_partition)
+        self._request = counts_by_name(sms_per_partition, "sms_per_partition", f"{name!r}: ")
+        self._has_names = isinstance(sms_per_partition, Mapping)
         counts = self.sms_per_partition
         if counts and num_partitions and num_partitions != len(counts):
             raise ValueError(
@@ -80,18 +73,23 @@ class CudaGreenContextPool(StreamSource):
         self.num_partitions = num_partitions or len(counts)
         self.default_context_index = default_context_index
         self.min_sm_size = min_sm_size
-        self._check_request()
+        for partition, count in self._request.items():
+            if count < min_sm_size:
+                raise gpu.PartitionError(
+                    f"{name!r}: partition {partition!r} requests {count} SMs, which is less than "
+                    f"min_sm_size={min_sm_size}"
+                )
         self._partitions: gpu.Partitions | None = None
 
     @property
     def sms_per_partition(self) -> list[int]:
         """The number of SMs requested for each partition; empty for equal shares."""
-        return list(self._request.values() if isinstance(self._request, dict) else self._request)
+        return list(self._request.values())
 
     @property
     def names(self) -> list[str]:
         """The names of the requested partitions, or their positions if they have no names."""
-        return list(self._request) if isinstance(self._request, dict) else _numbers(self.num_partitions)
+        return list(self._request) or [str(position) for position in range(self.num_partitions)]
 
     @property
     def plan(self) -> gpu.Plan:
@@ -149,10 +147,9 @@ class CudaGreenContextPool(StreamSource):
         assert isinstance(other, CudaGreenContextPool)
         if not (self._request and other._request):
             return f"num_partitions={self.num_partitions + other.num_partitions}"
-        if isinstance(self._request, dict) and isinstance(other._request, dict):
-            both = {**self._request, **other._request}
-            if len(both) == len(self._request) + len(other._request):
-                return f"sms_per_partition={both}"
+        both = {**self._request, **other._request}
+        if self._has_names and other._has_names and len(both) == len(self._request) + len(other._request):
+            return f"sms_per_partition={both}"
         return f"sms_per_partition={self.sms_per_partition + other.sms_per_partition}"
 
     def _open(self) -> None:
@@ -166,24 +163,6 @@ class CudaGreenContextPool(StreamSource):
         partitions, self._partitions = self._partitions, None
         if partitions is not None:
             partitions.close()
-
-    def _check_request(self) -> None:
-        """Raise for mistakes that can be found without a device."""
-        for name, count in zip(self.names, self.sms_per_partition, strict=False):
-            if not isinstance(name, str) or not name or name == "leftover":
-                raise gpu.PartitionError(
-                    f"{self.name!r}: a partition cannot be named {name!r}; use a non-empty str other than "
-                    "'leftover'"
-                )
-            if not isinstance(count, int) or isinstance(count, bool):
-                raise TypeError(
-                    f"{self.name!r}: partition {name!r}: an SM count must be an int, not {count!r}"
-                )
-            if count < self.min_sm_size:
-                raise gpu.PartitionError(
-                    f"{self.name!r}: partition {name!r} requests {count} SMs, which is less than "
-                    f"min_sm_size={self.min_sm_size}"
-                )
 
     def _position(self, index: int | str | None, shares: gpu.Plan | Sequence[str]) -> int:
         """Return the position of the selected partition, counted from 0."""
@@ -212,7 +191,7 @@ class CudaGreenContextPool(StreamSource):
             )
         return gpu.Device(self.dev_id)
 
-    def _counts(self, device: Any) -> list[int] | dict[str, int]:
+    def _counts(self, device: Any) -> Sequence[int] | Mapping[str, int]:
         if self._request:
             return self._request
         sm = device.resources.sm
@@ -225,7 +204,3 @@ class CudaGreenContextPool(StreamSource):
                 f"each; at most {sm.sm_count // (-(-least // step) * step)} are possible"
             )
         return [share] * self.num_partitions
-
-
-def _numbers(count: int) -> list[str]:
-    return [str(position) for position in range(count)]

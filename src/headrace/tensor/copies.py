@@ -182,10 +182,17 @@ def simulated_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
     return np.ndarray(tensor.shape, tensor.dtype, memory, offset, tensor.strides)
 
 
-def simulate(name: str, seconds: float, stream: StreamHandle, effect: Callable[[], object]) -> None:
-    """Launch a kernel of one block that is a function of the host, on a device whose kernels are such functions."""
+def simulate(
+    name: str,
+    seconds: float,
+    stream: StreamHandle,
+    effect: Callable[[], object],
+    grid: int = 1,
+    block: int = 32,
+) -> None:
+    """Launch a kernel that is a function of the host, on a device whose kernels are such functions."""
     kernel = gpu.kernel(name, source="", seconds=seconds, effect=effect)
-    gpu.launch(stream.stream, gpu.LaunchConfig(grid=1, block=32), kernel.on(stream.device))
+    gpu.launch(stream.stream, gpu.LaunchConfig(grid=grid, block=block), kernel.on(stream.device))
 
 
 def _place(tensor: Tensor) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from headrace.tensor.description import compute_layout
@@ -99,16 +98,12 @@ class DeviceLibrary(Library):
         at, address = self.at, self.address(array)
         return lambda owner: at(layout, address, owner)
 
-    def current(self, stream: StreamHandle) -> Any:
-        """Return a context manager in which the library allocates for a stream; None if that is not needed."""
-        return None
-
     def matching(self, layout: Layout) -> Callable[[Any], bool]:
         """Return a function that tells, quickly, whether an object is an array of a layout."""
         return lambda data: library_of(type(data)) is self and self.layout(data) == layout
 
     def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
-        """Return a function that makes new arrays of a layout, quickly, in the context of `current`."""
+        """Return a function that makes new arrays of a layout, quickly; the stream is current when it is called."""
         new = self.new
         return lambda: new(layout, stream)
 
@@ -170,6 +165,18 @@ class ArrayAt:
         }
 
 
+def make_on(stream: StreamHandle, kind: DeviceLibrary, make: Callable[[], Any], count: int = 1) -> list[Any]:
+    """Return what a function makes while a stream is current in a library."""
+    if type(kind).set_stream is Library.set_stream:
+        return [make() for _ in range(count)]
+    previous = kind.read_stream()
+    kind.set_stream(kind.stream_state(stream))
+    try:
+        return [make() for _ in range(count)]
+    finally:
+        kind.set_stream(previous)
+
+
 class NewArrays:
     """New arrays of one layout, small ones two at a time.
 
@@ -178,27 +185,20 @@ class NewArrays:
     made at once: if the memory is too little for them, that shows while the segment is recorded.
     """
 
-    __slots__ = ("_batch", "_current", "_make", "spare")
+    __slots__ = ("_batch", "_kind", "_make", "_stream", "spare")
 
     def __init__(self, layout: Layout, stream: StreamHandle) -> None:
-        kind = layout.kind
-        self._current = kind.current(stream) or nullcontext()
-        with self._current:
-            self._make = kind.making(layout, stream)
+        self._kind = kind = layout.kind
+        self._stream = stream
+        (self._make,) = make_on(stream, kind, lambda: kind.making(layout, stream))
         self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
-        self.spare: list[Any] = []
-        self._fill()
+        self.spare: list[Any] = make_on(stream, kind, self._make, self._batch)
 
     def take(self) -> Any:
         """Return a new array."""
         if not self.spare:
-            self._fill()
+            self.spare = make_on(self._stream, self._kind, self._make, self._batch)
         return self.spare.pop()
-
-    def _fill(self) -> None:
-        with self._current:
-            for _ in range(self._batch):
-                self.spare.append(self._make())
 
 
 # Memory that arrays share.

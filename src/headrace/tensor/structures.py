@@ -114,6 +114,29 @@ def key_of_value(value: Any) -> Hashable:
     return kind, items[0], *map(key_of_value, items[1])
 
 
+class Same:
+    """An object that is compared by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Same and self.value is other.value
+
+
+def key_of_object(value: Any) -> Hashable:
+    """Return what an object is compared by: its value, or its identity where values cannot be compared."""
+    try:
+        return key_of_value(value)
+    except (Unsupported, RecursionError):
+        return Same(value)
+
+
 def _why(data: Any) -> str:
     library = library_of_module(type(data).__module__)
     if library.uncapturable is not None:

@@ -27,7 +27,7 @@ from headrace.core.scheduler import Scheduler
 from headrace.core.spec import OperatorSpec
 from headrace.gpu.backend import active
 from headrace.resources.machine_clock import machine_clock
-from headrace.resources.manual_clock import ManualClock
+from headrace.resources.program_clocks import ManualClock
 from headrace.schedulers.greedy import GreedyScheduler
 
 # A run with more steps than this, plus this many for each message, is considered endless.

@@ -14,14 +14,10 @@ import numpy as np
 
 from headrace.video.scene import Scene, SceneObject
 
-BAYER_PATTERNS = {
-    0: ("BGGR", ((2, 1), (1, 0))),
-    1: ("RGGB", ((0, 1), (1, 2))),
-    2: ("GBRG", ((1, 2), (0, 1))),
-    3: ("GRBG", ((1, 0), (2, 1))),
-}
-"""The name of each grid position, and the colour (0 red, 1 green, 2 blue) of the four pixels of its upper left."""
+BAYER_PATTERNS = {0: "BGGR", 1: "RGGB", 2: "GBRG", 3: "GRBG"}
+"""The colours of the four pixels of the upper left, row by row, for each grid position."""
 
+_CELL = ((0, 0), (0, 1), (1, 0), (1, 1))  # the rows and columns of the four pixels
 MARGIN = 64  # how far a frame may be shifted on the field of noise
 SIGMA_SCALE = 4
 GAUSS_SCALE = 64
@@ -104,7 +100,7 @@ class BayerSensor:
         if np.dtype(dtype) not in (np.uint8, np.uint16):
             raise ValueError(f"the dtype must be 'uint8' or 'uint16', not {dtype!r}")
         if grid_position not in BAYER_PATTERNS:
-            known = ", ".join(f"{number} {name}" for number, (name, _) in BAYER_PATTERNS.items())
+            known = ", ".join(f"{number} {name}" for number, name in BAYER_PATTERNS.items())
             raise ValueError(f"the grid position must be one of {known}; not {grid_position}")
         for name, value in (("exposure", exposure), ("noise", noise), ("shot_noise", shot_noise)):
             if not 0 <= value < float("inf"):
@@ -114,7 +110,7 @@ class BayerSensor:
         self.dtype = np.dtype(dtype)
         self.full_scale = int(np.iinfo(self.dtype).max)
         self.is_noisy = bool(noise or shot_noise)
-        self._colors = BAYER_PATTERNS[grid_position][1]
+        self._pattern = BAYER_PATTERNS[grid_position]
         self._work = np.int16 if self.dtype == np.uint8 else np.int32
         self._levels = self._levels_of(exposure)
         self.background = self._mosaic(scene.background)
@@ -171,7 +167,7 @@ class BayerSensor:
 
     def color_at(self, row: int, column: int) -> int:
         """Return the colour of a pixel: 0 red, 1 green, 2 blue."""
-        return self._colors[row % 2][column % 2]
+        return "RGB".index(self._pattern[row % 2 * 2 + column % 2])
 
     def _levels_of(self, exposure: float) -> np.ndarray[Any, Any]:
         """Return the level of each value of the scene."""
@@ -181,16 +177,15 @@ class BayerSensor:
     def _mosaic(self, rgb: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return one colour of each pixel, as a level."""
         plane = np.empty(rgb.shape[:2], self.dtype)
-        for row in (0, 1):
-            for column in (0, 1):
-                plane[row::2, column::2] = self._levels[rgb[row::2, column::2, self._colors[row][column]]]
+        for row, column in _CELL:
+            color = rgb[row::2, column::2, self.color_at(row, column)]
+            plane[row::2, column::2] = self._levels[color]
         return plane
 
     def _tile(self, place: tuple[slice, slice], levels: tuple[int, int, int]) -> np.ndarray[Any, Any]:
         """Return the levels of one colour in the pattern of some rows and columns."""
         rows, columns = place
         tile = np.empty((rows.stop - rows.start, columns.stop - columns.start), self._work)
-        for row in (0, 1):
-            for column in (0, 1):
-                tile[row::2, column::2] = levels[self.color_at(rows.start + row, columns.start + column)]
+        for row, column in _CELL:
+            tile[row::2, column::2] = levels[self.color_at(rows.start + row, columns.start + column)]
         return tile

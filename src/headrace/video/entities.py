@@ -10,9 +10,10 @@ mean distance of those before.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def entity_files(directory: str | Path, basename: str) -> tuple[Path, Path]:
     return folder / f"{basename}.gxf_index", folder / f"{basename}.gxf_entities"
 
 
-class EntityReader(Sequence[Entity]):
+class EntityReader(Sequence[Entity], AbstractContextManager["EntityReader"]):
     """A recording as a sequence of entities, each read when it is asked for.
 
     Both files are needed; each may be shorter than the other. An entity that cannot be read raises
@@ -64,7 +65,7 @@ class EntityReader(Sequence[Entity]):
                     f"there is no file {path}"
                     + (f", only {other.name}: a recording is both files" if other.is_file() else "")
                 )
-        self._file = os.open(self.entities_path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = self.entities_path.open("rb", buffering=0)
         try:
             self._find()
         except BaseException:
@@ -89,9 +90,6 @@ class EntityReader(Sequence[Entity]):
         entity.log_time = self.times[number]
         return entity
 
-    def __iter__(self) -> Iterator[Entity]:
-        return (self[number] for number in range(len(self)))
-
     @property
     def interval(self) -> int:
         """The mean time between entities in nanoseconds; that of 30 a second where there are fewer than two."""
@@ -99,16 +97,9 @@ class EntityReader(Sequence[Entity]):
 
     def close(self) -> None:
         """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
-    def __enter__(self) -> EntityReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -116,7 +107,7 @@ class EntityReader(Sequence[Entity]):
 
     def _find(self) -> None:
         """Find the place and the time of each entity."""
-        length = os.fstat(self._file).st_size
+        length = os.fstat(self._file.fileno()).st_size
         index = self.index_path.read_bytes()
         lines, rest = divmod(len(index), INDEX_ENTRY.size)
         if rest:
@@ -167,15 +158,8 @@ class EntityReader(Sequence[Entity]):
         return f"{self.entities_path}, entity {number}"
 
     def _read(self, offset: int, size: int) -> Any:
-        data = np.empty(size, np.uint8)  # not bytes: a program may write to what it received
-        view = data.data
-        done = 0
-        while done < size:
-            got = os.preadv(self._file, [view[done:]], offset + done)
-            if not got:
-                return data[:done]
-            done += got
-        return data
+        self._file.seek(offset)
+        return np.fromfile(self._file, np.uint8, size)  # not bytes: a program may write to what it received
 
 
 def _mean_interval(times: list[int]) -> int:
@@ -184,7 +168,7 @@ def _mean_interval(times: list[int]) -> int:
     return (times[-1] - times[0]) // (len(times) - 1)
 
 
-class EntityWriter:
+class EntityWriter(AbstractContextManager["EntityWriter"]):
     """Writes a recording. Files of the same name are replaced.
 
     Each entity is with the operating system when `write` returns, so it survives the end of the process, whatever
@@ -204,12 +188,11 @@ class EntityWriter:
         self.flush = flush
         self._count = 0
         self._offset = 0
-        self._files: list[int] = []
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._files: list[FileIO] = []
         try:
             self.index_path.parent.mkdir(parents=True, exist_ok=True)
             for path in (self.entities_path, self.index_path):
-                self._files.append(os.open(path, flags, 0o666))
+                self._files.append(FileIO(path, "w"))
         except OSError as error:
             self.close()
             raise VideoFileError(f"a recording cannot be written to {self.entities_path}: {error}") from error
@@ -251,14 +234,11 @@ class EntityWriter:
         if not 0 <= log_time < 1 << 64:
             raise ValueError(f"the time of an entity must be 0 or more and fit into 64 bits, not {log_time}")
         line = INDEX_ENTRY.pack(log_time, size, self._offset)
-        entities, index = self._files
         try:
-            _write(entities, parts)
-            if self.flush:
-                os.fdatasync(entities)
-            _write(index, [line])
-            if self.flush:
-                os.fdatasync(index)
+            for file, content in zip(self._files, (parts, [line]), strict=True):
+                _write(file, content)
+                if self.flush:
+                    os.fdatasync(file)
         except OSError as error:
             self._undo()
             raise VideoFileError(
@@ -273,35 +253,23 @@ class EntityWriter:
         ends = (self._offset, self._count * INDEX_ENTRY.size)
         for file, end in zip(self._files, ends, strict=True):
             try:
-                os.ftruncate(file, end)
-                os.lseek(file, end, os.SEEK_SET)
+                file.truncate(end)
+                file.seek(end)
             except OSError:  # the reader finds the end by itself
                 continue
 
     def close(self) -> None:
         """Close the files."""
         while self._files:
-            os.close(self._files.pop())
+            self._files.pop().close()
 
-    def __enter__(self) -> EntityWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-# The number of buffers that the system takes at once.
-_MAX_BUFFERS = 64
-
-
-def _write(file: int, parts: list[Any]) -> None:
+def _write(file: FileIO, parts: list[Any]) -> None:
     """Write buffers, all of them, whatever part of them the system takes at once."""
-    left = [memoryview(part) for part in parts if len(part)]
-    while left:
-        done = os.writev(file, left[:_MAX_BUFFERS])
-        while left and done >= len(left[0]):
-            done -= len(left.pop(0))
-        if done:
-            left[0] = left[0][done:]
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            left = left[os.write(file.fileno(), left) :]

@@ -142,20 +142,8 @@ def encode_entity(
         shape = array.shape or (1,)
         strides = _contiguous_strides(array.shape, array.itemsize) or (0,)
         unused = _MAX_RANK - len(shape)
-        parts.append(_COMPONENT.pack(0, *_TENSOR_ID, len(encoded)))
-        parts.append(encoded)
-        parts.append(
-            _TENSOR.pack(
-                storage,
-                number,
-                array.itemsize,
-                len(shape),
-                *shape,
-                *[1] * unused,
-                *strides,
-                *[0] * unused,
-            )
-        )
+        header = [storage, number, array.itemsize, len(shape), *shape, *[1] * unused, *strides, *[0] * unused]
+        parts += [_COMPONENT.pack(0, *_TENSOR_ID, len(encoded)), encoded, _TENSOR.pack(*header)]
         if array.size:
             parts.append(array.reshape(-1).view(np.uint8).data)
     if acq_timestamp is not None:
@@ -255,7 +243,7 @@ def _parse_tensor(
             f"its {size} bytes of data"
         )
     if not wanted:
-        cursor.skip(size, f"the data of {what}")
+        cursor.at += cursor.checked(size, f"the data of {what}")
         return np.empty(0, dtype)
     data = cursor.take(size, f"the data of {what}")
     if not size:
@@ -269,43 +257,37 @@ def _contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...
     return tuple(itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
+@dataclass(slots=True)
 class _Cursor:
     """A place in a file of entities."""
 
-    __slots__ = ("at", "limit", "read", "where")
-
-    def __init__(self, read: Read, at: int, limit: int, where: str) -> None:
-        self.read = read
-        self.at = at
-        self.limit = limit
-        self.where = where
+    read: Read
+    at: int
+    limit: int
+    where: str
 
     def take(self, size: int, what: str) -> Any:
-        self._check(size, what)
-        data = self.read(self.at, size)
+        data = self.read(self.at, self.checked(size, what))
         if len(data) < size:
             raise self.error(f"expected {what} ({size} bytes), found the end of the file after {len(data)}")
         self.at += size
         return data
 
-    def skip(self, size: int, what: str) -> None:
-        self._check(size, what)
-        self.at += size
-
-    def _check(self, size: int, what: str) -> None:
+    def checked(self, size: int, what: str) -> int:
         left = self.limit - self.at
         if size > left:
             raise self.error(f"expected {what} ({size} bytes), found the end after {left}")
+        return size
 
     def unpack(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
         return layout.unpack(self.take(layout.size, what))
 
     def text(self, size: int, what: str) -> str:
-        data = self.take(size, what)
+        data = bytes(self.take(size, what))
         try:
-            return bytes(data).decode()
+            return data.decode()
         except UnicodeDecodeError as error:
-            raise self.error(f"expected {what} in UTF-8, found {bytes(data)[:40]!r}") from error
+            raise self.error(f"expected {what} in UTF-8, found {data[:40]!r}") from error
 
     def error(self, text: str) -> VideoFileError:
         return VideoFileError(f"{self.where}, byte {self.at}: {text}")

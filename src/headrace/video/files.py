@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from headrace.extras import installing
+from headrace.lazy import import_or_explain
 from headrace.video.entities import UNKNOWN_INTERVAL
 from headrace.video.errors import VideoFileError
 
@@ -81,45 +80,36 @@ class VideoReader:
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
             step = round(1e9 / self.rate) if self.rate else UNKNOWN_INTERVAL
-            for item in self._decoded(container, stream):
-                if isinstance(item, Exception):
+            packets = container.demux(stream)
+            while True:
+                try:
+                    packet = next(
+                        packets, None
+                    )  # None also after an error, behind which nothing can be found
+                    if packet is None:
+                        break
+                    decoded = packet.decode()
+                except _av().error.FFmpegError as error:
                     if not self.ignore_corrupted:
                         raise VideoFileError(
                             f"{self.path}: what follows the frame at {max(last, 0) / 1e9:.3f} s cannot be decoded: "
-                            f"{item}"
-                        ) from item
+                            f"{error}"
+                        ) from error
                     skipped += 1
                     continue
-                if item.pts is None:
-                    time = 0 if last < 0 else last + step
-                else:
-                    shown = item.pts * Fraction(item.time_base)
-                    first = shown if first is None else first
-                    time = max(round((shown - first) * 1_000_000_000), last + 1)
-                last = time
-                yield VideoFrame(item.to_ndarray(format="rgb24"), time)
+                for frame in decoded:
+                    if frame.pts is None:
+                        time = 0 if last < 0 else last + step
+                    else:
+                        shown = frame.pts * Fraction(frame.time_base)
+                        first = shown if first is None else first
+                        time = max(round((shown - first) * 1_000_000_000), last + 1)
+                    last = time
+                    yield VideoFrame(frame.to_ndarray(format="rgb24"), time)
         if skipped:
             _logger.warning("%s: skipped %d packets that could not be decoded", self.path, skipped)
         if last < 0:
             raise VideoFileError(f"{self.path}: no frame of its video could be decoded")
-
-    def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
-        """Return the frames and, in their places, the errors of what could not be decoded."""
-        from av.error import FFmpegError
-
-        packets = container.demux(stream)
-        while True:
-            try:
-                packet = next(packets, None)
-            except FFmpegError as error:  # nothing behind it can be found
-                yield error
-                return
-            if packet is None:
-                return
-            try:
-                yield from packet.decode()
-            except FFmpegError as error:
-                yield error
 
     def _open(self) -> Any:
         av = _av()
@@ -142,7 +132,7 @@ _LATEST = 1e12  # seconds; more than that is no time, and its ticks do not fit F
 _SLOWEST, _FASTEST = 1e-4, 1e6  # frames a second; FFmpeg's rates are fractions of 32 bits
 
 
-class VideoWriter:
+class VideoWriter(AbstractContextManager["VideoWriter"]):
     """Writes a video file; its extension chooses the container. Close it, or use it in a ``with``.
 
     Parameters
@@ -302,12 +292,7 @@ class VideoWriter:
                 f"{self._stream.codec_context.name!r} or written: {error}"
             ) from error
 
-    def __enter__(self) -> VideoWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -332,11 +317,4 @@ def _pixel_format(av: Any, codec: str, width: int, height: int) -> str:
 
 
 def _av() -> Any:
-    try:
-        import av
-        import av.error
-    except ImportError as error:
-        raise ImportError(
-            f"reading and writing video files needs PyAV, which is not installed: {installing('video')}"
-        ) from error
-    return av
+    return import_or_explain("av", "video", "to read and write video files")

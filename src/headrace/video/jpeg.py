@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,17 @@ class JpegDecoder:
     """Decodes JPEG pictures to RGBA, with PyAV or OpenCV, whichever is installed."""
 
     def __init__(self) -> None:
-        self._decode = _with_pyav() or _with_opencv()
-        if self._decode is None:
-            raise ImportError(
-                "decoding Motion JPEG needs PyAV or OpenCV, and neither is installed: "
-                f"{installing('video')}, or take the pictures as they are with pass_through=True"
-            )
+        for library, make in (("av", _with_pyav), ("cv2", _with_opencv)):
+            with suppress(ImportError):
+                self._decode = make(import_module(library))
+                return
+        raise ImportError(
+            "decoding Motion JPEG needs PyAV or OpenCV, and neither is installed: "
+            f"{installing('video')}, or take the pictures as they are with pass_through=True"
+        )
 
     def __call__(self, data: Any) -> np.ndarray[Any, Any] | None:
         """Return the picture, (height, width, 4), or None if it cannot be decoded."""
-        assert self._decode is not None
         try:
             picture: np.ndarray[Any, Any] | None = self._decode(data)
         except Exception:  # each library has errors of its own for a damaged picture
@@ -30,11 +33,7 @@ class JpegDecoder:
         return picture
 
 
-def _with_pyav() -> Any:
-    try:
-        import av
-    except ImportError:
-        return None
+def _with_pyav(av: Any) -> Any:
     codec = av.CodecContext.create("mjpeg", "r")
 
     def decode(data: Any) -> Any:
@@ -44,12 +43,7 @@ def _with_pyav() -> Any:
     return decode
 
 
-def _with_opencv() -> Any:
-    try:
-        import cv2
-    except ImportError:
-        return None
-
+def _with_opencv(cv2: Any) -> Any:
     def decode(data: Any) -> Any:
         picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         return None if picture is None else cv2.cvtColor(picture, cv2.COLOR_BGR2RGBA)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import threading
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -50,6 +51,7 @@ class CameraFormat:
     colorspace: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class CapturedFrame:
     """A frame in a buffer of the driver, which goes back there when the last array over it is gone.
 
@@ -61,34 +63,16 @@ class CapturedFrame:
         When it was captured, in nanoseconds of the monotonic clock; None where the driver does not say.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "_give_back", "_memory", "sequence", "timestamp")
-
-    def __init__(
-        self, memory: Any, size: int, sequence: int, timestamp: int | None, give_back: Callable[[], None]
-    ) -> None:
-        self._memory = memory  # mapped as long as this lives
-        self._give_back = give_back
-        self.sequence = sequence
-        self.timestamp = timestamp
-        address = np.frombuffer(memory, np.uint8).ctypes.data
-        self.__array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
+    _bytes: np.ndarray[Any, Any]
+    sequence: int
+    timestamp: int | None
 
     def data(self) -> np.ndarray[Any, Any]:
         """Return its bytes as an array, which keeps the buffer."""
-        return np.asarray(self)
-
-    def __del__(self) -> None:
-        give_back = getattr(self, "_give_back", None)
-        if give_back is not None:
-            give_back()
+        return self._bytes
 
 
-class V4L2Camera:
+class V4L2Camera(AbstractContextManager["V4L2Camera"]):
     """A camera of Linux. Close it, or use it in a ``with``.
 
     Parameters
@@ -366,9 +350,12 @@ class V4L2Camera:
         timestamp = None
         if buffer.flags & v4l2.BUF_FLAG_TIMESTAMP_MASK == v4l2.BUF_FLAG_TIMESTAMP_MONOTONIC:
             timestamp = buffer.timestamp.tv_sec * 1_000_000_000 + buffer.timestamp.tv_usec * 1_000
-        memory, index = self._memory[buffer.index], buffer.index
+        memory = self._memory[buffer.index]
         size = min(buffer.bytesused or buffer.length, len(memory))
-        return CapturedFrame(memory, size, buffer.sequence, timestamp, lambda: self._queue(index))
+        # Views of this array refer to it, and it to the memory, which stays mapped as long.
+        data = np.frombuffer(memory, np.uint8, size)
+        weakref.finalize(data, self._queue, buffer.index).atexit = False
+        return CapturedFrame(data, buffer.sequence, timestamp)
 
     def _queue(self, index: int) -> None:
         """Return a buffer to the driver; nothing happens once the camera is closed."""
@@ -393,9 +380,6 @@ class V4L2Camera:
             self._memory.clear()
             device, self._device = self._device, None
             device.close()
-
-    def __enter__(self) -> V4L2Camera:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from headrace import waits
 from headrace.viewer.events import (
@@ -22,16 +22,18 @@ from headrace.viewer.events import (
     ScrollEvent,
 )
 
-CALLBACKS = (
-    "key_callback",
-    "unicode_char_callback",
-    "mouse_button_callback",
-    "scroll_callback",
-    "cursor_pos_callback",
-    "framebuffer_size_callback",
-    "window_size_callback",
-    "window_close_callback",
-)
+CALLBACKS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "key_callback": (KeyEvent, ("key", "action", "modifiers")),
+    "unicode_char_callback": (CharacterEvent, ("code_point",)),
+    "mouse_button_callback": (ButtonEvent, ("button", "action", "modifiers")),
+    "scroll_callback": (ScrollEvent, ("x_offset", "y_offset")),
+    "cursor_pos_callback": (CursorEvent, ("x", "y")),
+    "framebuffer_size_callback": (ResizeEvent, ("framebuffer_width", "framebuffer_height")),
+    "window_size_callback": (ResizeEvent, ("width", "height")),
+    "window_close_callback": (CloseEvent, ()),
+}
+"""The callbacks: the event of each, and the fields that it is called with."""
+
 _MOST_WAITING = 1000
 
 
@@ -93,32 +95,17 @@ class Callbacks:
                 if self._is_closing:
                     return
                 event = self._waiting.popleft()
-            self._handle(event)
+            if isinstance(event, CloseEvent):
+                self._on_close(partial(self._call, event))
+            else:
+                self._call(event)
 
-    def _handle(self, event: Event) -> None:
-        match event:
-            case KeyEvent(key, action, modifiers):
-                self._call("key_callback", key, action, modifiers)
-            case CharacterEvent(code_point):
-                self._call("unicode_char_callback", code_point)
-            case ButtonEvent(button, action, modifiers):
-                self._call("mouse_button_callback", button, action, modifiers)
-            case ScrollEvent(x, y):
-                self._call("scroll_callback", x, y)
-            case CursorEvent(x, y):
-                self._call("cursor_pos_callback", x, y)
-            case ResizeEvent(width, height, framebuffer_width, framebuffer_height):
-                self._call("framebuffer_size_callback", framebuffer_width, framebuffer_height)
-                self._call("window_size_callback", width, height)
-            case CloseEvent():
-                self._on_close(lambda: self._call("window_close_callback"))
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        function = self._functions.get(name)
-        if function is None:
-            return
-        try:
-            function(*arguments)
-        except Exception as error:
-            error.add_note(f"raised in the {name} of a viewer")
-            self.error = self.error or error
+    def _call(self, event: Event) -> None:
+        for name, function in self._functions.items():
+            kind, fields = CALLBACKS[name]
+            if isinstance(event, kind):
+                try:
+                    function(*(getattr(event, field) for field in fields))
+                except Exception as error:
+                    error.add_note(f"raised in the {name} of a viewer")
+                    self.error = self.error or error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import cos, radians, sin, tan
+from math import radians, tan
 from typing import Any
 
 import numpy as np
+
+from headrace.viewer.opencv import opencv
 
 _FIELD_OF_VIEW = radians(60)
 _NEAR, _FAR = 0.1, 1000.0
@@ -120,8 +122,5 @@ def _unit(direction: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     return direction / length if length > 1e-12 else otherwise
 
 
-def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
-    x, y, z = axis
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    rotation: np.ndarray = np.eye(3) + sin(angle) * cross + (1 - cos(angle)) * (cross @ cross)
-    return rotation
+def _rotation(axis: np.ndarray, angle: float) -> Any:
+    return opencv().Rodrigues(axis * angle)[0]

@@ -10,34 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.viewer.clipping import (
-    MARGIN,
-    Box,
-    clip_lines,
-    clip_triangles,
-    is_straight,
-    quads,
-    squares,
-    straight,
-)
+from headrace.viewer.clipping import MARGIN, Box, clip, clip_lines, quads, squares, straight
 from headrace.viewer.opencv import opencv
 
 _AT_ONCE = 1 << 17  # triangles given to OpenCV at a time, so that memory is bounded
-
-
-class Quads(NamedTuple):
-    """Shapes of four corners in a row around them.
-
-    Attributes
-    ----------
-    corners
-        (N, 4, 3) floats: x and y in pixels, and the depth.
-    number
-        Which of the given shapes each one is.
-    """
-
-    corners: np.ndarray
-    number: np.ndarray
 
 
 class Depths(NamedTuple):
@@ -59,55 +35,50 @@ class Depths(NamedTuple):
     number: np.ndarray | None
 
 
-def point_quads(xy: np.ndarray, depth: np.ndarray, size: float) -> Quads:
-    """Return the squares around points."""
-    number = np.flatnonzero(np.isfinite(xy).all(axis=1) & (depth >= 0) & (depth <= 1))
-    left, top, right, bottom = squares(xy[number], size).T
-    z = depth[number]
-    corners = np.stack([[left, top, z], [right, top, z], [right, bottom, z], [left, bottom, z]])
-    return Quads(corners.transpose(2, 0, 1), number)
+def _quads(
+    corners: np.ndarray, number: np.ndarray, size: float, extent: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return points, as squares, or lines, as shapes of their width, with four corners in a row around them."""
+    if corners.shape[1] == 1:
+        places = squares(corners[:, 0, :2], size)
+        around = np.repeat(corners, 4, axis=1)
+        around[..., :2] = places[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
+        return around, number
+    ends, number = clip_lines(corners, number, size, extent)
+    is_straight, places, thickness = straight(ends, size, extent)
+    # Horizontal and vertical ones cover whole pixels: their ends are moved so that they do.
+    low, high = places[:, :2] + thickness / 2, places[:, 2:] - thickness / 2
+    is_turned = ends[is_straight, 1, :2] < ends[is_straight, 0, :2]
+    ends[is_straight, 0, :2] = np.where(is_turned, high, low)
+    ends[is_straight, 1, :2] = np.where(is_turned, low, high)
+    half = np.where(is_straight, thickness / 2, min(max(size, 1) / 2, MARGIN))
+    return quads(ends, half[:, None]), number
 
 
-def line_quads(start: np.ndarray, end: np.ndarray, width: float, box: Box) -> Quads:
-    """Return line segments, from places with depths, as shapes of their width."""
-    offset = np.array([box.left, box.top, 0])
-    ends, number = clip_lines(start - offset, end - offset, width, box.size)
-    corners = quads(ends, min(max(width, 1) / 2, MARGIN))
-    along = ends[:, 1, :2] - ends[:, 0, :2]
-    flat = is_straight(ends)
-    left, top, right, bottom = straight(ends[flat, :, :2], width, box.size).T
-    turned, is_down = along[flat] < 0, np.abs(along[flat, 1]) > np.abs(along[flat, 0])
-    begin_x, end_x = np.where(turned[:, 0], (right, left), (left, right))
-    begin_y, end_y = np.where(turned[:, 1], (bottom, top), (top, bottom))
-    corners[flat, 0, :2] = np.stack([begin_x, begin_y], axis=1)
-    corners[flat, 2, :2] = np.stack([end_x, end_y], axis=1)
-    corners[flat, 1, :2] = np.where(
-        is_down[:, None], np.stack([begin_x, end_y], 1), np.stack([end_x, begin_y], 1)
-    )
-    corners[flat, 3, :2] = np.where(
-        is_down[:, None], np.stack([end_x, begin_y], 1), np.stack([begin_x, end_y], 1)
-    )
-    return Quads(corners + offset, number)
-
-
-def rasterize(corners: np.ndarray, number: np.ndarray, box: Box, needs_number: bool) -> Depths | None:
+def rasterize(
+    corners: np.ndarray, number: np.ndarray, size: float, box: Box, needs_number: bool
+) -> Depths | None:
     """Return what is seen of shapes with depth, the nearest at each pixel; None if nothing is.
 
     Parameters
     ----------
     corners
-        (N, 3 or 4, 3) floats: x and y in pixels, and the depth, of triangles, or of shapes with four corners.
+        (N, 1, 2 or 3, 3) floats: x and y in pixels, and the depth, of points, lines or triangles.
     number
         The number of each of them.
+    size
+        The size of points, or the width of lines, in pixels.
     box
         The part of the picture.
     needs_number
         Whether the result says which of them is seen where.
     """
-    if corners.shape[1] == 4:
+    corners = corners - [box.left, box.top, 0]
+    if corners.shape[1] < 3:
+        corners, number = _quads(corners, number, size, box.size)
         corners = np.concatenate([corners[:, [0, 1, 2]], corners[:, [0, 2, 3]]])
         number = np.concatenate([number, number])
-    corners, number = clip_triangles(corners - [box.left, box.top, 0], number, box.size)
+    corners, number = clip(corners, number, box.size)
     if not len(corners):
         return None
     # No more of the picture than the shapes may cover.

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from headrace import waits
 from headrace.viewer.camera import Camera
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.input_spec import InputSpec
-from headrace.viewer.renderer import Renderer, layers_of
+from headrace.viewer.renderer import Renderer
 
 # A frame that nobody is looking at is taken this often, in seconds, so that there is one for the first who looks.
 _UNWATCHED_INTERVAL = 0.5
@@ -62,11 +62,12 @@ class Picture:
     scene: Scene
 
 
-class Outlet(Protocol):
-    """Something that shows pictures."""
+class Outlet:
+    """The base of what shows pictures."""
 
     def wants_picture(self) -> bool:
         """Return whether a picture would be shown now."""
+        return True
 
     def show(self, picture: Picture, is_still: bool) -> None:
         """Show a picture; with `is_still` no newer one has come for a while."""
@@ -212,7 +213,7 @@ class Display:
     def _draw(self, scene: Scene) -> Picture:
         canvas = scene.canvas
         if canvas is None:
-            canvas = self._renderer.draw(layers_of(scene.specs, scene.arrays), scene.camera, self._canvas)
+            canvas = self._renderer.draw(scene.specs, scene.arrays, scene.camera, self._canvas)
         self.shown += 1
         return Picture(self.received, canvas.pixels, scene)
 

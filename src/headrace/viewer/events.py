@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace._web import MalformedMessage, choice, number, read_message, string, whole
-from headrace._web.messages import Fields
+from headrace._web.messages import (
+    Fields,
+    MalformedMessage,
+    choice,
+    number,
+    read_message,
+    string,
+    whole,
+)
 from headrace.viewer.keys import Key, KeyAndButtonAction, KeyModifiers, MouseButton, key_of
 
 

@@ -13,15 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.viewer.clipping import (
-    THICKEST,
-    clip_lines,
-    clip_triangles,
-    is_straight,
-    quads,
-    squares,
-    straight,
-)
+from headrace.viewer.clipping import THICKEST, clip, clip_lines, quads, squares, straight
 from headrace.viewer.opencv import opencv
 
 _SHIFT = 8  # binary digits after the point of OpenCV's coordinates
@@ -31,34 +23,24 @@ _SMOOTHED = 1.33
 _THINNEST = 1.7
 
 
-def draw_points(target: np.ndarray, color: Any, xy: np.ndarray, size: float) -> None:
-    """Draw squares around points."""
-    _fill(target, color, squares(xy[np.isfinite(xy).all(axis=1)], size))
-
-
-def draw_lines(target: np.ndarray, color: Any, start: np.ndarray, end: np.ndarray, width: float) -> None:
-    """Draw line segments."""
-    rows, columns = target.shape[:2]
-    ends, _ = clip_lines(start, end, width, (columns, rows))
-    flat = is_straight(ends)
-    _fill(target, color, straight(ends[flat], width, (columns, rows)))
-    slanted = ends[~flat]
-    cv2 = opencv()
-    if width < _THINNEST:
-        if len(slanted):
+def draw_shapes(target: np.ndarray, color: Any, corners: np.ndarray, size: float) -> None:
+    """Draw points, lines or triangles: (N, 1, 2 or 3, 2) corners; points and lines of a size in pixels."""
+    cv2, number, extent = opencv(), np.arange(len(corners)), (target.shape[1], target.shape[0])
+    if corners.shape[1] == 1:
+        _fill(target, color, squares(corners[np.isfinite(corners).all(axis=(1, 2)), 0], size))
+    elif corners.shape[1] == 3:
+        for corner in _fixed(clip(corners, number, extent)[0]):
+            cv2.fillConvexPoly(target, corner, color, cv2.LINE_8, _SHIFT)
+    else:
+        ends = clip_lines(corners, number, size, extent)[0]
+        is_straight, rectangles, _ = straight(ends, size, extent)
+        _fill(target, color, rectangles)
+        slanted = ends[~is_straight]
+        if size >= _THINNEST:
+            for around in _fixed(quads(slanted, (min(size, THICKEST) - _SMOOTHED) / 2)):
+                cv2.fillConvexPoly(target, around, color, cv2.LINE_AA, _SHIFT)
+        elif len(slanted):
             cv2.polylines(target, list(_fixed(slanted)), False, color, 1, cv2.LINE_AA, _SHIFT)
-        return
-    half = (min(width, THICKEST) - _SMOOTHED) / 2
-    for corners in _fixed(quads(slanted, half)):
-        cv2.fillConvexPoly(target, corners, color, cv2.LINE_AA, _SHIFT)
-
-
-def draw_triangles(target: np.ndarray, color: Any, corners: np.ndarray) -> None:
-    """Draw triangles: (N, 3, 2) corners."""
-    corners, _ = clip_triangles(corners, np.arange(len(corners)), (target.shape[1], target.shape[0]))
-    cv2 = opencv()
-    for corner in _fixed(corners):
-        cv2.fillConvexPoly(target, corner, color, cv2.LINE_8, _SHIFT)
 
 
 def _fixed(places: np.ndarray) -> np.ndarray:

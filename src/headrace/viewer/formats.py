@@ -10,14 +10,7 @@ import enum
 from typing import Any, TypeVar
 
 
-class _Named(enum.Enum):
-    """An enumeration whose values are names."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class InputType(_Named):
+class InputType(enum.StrEnum):
     """The kinds of layers that a tensor is drawn as."""
 
     UNKNOWN = "unknown"
@@ -39,7 +32,7 @@ class InputType(_Named):
     TRIANGLES_3D = "triangles_3d"
 
 
-class ImageFormat(_Named):
+class ImageFormat(enum.StrEnum):
     """How the elements of an image are laid out: components, bits and number format.
 
     ``unorm`` is an unsigned fraction, ``snorm`` a signed one, ``uint`` and ``sint`` are integers that are drawn
@@ -95,7 +88,7 @@ class ImageFormat(_Named):
     Y16_U16_V16_3PLANE_422_UNORM = "y16_u16_v16_3plane_422_unorm"
 
 
-class YuvModelConversion(_Named):
+class YuvModelConversion(enum.StrEnum):
     """The matrix that turns YUV into RGB."""
 
     YUV_601 = "yuv_601"
@@ -103,21 +96,21 @@ class YuvModelConversion(_Named):
     YUV_2020 = "yuv_2020"
 
 
-class YuvRange(_Named):
+class YuvRange(enum.StrEnum):
     """Whether YUV uses all values, or those of television (16 to 235, and 16 to 240 for chroma)."""
 
     ITU_FULL = "itu_full"
     ITU_NARROW = "itu_narrow"
 
 
-class ChromaLocation(_Named):
+class ChromaLocation(enum.StrEnum):
     """Where a chroma sample lies: at the even luma sample, or in the middle between two."""
 
     COSITED_EVEN = "cosited_even"
     MIDPOINT = "midpoint"
 
 
-class DepthMapRenderMode(_Named):
+class DepthMapRenderMode(enum.StrEnum):
     """The shapes that a depth map is drawn with."""
 
     POINTS = "points"
@@ -125,7 +118,7 @@ class DepthMapRenderMode(_Named):
     TRIANGLES = "triangles"
 
 
-class ColorSpace(_Named):
+class ColorSpace(enum.StrEnum):
     """How the picture is to be shown. A page shows sRGB; the spaces of HDR displays are refused."""
 
     SRGB_NONLINEAR = "srgb_nonlinear"

@@ -1,10 +1,12 @@
 """InputSpec: how one tensor is drawn."""
 
+# ruff: noqa: RUF009  (the calls in the defaults are those of `dataclasses.field`)
+
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar, TypeAlias
 
@@ -20,9 +22,59 @@ from headrace.viewer.formats import (
     member,
 )
 
+_Check: TypeAlias = Callable[[Any, str], Any]
+"""Returns a value as it is stored, or raises ValueError that begins with a text."""
+
+
+def _checked(check: _Check, default: Any) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+class _Checked:
+    """The base of dataclasses whose fields are checked when they are set."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        found = next((one for one in fields(self) if one.name == name), None)  # type: ignore[arg-type]
+        if found is None:
+            known = ", ".join(one.name for one in fields(self) if one.name != "tensor_name")  # type: ignore[arg-type]
+            raise AttributeError(f"{self._kind} has no attribute {name!r}; it has {known}")
+        object.__setattr__(self, name, found.metadata["check"](value, f"{name} of {self._owner()}"))
+
+    _kind: ClassVar[str]
+
+    def _owner(self) -> str:
+        return self._kind
+
+
+def _number_that(is_right: Callable[[float], object], wanted: str) -> _Check:
+    """Return the check of a number."""
+
+    def check(value: Any, what: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not isfinite(value):
+            raise ValueError(f"{what} must be a number, not {value!r}")
+        if not is_right(float(value)):
+            raise ValueError(f"{what} must be {wanted}, not {value!r}")
+        return float(value)
+
+    return check
+
+
+_number = _number_that(lambda number: True, "")
+_fraction = _number_that(lambda number: 0 <= number <= 1, "between 0 and 1")
+_positive = _number_that(lambda number: number > 0, "greater than 0")
+
+
+def _matrix(value: Any, what: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = np.asarray(value, dtype=np.float64).ravel()
+    if numbers.size != 16 or not np.isfinite(numbers).all():
+        raise ValueError(f"the {what} must be 16 numbers, row by row, not {value!r}")
+    return tuple(numbers.tolist())
+
 
 @dataclass
-class View:
+class View(_Checked):
     """Where a layer is drawn: a part of the window, in fractions of its size, with the origin at the top left.
 
     Parameters
@@ -37,29 +89,69 @@ class View:
         (-1, -1) to (1, 1); for a layer in 3D it takes the place of the camera.
     """
 
-    offset_x: float = 0.0
-    offset_y: float = 0.0
-    width: float = 1.0
-    height: float = 1.0
-    matrix: Sequence[Any] | None = None
+    _kind = "a view"
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "matrix":
-            value = None if value is None else _matrix(value)
-        elif name in ("offset_x", "offset_y", "width", "height"):
-            value = _number(value, f"{name} of a view")
-            if (name == "width" and value <= 0) or (name == "height" and value == 0):
-                raise ValueError(
-                    f"{name} of a view must be {'greater than' if name == 'width' else 'other than'} 0"
-                )
-        else:
-            raise AttributeError(
-                f"a view has no attribute {name!r}; it has offset_x, offset_y, width, height and matrix"
-            )
-        object.__setattr__(self, name, value)
+    offset_x: float = _checked(_number, 0.0)
+    offset_y: float = _checked(_number, 0.0)
+    width: float = _checked(_positive, 1.0)
+    height: float = _checked(_number_that(bool, "other than 0"), 1.0)
+    matrix: Sequence[Any] | None = _checked(_matrix, None)
 
 
-class InputSpec:
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"the name of a tensor must be a str, not {value!r}")
+    return value
+
+
+def _integer(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{what} must be an int, not {value!r}")
+    return int(value)
+
+
+def _listed(value: Any, wanted: str) -> list[Any]:
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+        raise ValueError(f"{wanted}, not {value!r}")
+    return list(value)
+
+
+def _color(value: Any, what: str) -> tuple[float, ...]:
+    wanted = f"{what} must be 4 numbers between 0 and 1 (red, green, blue, alpha)"
+    numbers = _listed(value, wanted)
+    if len(numbers) != 4:
+        raise ValueError(f"{wanted}, not {len(numbers)}: {value!r}")
+    return tuple(_fraction(number, what) for number in numbers)
+
+
+def _strings(value: Any, what: str) -> list[str]:
+    strings = _listed(value, f"{what} must be a list of strings")
+    for string in strings:
+        if not isinstance(string, str):
+            raise ValueError(f"{what} must be a list of strings, and {string!r} is none")
+    return strings
+
+
+def _views(value: Any, what: str) -> list[View]:
+    views = _listed(value, f"{what} must be a list of views")
+    for place, view in enumerate(views):
+        try:
+            views[place] = View(**view) if isinstance(view, Mapping) else view
+        except TypeError as error:
+            raise ValueError(
+                f"{what}: {error}; a view has offset_x, offset_y, width, height, matrix"
+            ) from None
+        if not isinstance(views[place], View):
+            raise ValueError(f"{what} must be a list of InputSpec.View, and {view!r} is none")
+    return views
+
+
+def _one_of(kind: Any) -> _Check:
+    return lambda value, what: member(kind, value, what)
+
+
+@dataclass(init=False, repr=False, eq=False)
+class InputSpec(_Checked):
     """How one tensor is drawn.
 
     Every attribute is checked when it is set.
@@ -70,6 +162,8 @@ class InputSpec:
         The name of the tensor.
     type
         The kind of layer: an :class:`InputType` or its name.
+    **attributes
+        Other attributes.
 
     Attributes
     ----------
@@ -94,28 +188,33 @@ class InputSpec:
     """
 
     View: ClassVar[TypeAlias] = View
+    _kind = "an InputSpec"
 
-    tensor_name: str
-    type: InputType
-    opacity: float
-    priority: int
-    color: tuple[float, float, float, float]
-    line_width: float
-    point_size: float
-    text: list[str]
-    image_format: Any
-    yuv_model_conversion: YuvModelConversion
-    yuv_range: YuvRange
-    x_chroma_location: ChromaLocation
-    y_chroma_location: ChromaLocation
-    depth_map_render_mode: DepthMapRenderMode
-    views: list[Any]
+    tensor_name: str = _checked(_text, "")
+    type: InputType = _checked(_one_of(InputType), "unknown")
+    opacity: float = _checked(_fraction, 1.0)
+    priority: int = _checked(_integer, 0)
+    color: tuple[float, float, float, float] = _checked(_color, (1.0, 1.0, 1.0, 1.0))
+    line_width: float = _checked(_positive, 1.0)
+    point_size: float = _checked(_positive, 1.0)
+    text: list[str] = _checked(_strings, ())
+    image_format: Any = _checked(_one_of(ImageFormat), "auto_detect")
+    yuv_model_conversion: YuvModelConversion = _checked(_one_of(YuvModelConversion), "yuv_601")
+    yuv_range: YuvRange = _checked(_one_of(YuvRange), "itu_full")
+    x_chroma_location: ChromaLocation = _checked(_one_of(ChromaLocation), "cosited_even")
+    y_chroma_location: ChromaLocation = _checked(_one_of(ChromaLocation), "cosited_even")
+    depth_map_render_mode: DepthMapRenderMode = _checked(_one_of(DepthMapRenderMode), "points")
+    views: list[Any] = _checked(_views, ())
 
-    def __init__(self, tensor_name: str = "", type: InputType | str = InputType.UNKNOWN) -> None:  # noqa: A002  (the name)
-        self.tensor_name = tensor_name
-        self.type = type  # type: ignore[assignment]
-        for name, (_, default) in _ATTRIBUTES.items():
-            setattr(self, name, default)
+    def __init__(
+        self,
+        tensor_name: str = "",
+        type: InputType | str = InputType.UNKNOWN,  # noqa: A002  (the name)
+        **attributes: Any,
+    ) -> None:
+        defaults = {one.name: one.default for one in fields(self)}
+        for name, value in (defaults | {"tensor_name": tensor_name, "type": type} | attributes).items():
+            setattr(self, name, value)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> InputSpec:
@@ -124,7 +223,7 @@ class InputSpec:
             raise ValueError(
                 f"a tensor must be described by a dict with name and type, or by an InputSpec; not {values!r}"
             )
-        known = {"name", "type", *_ATTRIBUTES}
+        known = {"name"} | {one.name for one in fields(cls)} - {"tensor_name"}
         unknown = [str(key) for key in values if key not in known]
         where = f"the description of tensor {values.get('name', '')!r}"
         if unknown:
@@ -135,147 +234,40 @@ class InputSpec:
         for key in ("name", "type"):
             if key not in values:
                 raise ValueError(f"{where} lacks the key {key!r}; name and type are needed")
-        spec = cls(values["name"], values["type"])
-        for name in _ATTRIBUTES:
-            if name in values:
-                setattr(spec, name, values[name])
-        return spec
+        return cls(values["name"], **{key: value for key, value in values.items() if key != "name"})
 
     @property
     def name(self) -> str:
         """The name of the tensor."""
         return self.tensor_name
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "tensor_name":
-            if not isinstance(value, str):
-                raise ValueError(f"the name of a tensor must be a str, not {value!r}")
-        elif name == "type":
-            value = member(InputType, value, f"type of tensor {self.__dict__.get('tensor_name', '')!r}")
-        elif name in _ATTRIBUTES:
-            value = _ATTRIBUTES[name][0](value, f"{name} of tensor {self.tensor_name!r}")
-        else:
-            raise AttributeError(
-                f"an InputSpec has no attribute {name!r}; it has type, {', '.join(_ATTRIBUTES)}"
-            )
-        object.__setattr__(self, name, value)
+    def _owner(self) -> str:
+        return f"tensor {self.__dict__.get('tensor_name', '')!r}"
 
     def copy(self) -> InputSpec:
         """Return a copy, whose attributes can be changed by themselves."""
         other = copy.copy(self)
-        other.__dict__["views"] = list(self.views)
-        other.__dict__["text"] = list(self.text)
+        other.__dict__.update(views=list(self.views), text=list(self.text))
         return other
 
     def description(self) -> str:
         """Return the specification as lines of text, in the form of a configuration file."""
-        lines = [f"name: {self.tensor_name!r}", f"type: {self.type}"]
-        lines += [f"{name}: {getattr(self, name)}" for name in _ATTRIBUTES]
-        return "\n".join(lines)
+        lines = [f"{one.name}: {getattr(self, one.name)}" for one in fields(self)[1:]]
+        return "\n".join([f"name: {self.tensor_name!r}", *lines])
 
     def __repr__(self) -> str:
+        usual = InputSpec()
         changed = [
-            f"{name}={getattr(self, name)!r}"
-            for name, (check, default) in _ATTRIBUTES.items()
-            if getattr(self, name) != check(default, name)
+            f"{one.name}={getattr(self, one.name)!r}"
+            for one in fields(self)[2:]
+            if getattr(self, one.name) != getattr(usual, one.name)
         ]
         return f"InputSpec({', '.join([repr(self.tensor_name), repr(str(self.type)), *changed])})"
 
 
 def input_specs(given: Any, what: str) -> list[InputSpec]:
     """Return specifications from dicts and specifications, or raise ValueError naming `what`."""
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-        raise ValueError(f"{what} must be a list of dicts or of InputSpecs, not {given!r}")
-    return [spec.copy() if isinstance(spec, InputSpec) else InputSpec.from_mapping(spec) for spec in given]
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not isfinite(value):
-        raise ValueError(f"{what} must be a number, not {value!r}")
-    return float(value)
-
-
-def _fraction(value: Any, what: str) -> float:
-    number = _number(value, what)
-    if not 0 <= number <= 1:
-        raise ValueError(f"{what} must be between 0 and 1, not {value!r}")
-    return number
-
-
-def _positive(value: Any, what: str) -> float:
-    number = _number(value, what)
-    if number <= 0:
-        raise ValueError(f"{what} must be greater than 0, not {value!r}")
-    return number
-
-
-def _integer(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{what} must be an int, not {value!r}")
-    return int(value)
-
-
-def _color(value: Any, what: str) -> tuple[float, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"{what} must be 4 numbers between 0 and 1 (red, green, blue, alpha), not {value!r}")
-    numbers = list(value)
-    if len(numbers) != 4:
-        raise ValueError(f"{what} must be 4 numbers (red, green, blue, alpha), not {len(numbers)}: {value!r}")
-    return tuple(_fraction(number, what) for number in numbers)
-
-
-def _strings(value: Any, what: str) -> list[str]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"{what} must be a list of strings, not {value!r}")
-    strings = list(value)
-    for string in strings:
-        if not isinstance(string, str):
-            raise ValueError(f"{what} must be a list of strings, and {string!r} is none")
-    return strings
-
-
-def _views(value: Any, what: str) -> list[View]:
-    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-        raise ValueError(f"{what} must be a list of views, not {value!r}")
-    views = []
-    for view in value:
-        if isinstance(view, Mapping):
-            try:
-                view = View(**view)
-            except TypeError as error:
-                raise ValueError(
-                    f"{what}: {error}; a view has offset_x, offset_y, width, height, matrix"
-                ) from None
-        if not isinstance(view, View):
-            raise ValueError(f"{what} must be a list of InputSpec.View, and {view!r} is none")
-        views.append(view)
-    return views
-
-
-def _matrix(value: Any) -> tuple[float, ...]:
-    numbers = np.asarray(value, dtype=np.float64).ravel()
-    if numbers.size != 16 or not np.isfinite(numbers).all():
-        raise ValueError(f"the matrix of a view must be 16 numbers, row by row, not {value!r}")
-    return tuple(numbers.tolist())
-
-
-def _one_of(kind: Any) -> Any:
-    return lambda value, what: member(kind, value, what)
-
-
-# Each attribute with its check and its default.
-_ATTRIBUTES: dict[str, tuple[Any, Any]] = {
-    "opacity": (_fraction, 1.0),
-    "priority": (_integer, 0),
-    "color": (_color, (1.0, 1.0, 1.0, 1.0)),
-    "line_width": (_positive, 1.0),
-    "point_size": (_positive, 1.0),
-    "text": (_strings, ()),
-    "image_format": (_one_of(ImageFormat), "auto_detect"),
-    "yuv_model_conversion": (_one_of(YuvModelConversion), "yuv_601"),
-    "yuv_range": (_one_of(YuvRange), "itu_full"),
-    "x_chroma_location": (_one_of(ChromaLocation), "cosited_even"),
-    "y_chroma_location": (_one_of(ChromaLocation), "cosited_even"),
-    "depth_map_render_mode": (_one_of(DepthMapRenderMode), "points"),
-    "views": (_views, ()),
-}
+    return [
+        spec.copy() if isinstance(spec, InputSpec) else InputSpec.from_mapping(spec)
+        for spec in _listed(given, f"{what} must be a list of dicts or of InputSpecs")
+    ]

@@ -1,14 +1,13 @@
 """Layers: tensors checked against the specifications that say how they are drawn.
 
-A check needs the shape and the dtype of a tensor and not its data, so that it is made when the tensor arrives, also
-for one whose data is still on its way from a GPU.
+A check needs the shape and the dtype of a tensor, which may be of any library, and not its data. So it is made when
+the tensor arrives, also for one whose data is still on its way from a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,36 +20,6 @@ class LayerError(ValueError):
     """A tensor cannot be drawn as its specification says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The shape and the dtype of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __str__(self) -> str:
-        return f"has the shape {self.shape} and the dtype {self.dtype}"
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One tensor and how it is drawn.
-
-    Attributes
-    ----------
-    spec
-        The specification, with type and image format resolved.
-    data
-        The tensor.
-    colors
-        For a depth map, its colours, if there are any.
-    """
-
-    spec: InputSpec
-    data: Any
-    colors: Any = None
-
-
 IMAGES = (InputType.COLOR, InputType.COLOR_LUT)
 THREE_D = (
     InputType.POINTS_3D,
@@ -59,24 +28,43 @@ THREE_D = (
     InputType.TRIANGLES_3D,
     InputType.DEPTH_MAP,
 )
-# The components that a coordinate may have, and the number of coordinates of one primitive.
-GEOMETRY: dict[InputType, tuple[tuple[int, ...], int]] = {
-    InputType.POINTS: ((2,), 1),
-    InputType.LINES: ((2,), 2),
-    InputType.LINE_STRIP: ((2,), 1),
-    InputType.TRIANGLES: ((2,), 3),
-    InputType.CROSSES: ((2, 3), 1),
-    InputType.RECTANGLES: ((2,), 2),
-    InputType.OVALS: ((2, 3, 4), 1),
-    InputType.TEXT: ((2, 3), 1),
-    InputType.POINTS_3D: ((3,), 1),
-    InputType.LINES_3D: ((3,), 2),
-    InputType.LINE_STRIP_3D: ((3,), 1),
-    InputType.TRIANGLES_3D: ((3,), 3),
+
+
+class Geometry(NamedTuple):
+    """The coordinates of a layer of shapes.
+
+    Attributes
+    ----------
+    components
+        The components that a coordinate may have.
+    group
+        The number of coordinates of one of the shapes.
+    corners
+        The corners of what is drawn: 1 for points, 2 for lines, 3 for triangles.
+    """
+
+    components: tuple[int, ...]
+    group: int
+    corners: int
+
+
+GEOMETRY = {
+    InputType.POINTS: Geometry((2,), 1, 1),
+    InputType.LINES: Geometry((2,), 2, 2),
+    InputType.LINE_STRIP: Geometry((2,), 1, 2),
+    InputType.TRIANGLES: Geometry((2,), 3, 3),
+    InputType.CROSSES: Geometry((2, 3), 1, 2),
+    InputType.RECTANGLES: Geometry((2,), 2, 2),
+    InputType.OVALS: Geometry((2, 3, 4), 1, 2),
+    InputType.TEXT: Geometry((2, 3), 1, 0),
+    InputType.POINTS_3D: Geometry((3,), 1, 1),
+    InputType.LINES_3D: Geometry((3,), 2, 2),
+    InputType.LINE_STRIP_3D: Geometry((3,), 1, 2),
+    InputType.TRIANGLES_3D: Geometry((3,), 3, 3),
 }
 
 
-def match(specs: list[InputSpec], tensors: Mapping[str, Shape], has_lut: bool) -> list[InputSpec]:
+def match(specs: list[InputSpec], tensors: Mapping[str, Any], has_lut: bool) -> list[InputSpec]:
     """Return the specifications with type and image format resolved; raise if a tensor is missing or does not fit.
 
     Tensors without a specification are ignored.
@@ -103,12 +91,12 @@ def match(specs: list[InputSpec], tensors: Mapping[str, Shape], has_lut: bool) -
     return resolved
 
 
-def guess(tensors: Mapping[str, Shape], has_lut: bool) -> list[InputSpec]:
+def guess(tensors: Mapping[str, Any], has_lut: bool) -> list[InputSpec]:
     """Return specifications for tensors that have none."""
     return [complete(InputSpec(name), shape, has_lut) for name, shape in tensors.items()]
 
 
-def complete(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputSpec:
+def complete(spec: InputSpec, tensor: Any, has_lut: bool) -> InputSpec:
     """Return a specification with type and image format resolved, or raise LayerError."""
     spec = spec.copy()
     if spec.type is InputType.UNKNOWN:
@@ -129,11 +117,14 @@ def complete(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputSpec:
     return spec
 
 
-def _error(spec: InputSpec, tensor: Shape, why: str) -> LayerError:
-    return LayerError(f"layer {spec.tensor_name!r} ({spec.type}): the tensor {tensor}; {why}")
+def _error(spec: InputSpec, tensor: Any, why: str) -> LayerError:
+    return LayerError(
+        f"layer {spec.tensor_name!r} ({spec.type}): the tensor has the shape {tensor.shape} and the "
+        f"dtype {tensor.dtype}; {why}"
+    )
 
 
-def _guess_type(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputType:
+def _guess_type(spec: InputSpec, tensor: Any, has_lut: bool) -> InputType:
     shape = tensor.shape
     channels = shape[2] if len(shape) == 3 else 1
     if has_lut and len(shape) in (2, 3) and channels == 1 and tensor.dtype.kind in "iu":
@@ -149,9 +140,9 @@ def _guess_type(spec: InputSpec, tensor: Shape, has_lut: bool) -> InputType:
     raise _error(spec, tensor, why)
 
 
-def _problem_of_geometry(spec: InputSpec, tensor: Shape) -> str:
+def _problem_of_geometry(spec: InputSpec, tensor: Any) -> str:
     """Return what is wrong with coordinates, or an empty text."""
-    components, group = GEOMETRY[spec.type]
+    components, group, _ = GEOMETRY[spec.type]
     wanted = " or ".join(f"(N, {count})" for count in components)
     shape = tensor.shape
     if tensor.dtype not in (np.float32, np.float64):
@@ -175,7 +166,7 @@ _DEPTHS = {
 }
 
 
-def _problem_of_depth_map(spec: InputSpec, tensor: Shape) -> str:
+def _problem_of_depth_map(spec: InputSpec, tensor: Any) -> str:
     """Return what is wrong with a depth map, or an empty text."""
     if spec.image_format not in _DEPTHS:
         return f"image_format must be r8_unorm, d32_sfloat or auto_detect for a depth map, not {spec.image_format}"
@@ -186,7 +177,7 @@ def _problem_of_depth_map(spec: InputSpec, tensor: Shape) -> str:
     return ""
 
 
-def _problem_of_image(spec: InputSpec, tensor: Shape, has_lut: bool) -> str:
+def _problem_of_image(spec: InputSpec, tensor: Any, has_lut: bool) -> str:
     """Return what is wrong with an image, or an empty text."""
     is_lut = spec.type is InputType.COLOR_LUT
     pixel_format = PIXEL_FORMATS.get(spec.image_format)

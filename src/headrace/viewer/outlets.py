@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.video import VideoWriter
-from headrace.viewer.display import Picture
+from headrace.viewer.display import Outlet, Picture
 from headrace.viewer.pictures import write_png
 
 
-class PngOutlet:
+class PngOutlet(Outlet):
     """Keeps the newest picture in a PNG file, written when none has come for a while and at the end."""
 
     def __init__(self, path: str) -> None:
@@ -18,20 +18,13 @@ class PngOutlet:
     def __str__(self) -> str:
         return repr(str(self._path))
 
-    def wants_picture(self) -> bool:
-        """Return True."""
-        return True
-
     def show(self, picture: Picture, is_still: bool) -> None:
         """Write a picture that will be looked at."""
         if is_still:
             write_png(self._path, picture.pixels)
 
-    def close(self) -> None:
-        """Do nothing: the file is complete."""
 
-
-class VideoOutlet:
+class VideoOutlet(Outlet):
     """Writes every picture that is drawn to an MP4 file, each at the time of its frame by the run's clock."""
 
     def __init__(self, path: str, frame_rate: float) -> None:
@@ -40,10 +33,6 @@ class VideoOutlet:
 
     def __str__(self) -> str:
         return repr(str(self._writer.path))
-
-    def wants_picture(self) -> bool:
-        """Return True."""
-        return True
 
     def show(self, picture: Picture, is_still: bool) -> None:
         """Write a picture, once."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from typing import Any
 
-from headrace._web import Client, LiveServer
+from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields
-from headrace.viewer.display import Picture
+from headrace.viewer.display import Outlet, Picture
 from headrace.viewer.events import Event, event_of
 from headrace.viewer.pictures import encode_jpeg, encode_png
 
 
-class PageServer(LiveServer):
+class PageServer(LiveServer, Outlet):
     """Serves the viewer's page; an outlet of a display.
 
     Parameters
@@ -31,7 +31,7 @@ class PageServer(LiveServer):
     statistics
         Returns the counts that the page shows.
     **options
-        Where to listen, the token and the most clients, as :class:`headrace._web.LiveServer` takes them.
+        Where to listen, the token and the most clients, as :class:`LiveServer` takes them.
     """
 
     def __init__(
@@ -67,6 +67,11 @@ class PageServer(LiveServer):
 
     # The server's thread.
 
+    def on_connect(self, client: Client) -> None:
+        """Send a new client the counts, and the last picture."""
+        self._say_counts([client])
+        super().on_connect(client)
+
     def on_message(self, client: Client, fields: Fields) -> None:
         """Pass an event on."""
         event = event_of(fields)
@@ -77,6 +82,10 @@ class PageServer(LiveServer):
         """Wake the display."""
         self._on_watch()
 
-    def status(self) -> Fields:
-        """Return the counts."""
-        return self._statistics()
+    def on_tick(self) -> None:
+        """Send every client the counts."""
+        self._say_counts(self.clients)
+
+    def _say_counts(self, clients: Iterable[Client]) -> None:
+        for client in clients:
+            client.say(type="status", clients=len(self.clients), **self._statistics())

@@ -3,19 +3,21 @@
 OpenCV knows few of these formats: YUV only by BT.601 in limited range and without a place of chroma, no signed and
 no packed ones. So they are converted here, as the specification says.
 
-NumPy does the work in calls on whole arrays, which let other threads run meanwhile.
+NumPy does the work in calls on whole arrays, which let other threads run meanwhile; OpenCV enlarges the chroma.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.video.yuv import LUMA_WEIGHTS, planes
+from headrace.video.yuv import planes, rgb_factors
 from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvRange
 from headrace.viewer.input_spec import InputSpec
+from headrace.viewer.opencv import opencv
 
 
 class PixelFormat(NamedTuple):
@@ -42,24 +44,27 @@ class PixelFormat(NamedTuple):
     layout: str = ""
 
 
+# How the numbers of a format are stored and meant.
+_NUMBERS = {
+    "unorm": ("u", "unorm"),
+    "uint": ("u", "unorm"),
+    "srgb": ("u", "srgb"),
+    "snorm": ("i", "snorm"),
+    "sint": ("i", "snorm"),
+    "sfloat": ("f", "float"),
+}
+
+
 def _plain() -> dict[ImageFormat, PixelFormat]:
+    """Return the formats whose names say everything, such as ``r8g8b8a8_unorm``."""
     formats: dict[ImageFormat, PixelFormat] = {}
-    kinds = {
-        "unorm": ("u", "unorm"),
-        "uint": ("u", "unorm"),
-        "srgb": ("u", "srgb"),
-        "snorm": ("i", "snorm"),
-        "sint": ("i", "snorm"),
-        "sfloat": ("f", "float"),
-    }
     for image_format in ImageFormat:
-        components, _, number = image_format.value.partition("_")
-        if number not in kinds or components[0] not in "rb":
-            continue
-        letters = "".join(character for character in components if character.isalpha())
-        bits = int("".join(filter(str.isdigit, components))[: len(components) // len(letters) - 1])
-        kind, meaning = kinds[number]
-        formats[image_format] = PixelFormat(np.dtype(f"{kind}{bits // 8}"), len(letters), meaning, letters)
+        found = re.fullmatch(r"((?:[rgba](\d+))+)_([a-z]+)", image_format.value)
+        if found is not None:
+            components, bits, number = found.groups()
+            letters, (kind, meaning) = re.sub(r"\d", "", components), _NUMBERS[number]
+            dtype = np.dtype(f"{kind}{int(bits) // 8}")
+            formats[image_format] = PixelFormat(dtype, len(letters), meaning, letters)
     return formats
 
 
@@ -111,32 +116,24 @@ def image_size(
     """Return rows and columns of an image of that format, or what it would need to have."""
     rows, columns = shape[:2]
     channels = shape[2] if len(shape) == 3 else 1
-    name, layout = pixel_format.dtype.name, pixel_format.layout
+    wanted_dtype, count, layout = pixel_format.dtype, pixel_format.channels, pixel_format.layout
     if layout in ("yuyv", "uyvy"):
         if channels == 1:
             columns, channels = columns // 2, 2 if columns % 4 == 0 else 0
-        if channels != 2 or columns % 2 or dtype != _U1:
-            return "(rows, columns, 2) or (rows, 2 * columns) of uint8, and an even number of columns"
-        return rows, columns
-    if layout.endswith("420"):
-        if channels != 1 or rows % 3 or columns % 2 or dtype != pixel_format.dtype:
-            return f"(rows * 3 / 2, columns) of {name}, with even rows and columns"
-        return rows // 3 * 2, columns
-    if layout.endswith("422"):
-        if channels != 1 or rows % 2 or columns % 2 or dtype != pixel_format.dtype:
-            return f"(rows * 2, columns) of {name}, with even columns"
-        return rows // 2, columns
-    if layout == "packed" or (pixel_format.channels == 4 and dtype == _U4):
-        is_packed = layout == "packed" or pixel_format.dtype == _U1
-        if not is_packed or channels != 1 or dtype != _U4:
-            return "(rows, columns) of uint32"
-        return rows, columns
-    if channels != pixel_format.channels or dtype != pixel_format.dtype:
-        wanted = (
-            "(rows, columns)" if pixel_format.channels == 1 else f"(rows, columns, {pixel_format.channels})"
-        )
-        return f"{wanted} of {name}"
-    return rows, columns
+        fits = channels == 2 and columns % 2 == 0
+        wanted = "(rows, columns, 2) or (rows, 2 * columns) of uint8, and an even number of columns"
+    elif layout.endswith("420"):
+        fits = channels == 1 and rows % 3 == 0 and columns % 2 == 0
+        rows, wanted = rows // 3 * 2, f"(rows * 3 / 2, columns) of {wanted_dtype}, with even rows and columns"
+    elif layout.endswith("422"):
+        fits = channels == 1 and rows % 2 == 0 and columns % 2 == 0
+        rows, wanted = rows // 2, f"(rows * 2, columns) of {wanted_dtype}, with even columns"
+    elif layout == "packed" or (count == 4 and wanted_dtype == _U1 and dtype == _U4):
+        fits, wanted_dtype, wanted = channels == 1, _U4, "(rows, columns) of uint32"
+    else:
+        fits = channels == count
+        wanted = f"{'(rows, columns)' if count == 1 else f'(rows, columns, {count})'} of {wanted_dtype}"
+    return (rows, columns) if fits and dtype == wanted_dtype else wanted
 
 
 def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
@@ -159,10 +156,8 @@ def to_rgb(image: np.ndarray, spec: InputSpec, is_srgb: bool = False) -> tuple[n
         rgb, alpha = _from_yuv(image, spec, pixel_format), None
     else:
         rgb, alpha = _from_channels(image, pixel_format)
-    is_encoded = pixel_format.kind == "srgb"
-    if is_encoded != is_srgb:
-        table = encode_srgb() if is_srgb else decode_srgb()
-        rgb = table[rgb[..., :3]]
+    if is_srgb != (pixel_format.kind == "srgb"):
+        rgb = srgb_table(is_srgb)[rgb[..., :3]]
     if alpha is not None and int(alpha.min()) == 255:
         alpha = None
     return rgb, alpha
@@ -238,54 +233,35 @@ def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> 
         low, luma_range, chroma_range = 0.0, float(most), float(most)
     middle = 128.0 * unit
     y = (luma.astype(np.float32) - low) / luma_range
-    is_wide = spec.x_chroma_location is ChromaLocation.COSITED_EVEN
-    is_high = spec.y_chroma_location is ChromaLocation.COSITED_EVEN
-    blue = (_upsample(u, rows, columns, is_wide, is_high) - middle) / chroma_range
-    red = (_upsample(v, rows, columns, is_wide, is_high) - middle) / chroma_range
-    kr, kb = LUMA_WEIGHTS[spec.yuv_model_conversion.value.removeprefix("yuv_")]
-    kg = 1 - kr - kb
+    blue, red = ((_upsample(plane, rows, columns, spec) - middle) / chroma_range for plane in (u, v))
+    v_in_red, u_in_green, v_in_green, u_in_blue = rgb_factors(spec.yuv_model_conversion.removeprefix("yuv_"))
     rgb = np.empty((rows, columns, 3), np.float32)
-    rgb[..., 0] = y + 2 * (1 - kr) * red
-    rgb[..., 1] = y - (2 * (1 - kb) * kb / kg) * blue - (2 * (1 - kr) * kr / kg) * red
-    rgb[..., 2] = y + 2 * (1 - kb) * blue
+    rgb[..., 0] = y + v_in_red * red
+    rgb[..., 1] = y + u_in_green * blue + v_in_green * red
+    rgb[..., 2] = y + u_in_blue * blue
     return _to_bytes(rgb, "float")
 
 
-def _upsample(plane: np.ndarray, rows: int, columns: int, is_wide: bool, is_high: bool) -> np.ndarray:
+def _upsample(plane: np.ndarray, rows: int, columns: int, spec: InputSpec) -> Any:
     """Return a chroma plane at full size, linearly between its samples."""
-    plane = _double(plane.astype(np.float32), 1, is_wide)
-    if plane.shape[0] != rows:
-        plane = _double(plane, 0, is_high)
-    return plane
+    cv2, shared = opencv(), rows // len(plane)
+    x, y = (
+        0.0 if place is ChromaLocation.COSITED_EVEN else -0.25
+        for place in (spec.x_chroma_location, spec.y_chroma_location)
+    )
+    matrix = np.array([[0.5, 0, x], [0, 1 / shared, y if shared == 2 else 0]])
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    size = (columns, rows)
+    return cv2.warpAffine(plane.astype(np.float32), matrix, size, None, flags, cv2.BORDER_REPLICATE)
 
 
-def _double(plane: np.ndarray, axis: int, is_cosited: bool) -> np.ndarray:
-    plane = np.moveaxis(plane, axis, 0)
-    doubled = np.empty((2 * plane.shape[0], *plane.shape[1:]), np.float32)
-    after = np.concatenate([plane[1:], plane[-1:]])
-    if is_cosited:
-        doubled[0::2] = plane
-        doubled[1::2] = (plane + after) / 2
+@cache
+def srgb_table(encodes: bool) -> np.ndarray:
+    """Return the table that puts the sRGB curve on 8-bit values, or takes it off."""
+    value = np.arange(256) / 255
+    if encodes:
+        curved = np.where(value <= 0.0031308, value * 12.92, 1.055 * value ** (1 / 2.4) - 0.055)
     else:
-        before = np.concatenate([plane[:1], plane[:-1]])
-        doubled[0::2] = plane * 0.75 + before * 0.25
-        doubled[1::2] = plane * 0.75 + after * 0.25
-    return np.moveaxis(doubled, 0, axis)
-
-
-@cache
-def decode_srgb() -> np.ndarray:
-    """Return the table that takes the sRGB curve off 8-bit values."""
-    value = np.arange(256) / 255
-    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    table: np.ndarray = np.rint(linear * 255).astype(np.uint8)
-    return table
-
-
-@cache
-def encode_srgb() -> np.ndarray:
-    """Return the table that puts the sRGB curve on 8-bit values."""
-    value = np.arange(256) / 255
-    curved = np.where(value <= 0.0031308, value * 12.92, 1.055 * value ** (1 / 2.4) - 0.055)
+        curved = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     table: np.ndarray = np.rint(curved * 255).astype(np.uint8)
     return table

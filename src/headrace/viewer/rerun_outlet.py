@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from headrace.lazy import import_or_explain
-from headrace.viewer.display import Picture
+from headrace.viewer.display import Outlet, Picture
 from headrace.viewer.formats import InputType
-from headrace.viewer.layers import Layer
-from headrace.viewer.renderer import layers_of
+from headrace.viewer.input_spec import InputSpec
+from headrace.viewer.layers import GEOMETRY, THREE_D
+from headrace.viewer.renderer import shapes_of
 
 
-class RerunOutlet:
+class RerunOutlet(Outlet):
     """Logs to Rerun: the picture as ``picture``, and layers of shapes as entities ``layers/<name>``.
 
     Coordinates are logged in pixels of the picture, so that shapes lie where the picture shows them. What is in 3D
@@ -41,10 +42,6 @@ class RerunOutlet:
             self._recording.save(target)
         self._last = -1
 
-    def wants_picture(self) -> bool:
-        """Return True."""
-        return True
-
     def show(self, picture: Picture, is_still: bool) -> None:
         """Log a picture and its layers, once."""
         if picture.number == self._last:
@@ -54,51 +51,37 @@ class RerunOutlet:
         image = self._rr.Image(np.ascontiguousarray(picture.pixels[..., :3]))
         self._recording.log("picture", image.compress(jpeg_quality=85))
         height, width = picture.pixels.shape[:2]
-        for layer in layers_of(picture.scene.specs, picture.scene.arrays):
-            entity = self._entity(layer, np.array([width, height], np.float64))
+        for spec in picture.scene.specs:
+            data = np.asarray(picture.scene.arrays[spec.tensor_name])
+            entity = self._entity(spec, data, np.array([width, height], np.float64))
             if entity is not None:
-                root = "world" if _is_3d(layer) else "picture/layers"
-                self._recording.log(f"{root}/{layer.spec.tensor_name or 'unnamed'}", entity)
+                root = "world" if spec.type in THREE_D else "picture/layers"
+                self._recording.log(f"{root}/{spec.tensor_name or 'unnamed'}", entity)
 
     def close(self) -> None:
         """Write what is left, and end the recording."""
         self._recording.flush()
         self._recording.disconnect()
 
-    def _entity(self, layer: Layer, size: np.ndarray) -> Any:
-        rr, spec = self._rr, layer.spec
-        color = [round(255 * part) for part in spec.color]
-        if spec.views or spec.type in (InputType.COLOR, InputType.COLOR_LUT, InputType.DEPTH_MAP):
+    def _entity(self, spec: InputSpec, data: np.ndarray, size: np.ndarray) -> Any:
+        rr = self._rr
+        if spec.views or spec.type not in GEOMETRY:
             return None  # the picture shows them
-        data = np.asarray(layer.data)
-        data = data.reshape(-1, data.shape[-1])
-        flat = data[:, :2] * size
-        match spec.type:
-            case InputType.POINTS | InputType.CROSSES | InputType.OVALS:
-                return rr.Points2D(flat, colors=color, radii=spec.point_size)
-            case InputType.TEXT:
-                texts = [spec.text[min(place, len(spec.text) - 1)] for place in range(len(data))]
-                return rr.Points2D(flat, labels=texts, colors=color)
-            case InputType.RECTANGLES:
-                low, high = np.minimum(flat[0::2], flat[1::2]), np.maximum(flat[0::2], flat[1::2])
-                return rr.Boxes2D(mins=low, sizes=high - low, colors=color)
-            case InputType.LINES:
-                return rr.LineStrips2D(flat.reshape(-1, 2, 2), colors=color, radii=spec.line_width / 2)
-            case InputType.LINE_STRIP:
-                return rr.LineStrips2D([flat], colors=color, radii=spec.line_width / 2)
-            case InputType.TRIANGLES:
-                closed = np.concatenate([flat.reshape(-1, 3, 2), flat.reshape(-1, 3, 2)[:, :1]], axis=1)
-                return rr.LineStrips2D(closed, colors=color)
-            case InputType.POINTS_3D:
-                return rr.Points3D(data, colors=color)
-            case InputType.LINES_3D:
-                return rr.LineStrips3D(data.reshape(-1, 2, 3), colors=color)
-            case InputType.LINE_STRIP_3D:
-                return rr.LineStrips3D([data], colors=color)
-            case InputType.TRIANGLES_3D:
-                return rr.Mesh3D(vertex_positions=data, vertex_colors=[color] * len(data))
-        return None
-
-
-def _is_3d(layer: Layer) -> bool:
-    return layer.spec.type.value.endswith("_3d")
+        color = [round(255 * part) for part in spec.color]
+        vertices = data.reshape(-1, data.shape[-1])
+        if spec.type is InputType.TEXT:
+            texts = [spec.text[min(place, len(spec.text) - 1)] for place in range(len(vertices))]
+            return rr.Points2D(vertices[:, :2] * size, labels=texts, colors=color)
+        shapes = shapes_of(spec.type, vertices, size[0] / size[1])
+        if spec.type in THREE_D:
+            if shapes.shape[1] == 3:
+                return rr.Mesh3D(vertex_positions=vertices, vertex_colors=[color] * len(vertices))
+            points, lines, options = rr.Points3D, rr.LineStrips3D, {}
+        else:
+            shapes, points, lines = shapes * size, rr.Points2D, rr.LineStrips2D
+            options = {"radii": spec.point_size if shapes.shape[1] == 1 else spec.line_width / 2}
+        if shapes.shape[1] == 1:
+            return points(shapes[:, 0], colors=color, **options)
+        if shapes.shape[1] == 3:
+            shapes = shapes[:, [0, 1, 2, 0]]
+        return lines(shapes, colors=color, **options)

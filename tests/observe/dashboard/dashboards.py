@@ -91,7 +91,7 @@ class Watched:
 
     @property
     def server(self) -> Any:
-        return self.dashboard._server
+        return self.dashboard._page
 
     def end(self) -> Any:
         self.app.stop_execution()

@@ -74,7 +74,7 @@ class Clock:
 def timer(is_sampled: bool = True) -> tuple[ComputeTimer, Stream, Clock]:
     clock, stream, found = Clock(is_sampled), Stream(), ComputeTimer()
     info = SimpleNamespace(operator=SimpleNamespace(name="one"))
-    found.streams.append(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
+    found.add(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
     return found, stream, clock
 
 
@@ -104,10 +104,10 @@ def test_of_many_a_thousand_a_second_are_timed_evenly() -> None:
     assert max(gaps(results)) == 1
 
 
-def test_of_very_many_100_a_second_are_timed_evenly() -> None:
+def test_of_very_many_50_a_second_are_timed_evenly() -> None:
     results = timed([n * MS // 10 for n in range(20_000)])  # 10,000 a second, for 2 s
-    assert 200 <= sum(results) <= 225
-    assert max(gaps(results)) <= 100
+    assert 100 <= sum(results) <= 125
+    assert max(gaps(results)) <= 200
 
 
 def test_of_very_many_most_only_pay_a_comparison() -> None:
@@ -116,7 +116,7 @@ def test_of_very_many_most_only_pay_a_comparison() -> None:
         if now >= sampling.next:
             asked += 1
             sampling.takes(now)
-    assert asked <= 2 * 225
+    assert asked <= 2 * 125
 
 
 def test_all_are_timed_again_once_there_are_less() -> None:
@@ -141,9 +141,9 @@ def test_computes_read_the_times_of_earlier_ones_if_many_wait() -> None:
     (stream,) = found.streams
     for number in range(1000):
         assert found.begin(number * MS)
-        assert found.end() == [1]
+        assert found.end() == [(0, 1)]
         clock.complete()
-    assert len(stream.segments) <= clock.most_unread + 1
+    assert len(stream.pieces) <= clock.most_unread + 1
     assert len(stream.times) >= 1000 - clock.most_unread - 1
     assert list(stream.times)[:2] == [(0, 1), (2, 3)]
     assert len(clock.created) <= 2 * clock.most_unread + 4  # the events are used again
@@ -168,10 +168,10 @@ def test_work_that_is_added_while_times_are_read_waits_for_the_next_time() -> No
         found.begin(number * MS)
         found.end()
     clock.complete()
-    clock.on_read = lambda: (found.begin(10 * MS), found.end()) if len(stream.segments) < 3 else None
+    clock.on_read = lambda: (found.begin(10 * MS), found.end()) if len(stream.pieces) < 3 else None
     stream.read(is_last=False)
     assert len(stream.times) == 3
-    assert stream.segments
+    assert stream.pieces
 
 
 def test_no_compute_is_timed_while_the_device_is_far_behind() -> None:
@@ -191,7 +191,7 @@ def test_without_free_events_computes_are_timed_with_new_ones() -> None:
     found, stream, clock = timer()
     clock.events.append(Event(100))
     found.begin(0)
-    assert found.end() == [1]
+    assert found.end() == [(0, 1)]
     assert [event.number for event in stream.recorded] == [100, 0]
 
 
@@ -201,9 +201,9 @@ def test_times_that_a_compute_cannot_read_are_left_to_the_resolver() -> None:
     clock.error = RuntimeError("no context is current")
     for number in range(20):
         found.begin(number * MS)
-        assert found.end() == [1]
+        assert found.end() == [(0, 1)]
         clock.complete()
-    assert len(stream.segments) == 20
+    assert len(stream.pieces) == 20
     clock.error = None
     stream.read(is_last=False)
     assert len(stream.times) == 20
@@ -219,11 +219,11 @@ def test_work_of_a_failed_device_has_no_times() -> None:
     assert list(stream.times) == [None]
 
 
-def test_a_wait_in_the_middle_makes_two_segments() -> None:
+def test_a_wait_in_the_middle_makes_two_pieces() -> None:
     found, stream, _ = timer()
     found.begin(0)
     stream.wait("other")
-    assert found.end() == [2]
+    assert found.end() == [(0, 2)]
     assert list(map(str, stream.recorded)) == ["0", "1", "wait other", "2", "3"]
 
 

@@ -33,7 +33,7 @@ class Told(Dashboard):
     """Keeps what a page is told at the end of a run."""
 
     def end(self, outcome: Any) -> None:
-        self.graph, self.last = json.loads(self.describe()), json.loads(self.figures())
+        self.graph, self.last = self._page.graph(), self._page.figures()
         super().end(outcome)
 
 

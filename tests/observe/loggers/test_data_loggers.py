@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition
-from headrace.core import IOSpec
+from headrace.core import IOSpec, QueueFullError
 from headrace.gpu import sim
 from headrace.observe import (
     AsyncConsoleLogger,
@@ -24,7 +24,6 @@ from headrace.observe import (
     DataLoggerQueueType,
     DataLoggerResource,
     GXFConsoleLogger,
-    QueueFullError,
     SimpleTextSerializer,
     TensorCopy,
 )

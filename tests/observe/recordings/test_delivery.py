@@ -42,7 +42,7 @@ def test_a_ready_snapshot_overtakes_another_only_if_it_may(in_order: bool) -> No
 
     delivery = Delivery(deliver, "delivery", in_order)
     Slow.seen.clear()
-    for snapshot, name in ((Snapshot(), "first"), (Slow(_streams=[Stream()]), "slow"), (Snapshot(), "fast")):
+    for snapshot, name in ((Snapshot(), "first"), (Slow(streams=[Stream()]), "slow"), (Snapshot(), "fast")):
         delivery.put(snapshot, name)
     may_go_on.set()
     assert Slow.seen.wait(PATIENCE)
@@ -50,13 +50,14 @@ def test_a_ready_snapshot_overtakes_another_only_if_it_may(in_order: bool) -> No
     assert delivered == (["first", "slow", "fast"] if in_order else ["first", "fast", "slow"])
 
 
-def test_an_error_of_a_stream_reaches_whoever_takes_the_snapshot() -> None:
+def test_an_error_of_a_stream_ends_the_delivery() -> None:
     class Failing(Stream):
         def sync(self) -> None:
             raise RuntimeError("the device failed")
 
-    errors: list[Any] = []
-    delivery = Delivery(lambda snapshot, _: errors.append(snapshot.error), "test")
-    delivery.put(Snapshot(_streams=[Failing(), Stream()]), None)
+    delivered: list[Any] = []
+    delivery = Delivery(lambda *given: delivered.append(given), "test")
+    delivery.put(Snapshot(streams=[Failing(), Stream()]), None)
     delivery.close()
-    assert [str(error) for error in errors] == ["the device failed"]
+    assert str(delivery.error) == "the device failed"
+    assert not delivered

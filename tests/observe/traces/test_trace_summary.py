@@ -365,13 +365,14 @@ def test_the_parts_of_a_path_add_up_to_its_latency() -> None:
             began = random.integers(0, 1000, count)
             worked = random.integers(0, 100, count)
             ended = began + worked
+            delay = random.integers(0, 100, count)
             used = random.random(count) < 0.6
             unknown = np.full(count, critical_path._UNKNOWN)
             tables.append(
                 np.column_stack(
                     [
                         random.integers(0, 1000, count),
-                        *(np.where(used, column, unknown) for column in (began, ended, worked, began)),
+                        *(np.where(used, column, unknown) for column in (began, ended, worked, began, delay)),
                     ]
                 )
             )

@@ -27,27 +27,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
 
-class QuickCompute:
-    """A compute that has its workers' attention to itself; `ReadyQueue` has one.
-
-    Both fields are changed under the engine's lock.
-
-    Attributes
-    ----------
-    quick
-        The running node that is expected to finish in a moment, if any. Until then, the other workers leave the
-        ready queue to its worker.
-    standby
-        The parked worker that watches whether `quick` finishes in time, if any.
-    """
-
-    __slots__ = ("quick", "standby")
-
-    def __init__(self) -> None:
-        self.quick: RunningOperator | None = None
-        self.standby: object | None = None
-
-
 class InputContext:
     """The inputs of an operator, as its `compute` uses them; created once and reused.
 
@@ -62,7 +41,7 @@ class InputContext:
     """
 
     __slots__ = (
-        *("_announce", "_by_name", "_is_watched", "_held", "_node", "_quick_compute", "_streams"),
+        *("_announce", "_by_name", "_is_watched", "_held", "_node", "_streams"),
         *("details", "ports"),
     )
 
@@ -76,25 +55,18 @@ class InputContext:
         # Whether a receive does more than take the message: it announces the room to producers, or passes the
         # message to the streams.
         self._is_watched = False
-        self._announce: Callable[[tuple[Queue, ...]], None] | None = None
-        self._quick_compute: QuickCompute
+        self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
         self._streams: NodeStreams | None = None
         self._held: HeldFrames  # those of `_streams`, where there is one
         self.details: dict[str, list[Details]] = {}
 
-    def announce_room(
-        self, announce: Callable[[tuple[Queue, ...]], None], quick_compute: QuickCompute
-    ) -> None:
+    def announce_room(self, announce: Callable[[Any, tuple[Queue, ...]], None] | None) -> None:
         """Announce the room that a receive makes in queues to producers at once, not when compute is over.
 
-        With one thread, no producer could use the room. With several, a producer can make the next message while
-        this one is being processed. It is not needed while this compute has its ready queue to itself: producers in
-        that queue are notified when the compute is over or, if it takes longer than expected, by the worker on
-        standby (`Engine.overtake`). `InputPort.serves_others` tells where producers are in other queues.
+        If this compute takes long, a producer can make the next message meanwhile. None ends this.
         """
         self._announce = announce
-        self._quick_compute = quick_compute
-        self._is_watched = True
+        self._is_watched = announce is not None or self._streams is not None
 
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
@@ -124,13 +96,7 @@ class InputContext:
         if self._is_watched:
             announce = self._announce
             if announce is not None:
-                quick_compute = self._quick_compute
-                if (
-                    quick_compute.quick is not self._node
-                    or quick_compute.standby is None
-                    or port.serves_others
-                ):
-                    announce(port.queues)
+                announce(self._node, port.queues)
             streams = self._streams
             if streams is None:
                 port.received_in = self._node.remaining

@@ -47,13 +47,11 @@ class InputPort:
         Whether the operator runs without messages here.
     count
         The number of messages taken the last time.
-    serves_others
-        Whether other workers than the consumer's run any of its producers.
     """
 
     __slots__ = (
         *("_is_receivers", "_takes", "count", "empty_in", "is_noted", "is_optional", "item", "name", "own"),
-        *("queues", "received_in", "serves_others", "take"),
+        *("queues", "received_in", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -75,7 +73,6 @@ class InputPort:
         self.own: ManagedStream | None = None
         self.is_noted = True
         self.count = 1
-        self.serves_others = False
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""

@@ -18,13 +18,14 @@ A scheduler with several workers holds `lock` around everything here except `ann
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.alone import Alone
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.faults import faults_of
+from headrace._runtime.scheduling.lendable_lock import LendableLock
+from headrace._runtime.scheduling.pace import SLOW
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -77,7 +78,7 @@ class Engine:
             "nodes",
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "ready_queues"),
-        *("running", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
+        *("scheduler", "stopping", "streams", "timed", "timers", "waiting"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -92,7 +93,7 @@ class Engine:
         self.streams: RunStreams
         # The observer of the run, if there is one.
         self.observer: Observer | None = None
-        self.lock = threading.Lock()
+        self.lock = LendableLock(self._hold)
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
         self.alone = Alone(self)
@@ -115,9 +116,8 @@ class Engine:
         self.progress = True
         # The number of nodes that wait for an announcement; while there are any, there is no deadlock.
         self.outstanding = 0
-        # The nodes that may run again, and those that run now.
+        # The number of nodes that may run again.
         self.alive = 0
-        self.running = 0
 
     # From any thread.
 
@@ -149,6 +149,15 @@ class Engine:
         self.stopping = True
         self.held = True
         self.waiting.wake_all()
+
+    def _hold(self) -> None:
+        """Make the holder of the lock look at what was requested before it takes a node."""
+        self.held = True
+
+    @property
+    def running(self) -> int:
+        """How many nodes compute besides that of the worker that holds the lock."""
+        return self.lock.running
 
     @property
     def all_nodes(self) -> list[Node]:
@@ -211,7 +220,7 @@ class Engine:
             if self.timed:
                 self.fire()
             if self.held:
-                if self.stopping:
+                if self.stopping or self.lock.is_wanted:
                     return None
                 if self.pausing.handle():
                     node = self.take_step(ready_queue)
@@ -381,13 +390,21 @@ class Engine:
         state: QueueState = queue.state
         return state
 
-    def overtake(self, ready_queue: ReadyQueue) -> None:
-        """Open a queue to all its workers again, because its `quick` node takes longer than expected."""
-        node = ready_queue.quick
-        if node is not None:
-            ready_queue.quick = None
-            for queue in node.inputs:
-                self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
+    def hand_over(self, node: Node) -> None:
+        """Leave the ready queue to other workers, at the beginning of a compute that is slow."""
+        ready_queue = node.ready_queue
+        with self.lock:
+            if ready_queue.current is node:
+                ready_queue.runner = ready_queue.current = None
+            self.waiting.wake_others(ready_queue, computes=True)
+
+    def overtake(self, ready_queue: ReadyQueue, node: Node) -> None:
+        """Replace the runner of a ready queue, because its compute has not ended in time."""
+        ready_queue.runner = ready_queue.current = None
+        node.slow = SLOW
+        node.is_measured = True
+        for queue in node.inputs:
+            self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
 
     def retire(self, node: Node) -> None:
         """Never run a node again."""

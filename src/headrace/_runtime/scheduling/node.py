@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.ports import no_such_port
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
+from headrace._runtime.scheduling.pace import UNKNOWN
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.node import Receiver, Transmitter
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
 
-UNKNOWN_NS = 1 << 60
-"""The `expected_ns` of a node whose computes have not been timed."""
-
 _NEVER = SchedulingStatusType.NEVER
 _WAIT = SchedulingStatusType.WAIT
 _READY = SchedulingStatusType.READY
@@ -42,9 +40,9 @@ class Node(RunningOperator):
     """
 
     __slots__ = (
-        *("awaited", "blockers", "busy", "engine", "evaluated", "expected_ns", "faults", "granted"),
-        *("input_states", "is_guarded", "output_states", "ready_queue", "shared_room", "stop_requested"),
-        *("sweep", "wants_alone"),
+        *("awaited", "blockers", "busy", "engine", "evaluated", "faults", "granted", "input_states"),
+        *("is_guarded", "is_measured", "output_states", "ready_queue", "serves_others", "shared_room"),
+        *("slow", "stop_requested", "sweep", "wants_alone"),
     )
 
     def __init__(self, engine: Any, operator: Operator) -> None:
@@ -62,6 +60,8 @@ class Node(RunningOperator):
         self.shared_room: SharedRoom | None = None
         # Whether conditions are evaluated, room is reserved, or others are waited for, before it runs.
         self.is_guarded = False
+        # Whether producers of its messages are in other ready queues.
+        self.serves_others = False
         # Its errors, if they do not stop the run.
         self.faults: Faults | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
@@ -70,6 +70,10 @@ class Node(RunningOperator):
         # Changed in its compute.
         # Whether its next compute is to take place while no other does (`alone`).
         self.wants_alone = False
+        # For how many more short computes it counts as slow (`pace`), and whether its next compute is measured. The
+        # worker on standby changes them too, under the lock. Without several workers they have no meaning.
+        self.slow = UNKNOWN
+        self.is_measured = True
 
         # Changed under the engine's lock.
         # The number of its queues that keep it from running, plus 1 if it has ended or is throttled.
@@ -80,9 +84,6 @@ class Node(RunningOperator):
         self.busy = False
         # The last sweep of its ready queue in which it ran.
         self.sweep = -1
-        # The expected duration of a compute in nanoseconds, measured if there are several workers. Until it is
-        # known, the node counts as slow, so that others run at the same time.
-        self.expected_ns = UNKNOWN_NS
 
         self.stop_requested = False
 
@@ -147,6 +148,11 @@ class Node(RunningOperator):
             self.remaining = count
 
     # Information about the node.
+
+    @property
+    def has_waiting_producers(self) -> bool:
+        """Whether a producer of its messages waits for room in a queue."""
+        return any(not state.affordable for state in self.input_states)
 
     @property
     def computes(self) -> int:

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace._runtime.contexts.input import QuickCompute
-
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.parker import Parker
 
 
-class ReadyQueue(QuickCompute):
+class ReadyQueue:
     """Ready nodes, and the workers that serve them.
+
+    At most one worker at a time runs short computes, one after the other: the *runner*. The others leave the nodes
+    to it.
 
     Every field is changed only under the engine's lock, if there is one, except `parked`: any thread may remove a
     worker from it, to wake it.
@@ -33,13 +34,21 @@ class ReadyQueue(QuickCompute):
         The number of this sweep.
     parked
         The workers that wait for something to do. Workers with a deadline come first and are woken last.
+    runner
+        The worker that runs short computes, if there is one.
+    current
+        The node that the runner computes. It is set by the thread that takes the lock from it.
+    standby
+        The parked worker that watches whether the runner comes back in time, if there is one.
     """
 
-    __slots__ = ("later", "now", "parked", "sweep")
+    __slots__ = ("current", "later", "now", "parked", "runner", "standby", "sweep")
 
     def __init__(self) -> None:
-        super().__init__()
         self.now: deque[Node] = deque()
         self.later: deque[Node] = deque()
         self.sweep = 0
         self.parked: list[Parker] = []
+        self.runner: Parker | None = None
+        self.current: Node | None = None
+        self.standby: Parker | None = None

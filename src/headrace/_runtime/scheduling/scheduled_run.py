@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from headrace import waits
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.workers import announce_room, run_single_threaded, run_workers
+from headrace._runtime.scheduling.workers import run_alone, run_workers
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -38,7 +38,7 @@ class ScheduledRun:
     def run_here(self) -> None:
         """Run all operators on this thread, to the end of the run."""
         with self._engine.clock.attach():
-            run_single_threaded(self._engine)
+            run_alone(self._engine, self._parker())
 
     def run_on_threads(self, count: int, cores: Sequence[int] = ()) -> None:
         """Run operators on new threads and on those of the thread pools, to the end of the run."""
@@ -50,8 +50,11 @@ class ScheduledRun:
         self._workers += 1
         if self._workers == 2:
             for node in self._engine.nodes:
-                announce_room(self._engine, node)
-        return Worker(self._engine)
+                node.input.announce_room(self._engine.announce_room)
+        return Worker(self._engine, self._parker())
+
+    def _parker(self) -> Parker:
+        return Parker(self._engine.ready_queues[0], waits.runs_signal_handlers())
 
     def request_stop(self) -> None:
         """End the run; may be called from any thread."""
@@ -61,9 +64,9 @@ class ScheduledRun:
 class Worker:
     """One thread that runs operators; `headrace.core.scheduler.Worker` describes it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, parker: Parker) -> None:
         self._engine = engine
-        self._parker = Parker(engine.ready_queues[0], waits.runs_signal_handlers())
+        self._parker = parker
         self._attached = engine.clock.attach()
 
     def __enter__(self) -> Worker:
@@ -81,7 +84,7 @@ class Worker:
         with engine.lock:
             node = engine.take(ready_queue)
             if node is not None:
-                engine.running += 1
+                engine.lock.running += 1
                 engine.waiting.wake_others(ready_queue, computes=True)
             return node
 
@@ -93,10 +96,10 @@ class Worker:
         except BaseException as error:
             note(error, "compute", taken.operator)
             with engine.lock:
-                engine.running -= 1
+                engine.lock.running -= 1
             raise
         with engine.lock:
-            engine.running -= 1
+            engine.lock.running -= 1
             engine.finish(taken)
 
     def wait(self) -> bool:

@@ -10,20 +10,20 @@ running    It computes, or holds the engine's lock to take or finish a node. It 
            inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
            itself at that time; the parked worker with the earliest deadline is the timer worker.
-standby    Parked, and it checks every `_PATIENCE` whether the compute that has its ready queue to itself (`quick`)
-           is over. If not, it opens the queue to the other workers again.
+standby    Parked, and it checks every millisecond whether the runner of its ready queue (`workers`) is still in the
+           same compute. If so, it takes its place.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
            does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
 
 **The invariants while no thread holds the lock**, and the lines that maintain them:
 
-1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or its
-   `quick` is set and a worker is on standby. A worker that adds to a queue calls `wake_others` before it computes
-   or parks. One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
+1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or it has
+   a runner and a worker on standby. A worker that adds to a queue calls `wake_others` before it computes or parks.
+   One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
 2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
-   later, or is waking, or a worker is on standby for a `quick` node. A worker that parks takes the deadline itself
-   unless another worker has it; a worker that is about to compute wakes a worker if no worker has it.
+   later, or is waking, or is on standby. A worker that parks takes the deadline itself unless another worker has
+   it; a worker that is about to compute wakes a worker if no worker has it.
 3. *Announcements.* They come from any thread, without the lock: from a CUDA callback, a signal handler, a user's
    thread. An announcing thread first adds to the inbox and then looks for a parked worker; a parking worker first
    lists itself and then checks the inbox. So one of the two sees the other. For the same reason, a waking worker
@@ -51,14 +51,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import threading
+from headrace._runtime.scheduling.lendable_lock import PATIENCE
 
+if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.lendable_lock import LendableLock
+    from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.parker import Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
-_PATIENCE = 1e-3  # seconds
 _LONGEST = 1.0  # seconds that a node waits to compute alone
 
 # The results of `_decide`.
@@ -93,9 +94,8 @@ class WaitingWorkers:
         if self.waking:
             return
         if ready_queue is not None:
-            # The worker that has the queue to itself will soon finish and check the inbox, or the worker on standby
-            # will.
-            if ready_queue.quick is not None and ready_queue.standby is not None:
+            # The runner will soon finish its compute and check the inbox, or the worker on standby will.
+            if ready_queue.runner is not None and ready_queue.standby is not None:
                 return
             if self._wake_one(ready_queue):
                 return
@@ -135,25 +135,33 @@ class WaitingWorkers:
 
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
 
-    def wake_others(self, own: ReadyQueue | None, computes: bool) -> None:
-        """Wake workers for the work and the deadlines that this worker does not handle itself."""
+    def wake_others(self, own: ReadyQueue | None, computes: bool, node: Node | None = None) -> None:
+        """Wake workers for the work and the deadlines that this worker does not handle itself.
+
+        `node` is what it computes as the runner, if it does.
+        """
         engine = self._engine
         for ready_queue in engine.ready_queues:
-            if not ready_queue.parked or not (ready_queue.now or ready_queue.later):
+            if not ready_queue.parked:
+                continue
+            # A receive of a short node announces no room. If the node is not short after all, its producers depend
+            # on a worker on standby.
+            is_awaited = ready_queue is own and node is not None and node.has_waiting_producers
+            if not (ready_queue.now or ready_queue.later or is_awaited):
                 continue
             if engine.held and not engine.pausing.allows(ready_queue):
                 continue  # nobody may take them
             if ready_queue is own and not computes:
-                continue  # the remaining nodes are for the worker that has the queue to itself
-            if ready_queue.quick is not None and ready_queue.standby is not None:
+                continue  # the remaining nodes are for the runner
+            if ready_queue.runner is not None and ready_queue.standby is not None:
                 continue
             if not self._is_waking(ready_queue):
-                # If `quick` is set, the woken worker will be on standby.
+                # If there is a runner, the woken worker will be on standby.
                 self._wake_one(ready_queue)
         if engine.held and engine.pausing.is_still:
             return  # whatever is due then is handled at the resume
         if computes and engine.timed and not self.waking and engine.clock.passes:
-            if own is not None and own.quick is not None and own.standby is not None:
+            if own is not None and own.runner is not None and own.standby is not None:
                 return
             until = engine.next_time()
             if until is not None and not self._has_timer_worker(until):
@@ -175,7 +183,7 @@ class WaitingWorkers:
 
     # Waiting.
 
-    def wait(self, parker: Parker, lock: threading.Lock | None) -> bool:
+    def wait(self, parker: Parker, lock: LendableLock | None) -> bool:
         """Wait until there may be something to do and return True, or return False when the run is over.
 
         A worker that found nothing to take calls it, with `lock` held if there is one; the lock is released while
@@ -205,16 +213,14 @@ class WaitingWorkers:
                 return verdict is _GO_ON
         clock = engine.clock
         ready_queue = parker.ready_queue
-        on_standby = (
-            lock is not None
-            and ready_queue.quick is not None
-            and ready_queue.standby is None
-            and not is_paused  # nobody would take over
-        )
+        # Nobody would take over in a pause.
+        stands_by = ready_queue.runner is not None and ready_queue.standby is None and not is_paused
+        watched = ready_queue.current if stands_by else None
+        computes = 0 if watched is None else watched.remaining
         for_alone = engine.alone.is_waiting
         seconds: float | None = _LONGEST if for_alone else None
         polls = False
-        if not on_standby and not is_paused:
+        if watched is None and not is_paused:
             if until is not None:
                 if not clock.passes:
                     if clock.timestamp() >= until:
@@ -239,16 +245,16 @@ class WaitingWorkers:
                 pass
             elif lock is None:
                 woken = self._park(parker, seconds, is_paused)
+            elif watched is not None:
+                ready_queue.standby = parker
+                woken = self._stand_by(parker, lock)
+                ready_queue.standby = None
             else:
-                if on_standby:
-                    ready_queue.standby = parker
                 lock.release()
                 try:
-                    woken = self._stand_by(parker) if on_standby else self._park(parker, seconds, is_paused)
+                    woken = self._park(parker, seconds, is_paused)
                 finally:
                     lock.acquire()
-                    if on_standby:
-                        ready_queue.standby = None
         finally:
             if woken:
                 self.waking.pop(parker, None)
@@ -256,8 +262,8 @@ class WaitingWorkers:
                 self._leave(parker)
             parker.deadline = None
         if not woken:
-            if on_standby and ready_queue.quick is not None:
-                engine.overtake(ready_queue)
+            if watched is not None:
+                self._judge(ready_queue, watched, computes)
             elif polls:
                 engine.polling.poll()
             elif for_alone:
@@ -290,17 +296,25 @@ class WaitingWorkers:
             parker.park(None)
             self.waking.pop(parker, None)
 
-    def _stand_by(self, parker: Parker) -> bool:
-        """Watch a queue until woken (True), or until its compute takes too long or has ended (False)."""
-        ready_queue, clock = parker.ready_queue, self._engine.clock
-        while True:
-            # Read without the lock, which the other worker needs: at worst, this is one round late.
-            node = ready_queue.quick
-            remaining = 0 if node is None else node.remaining
-            if clock.park(parker, _PATIENCE):
-                return True
-            if node is ready_queue.quick and (node is None or node.remaining == remaining):
+    def _stand_by(self, parker: Parker, lock: LendableLock) -> bool:
+        """Release the lock until woken (True), or until the runner computes after a while (False)."""
+        lock.release()
+        while not self._engine.clock.park(parker, PATIENCE):
+            # Otherwise the runner is between two computes, and not to be disturbed.
+            if lock.try_acquire():
                 return False
+        lock.acquire()
+        return True
+
+    def _judge(self, ready_queue: ReadyQueue, watched: Node, computes: int) -> None:
+        """Replace the runner of a queue if it is in the same compute as a while ago; if not, measure it."""
+        node = ready_queue.current
+        if ready_queue.runner is None or node is None:
+            return
+        if node is watched and node.remaining == computes:
+            self._engine.overtake(ready_queue, node)
+        else:
+            node.is_measured = True
 
     def _decide(self) -> tuple[str, int | None]:
         """Return whether to wait, and for which time; called when nothing runs and nothing is ready."""

@@ -1,49 +1,45 @@
 """The workers of a run: take a ready node, run it, continue with a node that it made ready.
 
-With one thread, that which called `run`, the worker takes no lock and wakes no other worker.
+With one worker, nothing is locked and nobody is woken (`run_alone`).
 
-A worker finishes one node and takes the next under one hold of the engine's lock, so a compute costs one lock
-operation. After a compute, the worker itself takes a node that became ready; it wakes another thread only if more
-nodes are left in the ready queue. Waking a thread costs tens of microseconds, and the woken thread could not run
-anyway until this one releases the GIL.
+With several, one worker of each ready queue at a time is its *runner*. The runner runs short computes, one after
+the other, and keeps the engine's lock meanwhile: it lends the lock during a compute and takes it back after it
+(`lendable_lock`). So a step costs hardly more than with one worker: 1.83 µs and 1.72 in `benchmarks.chain`. The
+other workers leave the ready nodes to the runner. More threads would not make short computes faster but slower:
+threads that make short calls which release the interpreter lock, such as kernel launches, hand that lock back and
+forth at every call. A chain of CuPy operators took 65 µs per compute on four workers and 20 on one.
 
-Nor does it wake a thread for work that it will reach in a moment itself. Two threads that make short calls that
-release the GIL (such as kernel launches) hand the GIL back and forth at every call, and both become much slower: a
-chain of CuPy operators took 65 µs per compute on four workers and 20 on one. So a node whose computes take less
-than `_QUICK` runs with its ready queue to itself. In case it takes longer after all, one parked worker stands by:
-it checks every millisecond whether the same compute still runs, and takes over if it does. A node counts as slow
-until one of its computes has been measured, so slow nodes run in parallel from the first compute.
+Before the runner begins a compute that is slow (`pace`), it releases the lock, wakes another worker for the nodes
+that are left, and is not the runner any more. After that compute it goes on as the runner, unless there is one.
+
+A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: every
+millisecond it checks whether the runner is still in the same compute, and takes its place if so (`waiting`).
 """
 
 from __future__ import annotations
 
 import os
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
-from headrace import waits
 from headrace._runtime.scheduling.notes import note
+from headrace._runtime.scheduling.pace import judge
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.threads import WorkerThread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.queue_state import QueueState
     from headrace.core.thread_pool import ThreadPool
 
-_QUICK = 100_000  # nanoseconds
 
-
-def run_single_threaded(engine: Engine) -> None:
-    """Run until the engine is finished, on this thread."""
-    ready_queue = engine.ready_queues[0]
-    parker = Parker(ready_queue, waits.runs_signal_handlers())
-    waiting = engine.waiting
+def run_alone(engine: Engine, parker: Parker) -> None:
+    """Run until the engine is finished, on this thread, which is the only worker."""
+    ready_queue, waiting = parker.ready_queue, engine.waiting
     while True:
         node = engine.take(ready_queue)
         if node is None:
@@ -70,11 +66,12 @@ def run_workers(
     places = [(Parker(engine.ready_queues[0]), tuple(cores)) for _ in range(count)]
     for pool in pools:
         places += _places_of(engine, pool)
-    if len(places) > 1:
-        for node in engine.nodes:
-            announce_room(engine, node)
+    for node in engine.nodes:
+        producers = [request.node for state in node.input_states for request in state.requests]
+        node.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
+    run = run_alone if len(places) == 1 else _run_beside_others
     workers = [
-        WorkerThread(partial(_work, engine, parker, pinned), engine.clock, f"headrace worker {number}")
+        WorkerThread(partial(_work, engine, parker, pinned, run), engine.clock, f"headrace worker {number}")
         for number, (parker, pinned) in enumerate(places)
     ]
     try:
@@ -125,15 +122,6 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
     return places
 
 
-def announce_room(engine: Engine, node: Node) -> None:
-    """Let the receives of a node announce the room that they make (`InputContext.announce_room`)."""
-    for port in node.input.ports:
-        states: list[QueueState] = [queue.state for queue in port.queues]
-        producers = [request.node for state in states for request in state.requests]
-        port.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
-    node.input.announce_room(partial(engine.announce_room, node), node.ready_queue)
-
-
 def _pin(cores: tuple[int, ...]) -> None:
     try:
         os.sched_setaffinity(0, cores)
@@ -143,68 +131,98 @@ def _pin(cores: tuple[int, ...]) -> None:
         raise
 
 
-def _work(engine: Engine, parker: Parker, cores: tuple[int, ...]) -> None:
-    lock = engine.lock
-    ready_queue = parker.ready_queue
-    waiting = engine.waiting
-    several = len(engine.ready_queues) > 1
-    node = None
+def _work(
+    engine: Engine, parker: Parker, cores: tuple[int, ...], run: Callable[[Engine, Parker], None]
+) -> None:
     try:
         if cores:
             _pin(cores)
-        lock.acquire()
-        try:
-            while True:
-                if ready_queue.quick is None:
-                    node = engine.take(ready_queue)
-                else:
-                    node = None
-                    engine.service()
-                if node is None:
-                    if several:
-                        waiting.wake_others(ready_queue, computes=False)
-                    if not waiting.wait(parker, lock):
-                        return
-                    continue
-                engine.running += 1
-                if node.expected_ns < _QUICK:
-                    ready_queue.quick = node
-                # While this worker has the only ready queue to itself and another stands by, there is no worker to
-                # wake.
-                if ready_queue.quick is None or ready_queue.standby is None or several or engine.timed:
-                    waiting.wake_others(ready_queue, computes=True)
-                lock.release()
-                # A quick node is timed only occasionally: reading the clock twice costs a tenth of the whole step.
-                timed = node.expected_ns >= _QUICK or not node.remaining & 7
-                began = perf_counter_ns() if timed else 0
-                try:
-                    if node.has_extra_work:
-                        engine.compute_with_extra_work(node)
-                    else:
-                        compute = node.compute  # as in `run_single_threaded`
-                        compute(node.input, node.output, node.context)
-                except BaseException as error:
-                    note(error, "compute", node.operator)
-                    raise
-                finally:
-                    if timed:
-                        node.expected_ns = _expect(node.expected_ns, perf_counter_ns() - began)
-                    lock.acquire()
-                    engine.running -= 1
-                    if ready_queue.quick is node:
-                        ready_queue.quick = None
-                engine.finish(node)
-        finally:
-            lock.release()
+        run(engine, parker)
     except BaseException as error:
         engine.errors.append(error)
         engine.request_stop()
 
 
-def _expect(before: int, took: int) -> int:
-    """Return the expected duration of a compute, from the previous expectation and the last measurement.
+def _run_beside_others(engine: Engine, parker: Parker) -> None:
+    """Run until the engine is finished, on this thread, which is one of several workers."""
+    with engine.lock:
+        _run_locked(engine, parker)
 
-    The minimum of the last few measurements counts: threads that compete for the GIL make each other look slow, and
-    would continue to do so. A compute that took far longer than that is slow.
-    """
-    return took if took > 4 * _QUICK else min(took, before + (before >> 3) + 1_000)
+
+def _run_locked(engine: Engine, parker: Parker) -> None:
+    ready_queue, waiting = parker.ready_queue, engine.waiting
+    while True:
+        if ready_queue.runner is not None:
+            engine.service()
+        elif (node := engine.take(ready_queue)) is not None:
+            ready_queue.runner = parker
+            _run_streak(engine, parker, node)
+        if engine.lock.is_wanted:
+            engine.lock.make_way()
+            continue
+        if len(engine.ready_queues) > 1:
+            waiting.wake_others(ready_queue, computes=False)
+        if not waiting.wait(parker, engine.lock):
+            return
+
+
+def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
+    """Run one node after the other as the runner of a ready queue, until there is none or another is the runner."""
+    lock, waiting, ready_queue = engine.lock, engine.waiting, parker.ready_queue
+    lent = lock.lent
+    several = len(engine.ready_queues) > 1
+    # Whether no worker has to be woken: one is on standby, or on its way. It stays so until it takes the lock.
+    watched = False
+    token: Node | None
+    while True:
+        if not watched and (several or ready_queue.parked):
+            waiting.wake_others(ready_queue, computes=True, node=node)
+            watched = not several and (ready_queue.standby is not None or bool(waiting.waking))
+        lent.append(node)
+        try:
+            if node.is_measured:
+                _compute_measured(engine, node)
+            elif node.has_extra_work:
+                engine.compute_with_extra_work(node)
+            else:
+                compute = node.compute  # as in `run_alone`
+                compute(node.input, node.output, node.context)
+        except BaseException as error:
+            note(error, "compute", node.operator)
+            raise
+        finally:
+            try:
+                token = lent.pop()
+            except IndexError:
+                token = None
+            if token is not node:
+                lock.regain(token)
+        engine.finish(node)
+        if token is not node:
+            watched = False
+            if ready_queue.runner is None:
+                ready_queue.runner = parker
+            elif ready_queue.runner is not parker:
+                return
+        following = engine.take(ready_queue)
+        if following is None:
+            ready_queue.runner = None
+            return
+        node = following
+
+
+def _compute_measured(engine: Engine, node: Node) -> None:
+    """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
+    if node.slow:
+        node.input.announce_room(engine.announce_room)
+        engine.hand_over(node)
+    wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
+    try:
+        engine.compute_with_extra_work(node)
+    finally:
+        whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
+        node.slow = judge(node.slow, wall, own, whole)
+        if not node.slow:
+            node.is_measured = False
+            if not node.serves_others:
+                node.input.announce_room(None)

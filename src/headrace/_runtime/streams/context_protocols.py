@@ -22,8 +22,8 @@ class Inputs(InputContext, Protocol):
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
 
-    def announce_room(self, announce: Callable[[tuple[Queue, ...]], None], quick_compute: Any) -> None:
-        """Announce the room that a receive makes to producers at once."""
+    def announce_room(self, announce: Callable[[Any, tuple[Queue, ...]], None] | None) -> None:
+        """Announce the room that a receive makes to producers at once; None ends this."""
 
     def clear(self) -> None:
         """Clear what one compute received."""

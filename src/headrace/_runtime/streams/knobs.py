@@ -10,18 +10,22 @@ last time, the check is one comparison of identities for each knob.
 Decided against: reading the value when compute calls `context.knob`. An operator may keep the tensor and never call
 again, and two knobs of a compute could be from two moments.
 
-**How it is written.** By fills of one, two or four bytes on a stream. A fill carries its value in the command, so
-no memory of the host has to live until the device gets there, and nothing waits. Fills come after all work that
-reads the earlier value and before all work that reads the new one: in an ordinary run, on the operator's own
-stream, with events to and from its other streams; in replays, on the stream that the graphs are launched on. An
+**How it is written.** By writes of four bytes on a stream (`Backend.write_words`). A write carries its value in the
+command, so no memory of the host has to live until the device gets there, and nothing waits. Writes come after all
+work that reads the earlier value and before all work that reads the new one: in an ordinary run, on the operator's
+own stream, with events to and from its other streams; in replays, on the stream that the graphs are launched on. An
 operator that has no stream of headrace's is expected to work on the default stream.
+
+Decided against: fills, which are kernels of the driver's, and take it five times as long; one copy of all values
+from pinned memory, which must not be written again before the device has read it.
 
 A stream that the operator uses for the first time waits for the last write (`order`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import gpu
 from headrace.core.errors import ParameterError, StreamError
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.node_streams import NodeStreams
 
 _WORD = 4
+
+Change: TypeAlias = "tuple[Knob, Any, tuple[int, ...]]"
+"""A knob, its new value, and the words of that."""
 
 
 class Knob:
@@ -54,21 +61,12 @@ class Knob:
         Whether the operator's class has an attribute of that name, such as a property.
     tensor, memory
         What the operator gets, and the memory.
-    value, data
-        The value that was written last, and its bytes.
+    value, words
+        The value that was written last, and its bytes as words.
     """
 
     __slots__ = (
-        "asked",
-        "data",
-        "initial",
-        "is_of_class",
-        "memory",
-        "name",
-        "tensor",
-        "type",
-        "value",
-        "words",
+        *("_unpack", "asked", "initial", "is_of_class", "memory", "name", "tensor", "type", "value", "words"),
     )
 
     def __init__(
@@ -79,24 +77,29 @@ class Knob:
         self.type = kind
         self.asked = asked
         self.initial: Any = 0 if asked[1] is None else asked[1]
-        self.memory = DeviceMemory(stream.handle, kind.size)
+        self.memory = DeviceMemory(stream.handle, max(kind.size, _WORD))
         device = DLDevice(DLDeviceType.CUDA, stream.device_id)
         memory: Any = self.memory
         self.tensor: Tensor = tensor_of_allocation(memory, (), element_from_name(kind.name), device)
         self.value: Any = None
-        self.data = b""
-        # The parts that one fill writes.
-        step = min(kind.size, _WORD)
-        self.words = [self.memory.part(start, step) for start in range(0, kind.size, step)]
+        self.words: tuple[int, ...] = ()
+        self._unpack = Struct(f"={self.memory.size // _WORD}I").unpack
 
-    def write(self, value: Any, data: bytes, stream: Any) -> None:
-        """Write a value on a stream; bytes that stay as they are are left alone."""
-        step = len(data) // len(self.words)
-        for number, word in enumerate(self.words):
-            new = data[number * step : (number + 1) * step]
-            if new != self.data[number * step : (number + 1) * step]:
-                word.fill(new, stream=stream)
-        self.value, self.data = value, data
+    def words_of(self, data: bytes) -> tuple[int, ...]:
+        """Return the bytes of a value as words."""
+        return self._unpack(data.ljust(_WORD, b"\0"))
+
+
+def write_knobs(changes: list[Change], stream: ManagedStream) -> None:
+    """Write new values of knobs on a stream; words that stay as they are are left alone."""
+    words: list[tuple[int, int]] = []
+    for knob, value, new in changes:
+        address, old = knob.memory.address, knob.words
+        for number, word in enumerate(new):
+            if not old or word != old[number]:
+                words.append((address + _WORD * number, word))
+        knob.value, knob.words = value, new
+    stream.handle.backend.write_words(stream.handle, words)
 
 
 class Knobs:
@@ -173,8 +176,7 @@ class Knobs:
             is_of_class = is_of_class and hasattr(self._parameters, name)
         knob = Knob(name, kind, (dtype, value), is_of_class, writer)
         now = self._first_value_of(knob)
-        data = self._encode(name, kind, now, self._origin(knob))
-        self._write(writer, [(knob, now, data)])
+        self._write(writer, [(knob, now, self._words_of(knob, now))])
         if not self._known:
             self._wrap_compute()
         self._known[name] = knob
@@ -191,9 +193,7 @@ class Knobs:
 
     def begin(self) -> None:
         """Begin a compute: write what was set since the last one."""
-        if not self._values.are_known:
-            self._values.know_names()
-        changes = self._changes()
+        changes = self.changes()
         if changes:
             self._make_current()
             self._write(self._writer(), changes)
@@ -210,16 +210,6 @@ class Knobs:
         if not self._streams.order.streams():
             stream.wait(self._default().now())
 
-    def replay(self, stream: ManagedStream) -> None:
-        """Begin to replay a frame on a stream: write what was set since the last one."""
-        if not self._values.are_known:
-            self._values.know_names()
-        changes = self._changes()
-        if changes:
-            self._make_current()
-            for knob, value, data in changes:
-                knob.write(value, data, stream.stream)
-
     def end_replays(self, stream: ManagedStream) -> None:
         """Order ordinary runs after the replays on a stream."""
         self._record(stream)
@@ -232,37 +222,38 @@ class Knobs:
         self._known.clear()
         with gpu.on_device(self._streams.allocation.device_id):
             for knob in knobs:
-                knob.words.clear()
                 knob.memory.buffer.close()
 
     # Values.
 
-    def _changes(self) -> list[tuple[Knob, Any, bytes]]:
-        """Return the knobs whose values have changed, with the new values; this is all that most frames run."""
+    @property
+    def are_polled(self) -> bool:
+        """Whether a knob may change without raising the version of the operator: one that follows a property."""
+        return any(knob.is_of_class for knob in self._all)
+
+    def changes(self) -> list[Change]:
+        """Return the knobs whose values have changed, with the new values; this is all that most computes run."""
+        if not self._values.are_known:
+            self._values.know_names()
         # A copy of `_value_of`: with its calls, three unchanged knobs take 2.9 µs instead of 1.2. A look into the
         # dict of the operator is faster than `getattr` of what is not there, which raises an error inside.
         parameters, attributes, given = self._parameters, self._attributes, self._given
-        values: list[tuple[Knob, Any]] = []
+        found: list[Change] = []
         for knob in self._all:
             name = knob.name
             value = getattr(parameters, name) if knob.is_of_class else attributes.get(name)
             if value is None:
                 value = given.get(name, knob.initial)
             if value is not knob.value:
-                values.append((knob, value))
-        if not values:
-            return _NONE
-        found = [
-            (knob, value, self._encode(knob.name, knob.type, value, self._origin(knob)))
-            for knob, value in values
-        ]
-        changes: list[tuple[Knob, Any, bytes]] = []
-        for knob, value, data in found:  # only now, when all values are known to be right
-            if data == knob.data:
-                knob.value = value
-            else:
-                changes.append((knob, value, data))
-        return changes
+                found.append((knob, value, self._words_of(knob, value)))
+        return found
+
+    def _words_of(self, knob: Knob, value: Any) -> tuple[int, ...]:
+        try:
+            return knob.words_of(knob.type.encode(value))
+        except ValueError:
+            origin = self._origin(knob)
+        return knob.words_of(self._encode(knob.name, knob.type, value, origin))  # raises with its name
 
     def _attribute(self, knob: Knob) -> Any:
         return getattr(self._parameters, knob.name) if knob.is_of_class else self._attributes.get(knob.name)
@@ -319,14 +310,13 @@ class Knobs:
 
     # Streams.
 
-    def _write(self, writer: ManagedStream, changes: list[tuple[Knob, Any, bytes]]) -> None:
+    def _write(self, writer: ManagedStream, changes: list[Change]) -> None:
         """Write values on a stream, between the work of all streams before and after."""
         # The writer itself is one of them, or the default stream if there are none.
         readers = [stream for stream in self._streams.order.streams() if stream is not writer]
         for stream in readers:
             writer.wait(stream.now())
-        for knob, value, data in changes:
-            knob.write(value, data, writer.stream)
+        write_knobs(changes, writer)
         self._record(writer)
         for stream in readers:
             self.order(stream)
@@ -352,6 +342,3 @@ class Knobs:
 
     def _make_current(self) -> None:
         self._streams.allocation.make_current(self._streams.allocation.device_id)
-
-
-_NONE: list[tuple[Knob, Any, bytes]] = []

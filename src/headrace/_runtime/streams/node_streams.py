@@ -63,7 +63,17 @@ class NodeStreams:
     """
 
     __slots__ = (
-        *("_compute", "_current", "_placement", "_ports", "_state", "allocation", "checker", "first_values"),
+        *(
+            "_compute",
+            "_current",
+            "_placement",
+            "_ports",
+            "_state",
+            "_steady",
+            "allocation",
+            "checker",
+            "first_values",
+        ),
         *("knobs", "lifetimes", "node", "order", "outputs", "run"),
     )
 
@@ -76,6 +86,7 @@ class NodeStreams:
         self.outputs = OutputStreams(run, node, self.allocation, self.order, self.lifetimes)
         self.checker = StreamChecker(node.name) if run.checks else None
         self._placement: Placement | None = None
+        self._steady: Callable[..., None] | None = None
         # The stream of plain code, from the first compute on; None if the operator is left alone.
         self._current: LastingStream | None = None
         self.knobs: Knobs | None = None
@@ -145,9 +156,15 @@ class NodeStreams:
                 if self._state is not _ON:
                     self._decide()
             if self._state is _ON and self.checker is None and len(self.lifetimes.readers) == 1:
-                self.node.compute = steady_compute(
+                self._steady = self.node.compute = steady_compute(
                     self._compute, self._current, self.allocation, self.lifetimes, self._ports
                 )
+
+    def _end_steady(self) -> None:
+        """Go the general way in the next compute, because the streams of the operator or its compute changed."""
+        if self._steady is not None and self.node.compute is self._steady:
+            self.node.compute = self._watched_compute
+        self._steady = None
 
     def _begin_unusual(self) -> None:
         """Begin the first compute, or the first that is watched again."""
@@ -183,7 +200,9 @@ class NodeStreams:
             compute(op_input, op_output, context)
 
         self._compute = compute_after
-        self.node.compute = compute_after if self._state is _OFF else self._watched_compute
+        if self._state is _OFF:
+            self.node.compute = compute_after
+        self._end_steady()
 
     def items_received(self) -> list[Any]:
         """Return the items that this compute received at each input, for `receive_again`."""
@@ -478,7 +497,7 @@ class NodeStreams:
         if not lifetimes.held.is_on:
             self._keep_late()
         lifetimes.add_reader(fences)
-        self.node.compute = self._watched_compute  # the operator may no longer use one stream
+        self._end_steady()
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)

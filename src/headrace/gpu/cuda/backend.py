@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.extras import installing
@@ -112,6 +112,16 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         (status,) = driver.cuMemcpyAsync(to, read, size, driver.CUstream(handle_of(stream)))
         if status != driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
+
+    def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
+        """Write words by fills; a command of the stream for each word takes longer (`benchmarks.knobs`)."""
+        from cuda.bindings import driver
+
+        handle = driver.CUstream(handle_of(stream))
+        for address, word in words:
+            (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
+            if status != driver.CUresult.CUDA_SUCCESS:
+                raise RuntimeError(f"the driver refused to write a word: {status.name}")
 
     def memory_pool(self, device_id: int, keep: int) -> Any:
         """Return a memory resource with a pool of its own, which keeps that many freed bytes."""

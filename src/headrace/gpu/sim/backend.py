@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDe
 from headrace.gpu.sim.kernel import model_of
 from headrace.gpu.sim.launches import launch_host
 from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
-from headrace.gpu.sim.memory import ManagedMemoryResource, copy_between
+from headrace.gpu.sim.memory import Buffer, ManagedMemoryResource, copy_between
 from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Event, check_device, stream_of
@@ -105,6 +106,12 @@ class SimBackend(Backend):
     def copy(self, stream: SupportsStream, target: Any, source: Any, size: int) -> None:
         """Copy bytes by the copy engine between the memories that they are in."""
         copy_between(stream_of(stream), target, source, size)
+
+    def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
+        """Write words, each like a fill."""
+        on = stream_of(stream)
+        for address, word in words:
+            Buffer.from_handle(address, 4).fill(word.to_bytes(4, sys.byteorder), stream=on)
 
     def managed_memory(self) -> ManagedMemoryResource:
         """Return a memory resource of memory that both the host and devices can access."""

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, Span
+from headrace.gpu.sim.memory_pool import Bytes, Span
 from headrace.gpu.sim.objects import CUDAError, capture_error
 from headrace.gpu.sim.operations import Operation, StreamQueue
 
@@ -64,7 +64,7 @@ class RecordedNode:
     memory: InitVar[Iterable[Bytes | None]]
     details: dict[str, Any]
     handle: int = field(init=False)
-    spans: list[Span | AddressSpan] = field(init=False)
+    spans: list[Span] = field(init=False)
 
     def __post_init__(self, memory: Iterable[Bytes | None]) -> None:
         machine, used = self.context.device.machine, [one for one in memory if one is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,9 +18,8 @@ from headrace.gpu.sim.capture import MODES, Capture, RecordedNode
 from headrace.gpu.sim.graph_nodes import GraphDefinition, GraphNode, MemcpyNode
 from headrace.gpu.sim.memory import Buffer, recorded_copy
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, capture_error, options_of
-from headrace.gpu.sim.operations import Fence, Operation, Runner, StreamQueue
+from headrace.gpu.sim.operations import Fence, Operation, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Stream
-from headrace.gpu.sim.timeline import Timeline
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.machine import DeviceState
@@ -212,27 +211,17 @@ class Graph(metaclass=MadeByDriver):
         queue = stream._queue
         device = queue.context.device
         device.machine.check()
-        timeline = queue.timeline
-        with timeline.lock:
+        with queue.timeline.lock:
             if queue.capture is not None:
                 queue.capture.check()
                 raise queue.capture.invalidate(
                     CUDAError("CUDA_ERROR_NOT_SUPPORTED: a graph within a captured graph is not simulated")
                 )
-            done = Fence(timeline)
-            queue.submit(
-                RunGraph(
-                    weakref.ref(self),
-                    plan,
-                    plan.prepare(),
-                    node_overhead=device.graph_node_overhead,
-                    priority=None if self._options.use_node_priority else queue.priority,
-                    after=self._last_launch,
-                    done=done,
-                    overhead=device.graph_launch_overhead,
-                )
-            )
-            self._last_launch = done
+            operations = plan.prepare()
+            if self._last_launch is not None:
+                queue.submit(WaitForFence(self._last_launch))
+            queue.submit(RunGraph(self, plan, operations, device))
+            self._last_launch = queue.submit_fence()
 
     def __getitem__(self, node: GraphNode) -> ExecutableMemcpyNode:
         """Return a copy of this graph, to change what later launches copy; other nodes cannot be changed here."""
@@ -332,91 +321,52 @@ class Plan:
         return [(node.kind, *later) for node, later in zip(self.nodes, self.succ, strict=True)]
 
 
-@dataclass(slots=True, eq=False)
 class RunGraph(Operation):
     """One launch of a graph."""
 
-    _graph: weakref.ref[Graph]
-    _plan: Plan
-    _operations: list[Operation]
-    node_overhead: int
-    priority: int | None
-    after: Fence | None
-    done: Fence
-    overhead: int
-    _missing: list[int] = field(init=False)  # for each node, how many that it depends on have not ended
-    _unfinished: int = field(init=False)
-    _runner: Runner = field(init=False)
+    def __init__(self, graph: Graph, plan: Plan, operations: list[Operation], device: DeviceState) -> None:
+        super().__init__(overhead=device.graph_launch_overhead)
+        self._graph = weakref.ref(graph)
+        self._plan = plan
+        self._operations = operations
+        self._device = device
+        self._uses_node_priority = graph._options.use_node_priority
+        # For each node, how many that it depends on have not ended.
+        self._missing = list(plan.pred_counts)
+        self._unfinished = len(operations)
 
-    def __post_init__(self) -> None:
-        self._missing = list(self._plan.pred_counts)
-        self._unfinished = len(self._operations)
-
-    def begin(self, runner: Runner) -> bool:
-        """Begin the nodes that depend on nothing, no sooner than the launch overhead and the last launch allow."""
-        self._runner = runner
-        if self.after is None or self.after.is_signaled:
-            self._start()
-        else:
-            self.after.on_signal(self._start)
-        return False
-
-    def _start(self) -> None:
-        timeline = self._runner.timeline
-        timeline.call_at(max(self.submitted + self.overhead, timeline.now), self._begin_first)
-
-    def _begin_first(self) -> None:
-        if not self._unfinished:
-            self._finish()
-        for number, count in enumerate(self._plan.pred_counts):
-            if not count:
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
+        """Begin the nodes that depend on nothing."""
+        self._priority, self._end = priority, end
+        for number, missing in enumerate(self._plan.pred_counts):
+            if not missing:
                 self._begin_node(number)
+        return not self._operations
 
     def _begin_node(self, number: int) -> None:
-        timeline = self._runner.timeline
-        operation = self._operations[number]
-        operation.submitted = timeline.now
-        node = self._plan.nodes[number]
-        priority = node.priority if self.priority is None else self.priority
-        runner = _NodeRunner(timeline, priority, node.context.device, partial(self._end_node, number))
-        if operation.begin(runner):
-            timeline.call_at(timeline.now, runner.end)
+        timeline = self._device.machine.timeline
+        priority = self._plan.nodes[number].priority if self._uses_node_priority else self._priority
+        end = partial(self._end_node, number)
+        if self._operations[number].begin(priority, end):
+            timeline.call_at(timeline.now, end)
 
     def _end_node(self, number: int) -> None:
-        timeline = self._runner.timeline
+        timeline = self._device.machine.timeline
         for later in self._plan.succ[number]:
             self._missing[later] -= 1
             if not self._missing[later]:
-                delay = self.node_overhead if self._operations[later].takes_time else 0
+                delay = self._device.graph_node_overhead if self._operations[later].takes_time else 0
                 timeline.call_at(timeline.now + delay, partial(self._begin_node, later))
         self._unfinished -= 1
         if not self._unfinished:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.done.signal()
-        graph = self._graph()
-        if graph is None or graph._plan is not self._plan:
-            # The last reference may be here. The nodes refer to the program's objects, which must not be freed with
-            # the lock held, so they go with user code that does nothing.
-            self._runner.timeline.run_user_code(partial(_forget, self._plan, self._operations))
-            self._plan, self._operations = Plan([]), []
-        self._runner.end()
+            graph = self._graph()
+            if graph is None or graph._plan is not self._plan:
+                # The last reference may be here. The nodes refer to the program's objects, which must not be freed
+                # with the lock held, so they go with user code that does nothing.
+                timeline.run_user_code(partial(_forget, self._plan, self._operations))
+                self._plan, self._operations = Plan([]), []
+            self._end()
 
 
 def _forget(*_: object) -> None:
     """Do nothing with objects that somebody has to hold until now."""
-
-
-@dataclass(slots=True)
-class _NodeRunner:
-    """Runs the operation of a node for one launch."""
-
-    timeline: Timeline
-    priority: int
-    _device: DeviceState
-    end: Callable[[], None]
-
-    def run_user_code(self, code: Callable[[], object]) -> None:
-        """Run a function of the program with the node's device current, then end the node."""
-        self.timeline.run_user_code(partial(self._device.call, code), then=self.end)

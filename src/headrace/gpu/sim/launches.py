@@ -45,7 +45,7 @@ def launch(
     memory = [memory_of(arg) for arg in kernel_args]
     _check_limits(kernel, config, device.profile)
     operation = RunGrid(  # created without the lock: `block_time` calls a function of the program
-        device.processors,
+        device,
         context.sms,
         config._block_count,
         config._threads_per_block,
@@ -62,7 +62,7 @@ def launch_host(stream: Stream | SupportsStream, function: Callable[[], object])
     queue = stream_of(stream)._queue
     queue.context.device.machine.check()
     with queue.timeline.lock:
-        queue.add(HostCallbackNode, CallHostFunction(function), callback=function)
+        queue.add(HostCallbackNode, CallHostFunction(queue.context.device, function), callback=function)
 
 
 @dataclass(frozen=True, slots=True)

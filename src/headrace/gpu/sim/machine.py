@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
 from headrace.gpu.backend import clocks_in_use
@@ -233,12 +234,16 @@ class DeviceState:
             range(end - size, end) for end, size in zip(ends, profile.clusters, strict=True)
         )
         self.memory = MemoryPool(profile.memory, machine.timeline.lock)
-        self.to_device = CopyEngine(profile.copy_bandwidth)
-        self.to_host = CopyEngine(profile.copy_bandwidth)
-        self.within_device = CopyEngine(profile.memory_bandwidth)
+        self.to_device = CopyEngine(machine.timeline, profile.copy_bandwidth)
+        self.to_host = CopyEngine(machine.timeline, profile.copy_bandwidth)
+        self.within_device = CopyEngine(machine.timeline, profile.memory_bandwidth)
         self.busy_queues: set[StreamQueue] = set()
         self.device: Device | None = None  # the only Device object that programs see
         self.primary_context = ContextState(self, self.processors.all_sms, 0x5000_0000 + 16 * index)
+
+    def run_user_code(self, code: Callable[[], object], then: Callable[[], None]) -> None:
+        """Schedule a function of the program, to run with this device current; ``then`` follows, with the lock."""
+        self.machine.timeline.run_user_code(partial(self.call, code), then)
 
     def call(self, code: Callable[[], object]) -> None:
         """Call a function of the program with this device current, then restore the thread's context."""

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -15,7 +14,7 @@ import numpy as np
 from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
 from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
 from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
-from headrace.gpu.sim.memory_pool import AddressSpan, Bytes, MemoryPool, find_in
+from headrace.gpu.sim.memory_pool import Bytes, MemoryPool, Span, find_in
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver
 from headrace.gpu.sim.operations import CopyEngine, Operation, StreamQueue, Transfer
 
@@ -292,19 +291,10 @@ class Buffer(metaclass=MadeByDriver):
         return self._memory
 
 
-class MemcpySrcAccessOrder(StrEnum):
-    """When the source of a copy may be read."""
-
-    STREAM = "stream"
-    DURING_API_CALL = "during_api_call"
-    ANY = "any"
-
-
-class MemcpyOverlapMode(StrEnum):
-    """Whether a copy should overlap with kernels."""
-
-    DEFAULT = "default"
-    PREFER_OVERLAP_WITH_COMPUTE = "prefer_overlap_with_compute"
+_COPY_OPTIONS = {
+    "src_access_order": ("stream", "during_api_call", "any"),
+    "overlap_mode": ("default", "prefer_overlap_with_compute"),
+}
 
 
 @dataclass(frozen=True)
@@ -324,18 +314,16 @@ class CopyOptions:
         Whether the copy should overlap with kernels.
     """
 
-    src_access_order: MemcpySrcAccessOrder | str = "stream"
+    src_access_order: str = "stream"
     src_location_hint: Any = None
     dst_location_hint: Any = None
-    overlap_mode: MemcpyOverlapMode | str = "default"
+    overlap_mode: str = "default"
 
     def __post_init__(self) -> None:
-        for name, kind in (("src_access_order", MemcpySrcAccessOrder), ("overlap_mode", MemcpyOverlapMode)):
+        for name, choices in _COPY_OPTIONS.items():
             given = getattr(self, name)
-            try:
-                object.__setattr__(self, name, kind(given))
-            except ValueError:
-                raise ValueError(f"invalid {name}: {given!r}; it is one of {', '.join(kind)}") from None
+            if given not in choices:
+                raise ValueError(f"invalid {name}: {given!r}; it is one of {', '.join(choices)}")
 
 
 def _reads_at_once(options: CopyOptions, queue: StreamQueue) -> bool:
@@ -346,7 +334,7 @@ def _reads_at_once(options: CopyOptions, queue: StreamQueue) -> bool:
         raise TypeError("copy options are not accepted with LEGACY_DEFAULT_STREAM; copy on another stream")
     if queue.capture is not None:
         raise TypeError("copy options are not accepted on a capturing stream: a graph cannot represent them")
-    if options.src_access_order is not MemcpySrcAccessOrder.DURING_API_CALL:
+    if options.src_access_order != "during_api_call":
         return False
     queue.context.device.machine.require_driver(_DRIVER, "src_access_order=DURING_API_CALL")
     return True
@@ -449,8 +437,8 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
     written, read = memory_at(target), memory_at(source)
     engine = device.within_device
     changed = copy(node)
-    changed.operation = Transfer(engine, engine.period(size), partial(np.copyto, written, read))
-    changed.spans = [AddressSpan(device.memory, written), AddressSpan(device.memory, read)]
+    changed.operation = Transfer(engine, size, partial(np.copyto, written, read))
+    changed.spans = [Span(device.memory, written), Span(device.memory, read)]
     changed.details = {"dst": written, "src": read}
     return changed
 
@@ -467,7 +455,7 @@ def _transfer(
     queue = stream._queue
     device = queue.context.device
     device.machine.check()
-    operation = Transfer(engine, engine.period(dst.nbytes), effect, overhead=device.launch_overhead)
+    operation = Transfer(engine, dst.nbytes, effect, overhead=device.launch_overhead)
     with queue.timeline.lock:
         queue.add(kind, operation, (dst, details.get("src")), dst=dst, **details)
 

@@ -80,14 +80,8 @@ class MemoryPool:
     def spans(self, arrays: Iterable[NDArray[Any]]) -> list[Span]:
         """Return the allocations of this pool that these arrays lie in; the lock is held."""
         self._sort_freed()
-        found = []
-        for array in arrays:
-            while isinstance(array.base, np.ndarray):
-                array = array.base
-            number = self._allocations.get(id(array))
-            if number is not None:
-                found.append(Span(self, array, number))
-        return found
+        spans = (Span(self, memory, self._allocations.get(id(memory))) for memory in map(_whole, arrays))
+        return [span for span in spans if span.number is not None]
 
     def free(self, memory: Bytes, queue: object) -> None:
         """Free memory in the order of a stream; the lock may be held, by this thread or another."""
@@ -119,31 +113,28 @@ def new_memory(size: int) -> Bytes:
 
 
 class Span(NamedTuple):
-    """An allocation, as something sees it that uses the memory and does not own it."""
+    """Memory of an allocation, as something sees it that uses the memory and does not own it.
+
+    ``number`` is the number of the allocation, or None if any allocation of this memory will do: a copy may have
+    been told addresses and not buffers.
+    """
 
     pool: MemoryPool
-    memory: Bytes
-    number: int
+    memory: NDArray[Any]
+    number: int | None = None
 
     def is_allocated(self) -> bool:
         """Return whether the memory is still that allocation and has not been freed; the lock is held."""
         self.pool._sort_freed()
-        return self.pool._allocations.get(id(self.memory)) == self.number
+        found = self.pool._allocations.get(id(_whole(self.memory)))
+        return found is not None and self.number in (None, found)
 
 
-class AddressSpan(NamedTuple):
-    """Bytes at an address, as a copy uses them that was told addresses and not buffers."""
-
-    pool: MemoryPool
-    memory: Bytes
-
-    def is_allocated(self) -> bool:
-        """Return whether the bytes belong to an allocation, whichever; the lock is held."""
-        self.pool._sort_freed()
-        found: NDArray[Any] = self.memory
-        while isinstance(found.base, np.ndarray):
-            found = found.base
-        return id(found) in self.pool._allocations
+def _whole(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the memory that an array is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 class _FreeList:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.gpu.sim.objects import capture_error
-from headrace.gpu.sim.processors import Grid, Processors, SMs
+from headrace.gpu.sim.processors import Grid, SMs
 from headrace.gpu.sim.timeline import Timeline
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.capture import Capture
-    from headrace.gpu.sim.machine import ContextState
+    from headrace.gpu.sim.machine import ContextState, DeviceState
 
 
 @dataclass(slots=True, eq=False)
@@ -58,30 +59,14 @@ class Fence:
         self._actions.clear()
 
 
-class Runner(Protocol):
-    """Performs operations: a stream, or a node of a graph that is being replayed."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """The timeline of the machine."""
-
-    @property
-    def priority(self) -> int:
-        """The priority of its grids; a lower number means a higher priority."""
-
-    def end(self) -> None:
-        """End the operation that was begun last."""
-
-    def run_user_code(self, code: Callable[[], object]) -> None:
-        """Run a function of the program as the current operation, then end it."""
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Operation:
     """One operation of a stream or of a graph's node; without more, it ends at once.
 
     Attributes
     ----------
+    overhead : int
+        The nanoseconds from its submission until it can begin.
     submitted : int
         The host's time of the submission, in nanoseconds.
     takes_time : bool
@@ -89,15 +74,18 @@ class Operation:
     """
 
     takes_time: ClassVar[bool] = False
+    overhead: int = 0
     submitted: int = field(init=False)
 
-    def begin(self, runner: Runner) -> bool:
-        """Begin now; return True if the operation has ended, or call ``runner.end`` when it ends."""
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
+        """Begin now; return True if the operation has ended, or call ``end`` when it ends."""
         return True
 
     def for_replay(self) -> Operation:
         """Return a copy of an operation that has not begun; without the overhead of a launch of its own."""
-        return self
+        replayed = copy(self)
+        replayed.overhead = 0
+        return replayed
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +94,7 @@ class SignalFence(Operation):
 
     fence: Fence
 
-    def begin(self, runner: Runner) -> bool:
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
         """Signal the fence."""
         self.fence.signal()
         return True
@@ -118,11 +106,11 @@ class WaitForFence(Operation):
 
     fence: Fence
 
-    def begin(self, runner: Runner) -> bool:
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
         """End at once if the fence is signaled, otherwise when it is."""
         if self.fence.is_signaled:
             return True
-        self.fence.on_signal(runner.end)
+        self.fence.on_signal(end)
         return False
 
 
@@ -131,33 +119,27 @@ class RunGrid(Operation):
     """Runs a grid of blocks on the SMs, then the kernel's effect."""
 
     takes_time: ClassVar[bool] = True
-    processors: Processors
+    device: DeviceState
     sms: SMs
     blocks: int
     threads: int
     period: int
     effect: Callable[[Grid], None] | None
-    overhead: int = 0  # nanoseconds from the launch until the grid can begin
 
-    def for_replay(self) -> RunGrid:
-        """Return a copy without the overhead of a launch."""
-        return RunGrid(self.processors, self.sms, self.blocks, self.threads, self.period, self.effect)
-
-    def begin(self, runner: Runner) -> bool:
-        """Submit the grid to the SMs, no sooner than the launch overhead allows."""
-        timeline = runner.timeline
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
+        """Submit the grid to the SMs."""
 
         def on_end(grid: Grid) -> None:
             # Moved out: the effect may hold the program's objects, which must not be freed with the lock held.
             effect, self.effect = self.effect, None
             if effect is None:
-                timeline.call_at(timeline.now, runner.end)
+                timeline = self.device.machine.timeline
+                timeline.call_at(timeline.now, end)
             else:
-                runner.run_user_code(partial(effect, grid))
+                self.device.run_user_code(partial(effect, grid), end)
 
-        grid = Grid(self.blocks, self.threads, self.period, self.sms, (runner.priority, 0), on_end)
-        arrival = max(self.submitted + self.overhead, timeline.now)
-        timeline.call_at(arrival, lambda: self.processors.submit(grid))
+        grid = Grid(self.blocks, self.threads, self.period, self.sms, (priority, 0), on_end)
+        self.device.processors.submit(grid)
         return False
 
 
@@ -165,12 +147,9 @@ class RunGrid(Operation):
 class CopyEngine:
     """A device's path for one kind of copy; it serves one copy at a time."""
 
+    timeline: Timeline
     bandwidth: float  # bytes per second
     free_at: int = 0
-
-    def period(self, nbytes: int) -> int:
-        """Return the nanoseconds that a copy of that many bytes takes."""
-        return round(nbytes / self.bandwidth * 1e9)
 
 
 @dataclass(slots=True, eq=False)
@@ -179,20 +158,14 @@ class Transfer(Operation):
 
     takes_time: ClassVar[bool] = True
     engine: CopyEngine
-    period: int
+    nbytes: int
     effect: Callable[[], object]
-    overhead: int = 0
 
-    def for_replay(self) -> Transfer:
-        """Return a copy without the overhead of a launch."""
-        return Transfer(self.engine, self.period, self.effect)
-
-    def begin(self, runner: Runner) -> bool:
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
         """Occupy the engine as soon as it is free."""
-        timeline = runner.timeline
-        start = max(timeline.now, self.submitted + self.overhead, self.engine.free_at)
-        self.engine.free_at = start + self.period
-        timeline.call_at(self.engine.free_at, lambda: timeline.run_user_code(self.effect, then=runner.end))
+        engine, timeline = self.engine, self.engine.timeline
+        engine.free_at = max(timeline.now, engine.free_at) + round(self.nbytes / engine.bandwidth * 1e9)
+        timeline.call_at(engine.free_at, lambda: timeline.run_user_code(self.effect, then=end))
         return False
 
 
@@ -201,17 +174,14 @@ class CallHostFunction(Operation):
     """Calls a function of the program; the stream continues when it returns."""
 
     takes_time: ClassVar[bool] = True
+    device: DeviceState
     function: Callable[[], object] | None
 
-    def for_replay(self) -> CallHostFunction:
-        """Return a copy."""
-        return CallHostFunction(self.function)
-
-    def begin(self, runner: Runner) -> bool:
+    def begin(self, priority: int, end: Callable[[], None]) -> bool:
         """Schedule the call."""
         function, self.function = self.function, None  # moved out, as the effect of a grid is
         assert function is not None
-        runner.run_user_code(function)
+        self.device.run_user_code(function, end)
         return False
 
 
@@ -283,10 +253,6 @@ class StreamQueue:
         self.submit(SignalFence(fence))
         return fence
 
-    def run_user_code(self, code: Callable[[], object]) -> None:
-        """Run a function of the program as the current operation, with the stream's device current."""
-        self.timeline.run_user_code(partial(self.context.device.call, code), then=self.end)
-
     def end(self) -> None:
         """End the operation at the front and begin the next."""
         self._operations.popleft()
@@ -303,9 +269,10 @@ class StreamQueue:
         while self._operations and not self._is_running:
             front = self._operations[0]
             self._is_running = True
-            if front.submitted > self.timeline.now:  # the simulation runs slightly behind the host
-                self.timeline.call_at(front.submitted, self._resume)
-            elif front.begin(self):
+            ready_at = front.submitted + front.overhead
+            if ready_at > self.timeline.now:
+                self.timeline.call_at(ready_at, self._resume)
+            elif front.begin(self.priority, self.end):
                 self._operations.popleft()
                 self._is_running = False
         if not self._operations:

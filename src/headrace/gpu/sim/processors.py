@@ -17,13 +17,10 @@ The cost must not grow with the number of SMs either. SMs with the same free roo
 of one integer: filling all 132 SMs of an idle device is one step, not 132.
 
 When streams contend, grids with blocks of different durations split each other into many small cohorts, and every
-end of a cohort is a change. Two properties keep a change cheap:
-
-* Changes are invisible outside, except for the end of a grid. Several changes are therefore made at once, up to
-  the time at which a grid may end (:meth:`Processors._run_to`), and only that time is scheduled on the
-  timeline.
-* Nearly always the slots of one cohort pass unchanged to the first grid in the queue
-  (:meth:`Processors._hand_over`).
+end of a cohort is a change. Changes are invisible outside, except for the end of a grid. Several changes are
+therefore made at once, up to the time at which a grid may end (:meth:`Processors._run_to`), and only that time is
+scheduled on the timeline. Nearly always the slots of one cohort pass unchanged to the first grid in the queue
+(:meth:`Processors._hand_over`).
 
 The model is exact: every grid ends at the same nanosecond as if each block were simulated by itself, as
 ``tests/gpu/sim/block_by_block.py`` does. A rejected alternative is to treat blocks that end almost at the same time
@@ -33,7 +30,7 @@ another grid, and everything after it then differs.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -98,14 +95,13 @@ class Grid:
         if self.first_block < 0:
             self.first_block = now
         end = now + self.period
-        cohorts = self.cohorts
-        if cohorts and cohorts[-1].end == end:
-            last = cohorts[-1]
-            last.blocks += blocks
-            last.shares += shares
-            last.sms |= sms
+        if not self.cohorts or self.cohorts[-1].end != end:
+            self.cohorts.append(_Cohort(end, blocks, shares, sms))
         else:
-            cohorts.append(_Cohort(end, blocks, shares, sms))
+            cohort = self.cohorts[-1]
+            cohort.blocks += blocks
+            cohort.shares += shares
+            cohort.sms |= sms
 
 
 @dataclass(slots=True, eq=False)
@@ -150,102 +146,73 @@ class Processors:
         """Schedule an update for the earliest time at which a grid may end, unless one is scheduled by then."""
         if not self._running:
             return
-        when = 0
-        for grid in self._running:
-            if not grid.left and (grid.cohorts[-1].end < when or not when):
-                when = grid.cohorts[-1].end
+        ends = [grid.cohorts[-1].end for grid in self._running if not grid.left]
         if self._waiting:
             # The last block of a waiting grid is not placed before the next change.
             change = min([grid.next_change for grid in self._running])
-            soonest = change + min([grid.period for grid in self._waiting])
-            if soonest < when or not when:
-                when = soonest
+            ends.append(change + min([grid.period for grid in self._waiting]))
+        when = min(ends)
         if not self._updates or when < self._updates[-1]:
             self._updates.append(when)
             self._timeline.call_at(when, self._update, last=True)
 
     def _run_to(self, moment: int) -> None:
         """Apply every change up to and including a time, in order."""
-        while True:
-            when = moment + 1
-            changing: Grid | None = None
-            together = False
-            for grid in self._running:
-                change = grid.next_change
-                if change < when:
-                    when = change
-                    changing = grid
-                    together = False
-                elif change == when:
-                    together = True
-            if changing is None:
-                return
-            if together or not self._waiting or not self._hand_over(changing, when):
+        while self._running and (when := min([grid.next_change for grid in self._running])) <= moment:
+            changing = [grid for grid in self._running if grid.next_change == when]
+            if len(changing) > 1 or not self._hand_over(changing[0], when):
                 self._rearrange(when)
 
     def _hand_over(self, grid: Grid, now: int) -> bool:
-        """Pass the slots of a grid's next cohort to another grid unchanged; return False if that fails."""
-        cohorts = grid.cohorts
+        """Pass the slots of a grid's next cohort to another grid unchanged; return False if that fails.
+
+        If 8 streams contend, a kernel of 1,000 blocks takes 0.6 ms to simulate, and 3.4 ms without this
+        (``benchmarks/simulate.py``).
+        """
         grid.catch_up(now)
-        cohort = cohorts[0]
-        sms = cohort.sms
-        for taker in self._waiting:
-            if taker.sms & sms:
-                break
-        else:
-            return False
-        if (
-            taker.threads != grid.threads  # more or fewer of its blocks may fit
-            or taker.left < cohort.blocks
-            or sms & ~taker.sms
-        ):
+        cohort = grid.cohorts[0]
+        taker = next((taker for taker in self._waiting if taker.sms & cohort.sms), None)
+        # More or fewer of its blocks may fit, or fit elsewhere.
+        if taker is None or taker.threads != grid.threads or cohort.sms & ~taker.sms:
             return False
         if taker is not grid and taker.cohorts:
             taker.catch_up(now)
-            if taker.left < cohort.blocks or taker.cohorts[0].end == now:
+            if taker.cohorts[0].end == now:
                 return False
+        if taker.left < cohort.blocks:
+            return False
         # No waiting grid fitted anywhere, and the blocks have one size: the free room stays the same.
-        del cohorts[0]
+        del grid.cohorts[0]
         grid.resident -= cohort.blocks
-        if self.on_place is not None:
-            self.on_place(taker, now, cohort.shares)
-        taker.add(cohort.blocks, cohort.shares, sms, now)
-        self._running[taker] = None
+        self._start(taker, cohort.blocks, cohort.shares, cohort.sms, now)
         if not taker.left:
             self._waiting.remove(taker)
         taker.next_change = self._next_change(taker)
-        if taker is not grid:
-            if cohorts:
-                grid.next_change = self._next_change(grid)
-            else:
-                self._leave(grid, now)
+        if not grid.cohorts:
+            self._leave(grid, now)
+        elif taker is not grid:
+            grid.next_change = self._next_change(grid)
         return True
 
     def _rearrange(self, now: int, arrived: Grid | None = None) -> None:
         """Free the slots of blocks that end now, and place the blocks of waiting grids."""
         freed = 0
-        ended: list[Grid] = []
-        for grid in self._running:
+        for grid in list(self._running):
+            grid.catch_up(now)
             if grid.cohorts[0].end > now:
                 continue
-            grid.catch_up(now)
-            cohort = grid.cohorts[0]
-            if cohort.end == now:
-                freed |= cohort.sms
-                for sms, blocks in cohort.shares:
-                    self._free(sms, blocks, grid.threads)
-                grid.resident -= cohort.blocks
-                del grid.cohorts[0]
-                if not grid.cohorts:
-                    ended.append(grid)
-        for grid in ended:
-            self._leave(grid, now)
+            cohort = grid.cohorts.pop(0)
+            freed |= cohort.sms
+            for sms, blocks in cohort.shares:
+                self._free(sms, blocks, grid.threads)
+            grid.resident -= cohort.blocks
+            if not grid.cohorts:
+                self._leave(grid, now)
         if arrived is not None:
             insort(self._waiting, arrived, key=_service_order)
-        if self._waiting:
-            for grid in self._waiting:
-                self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
-            self._waiting = [grid for grid in self._waiting if grid.left]
+        for grid in self._waiting:
+            self._place(grid, grid.sms if grid is arrived else grid.sms & freed, now)
+        self._waiting = [grid for grid in self._waiting if grid.left]
         for grid in self._running:
             grid.next_change = self._next_change(grid)
 
@@ -257,50 +224,42 @@ class Processors:
             grid.on_end(grid)
 
     def _place(self, grid: Grid, where: SMs, now: int) -> None:
-        """Place as many blocks of a grid as fit on the given SMs."""
-        if not where or not grid.left:
-            return
-        threads = grid.threads
-        fits: list[tuple[int, SMs, _Room]] = []  # how many more blocks fit on each SM of a set
-        total = 0
-        for room, here in self._rooms.items():
-            sms = here & where
-            if not sms:
-                continue
-            blocks = room[0] // threads
-            if blocks > room[1]:
-                blocks = room[1]
-            if blocks:
-                fits.append((blocks, sms, room))
-                total += blocks * sms.bit_count()
-        if not total:
-            return
-        if total > grid.left:
-            total = grid.left
-            fits = _emptiest_lowest(fits, total)
+        """Place as many blocks of a grid as fit on the given SMs: on the emptiest first, of these on the lowest."""
         shares: list[_Share] = []
-        used = 0
-        for blocks, sms, room in fits:
-            self._move(sms, room, (room[0] - blocks * threads, room[1] - blocks))
+        left, used = grid.left, 0
+        while left:
+            fits: dict[int, SMs] = {0: 0}  # the SMs on each of which so many more blocks fit
+            for (threads, slots), here in self._rooms.items():
+                if here & where:
+                    fit = min(threads // grid.threads, slots)
+                    fits[fit] = fits.get(fit, 0) | (here & where)
+            most, *lower = sorted(fits, reverse=True)
+            if not most:
+                break
+            # All of them down to the next level or, if there are too few blocks for that, as far as they go.
+            blocks = max(min(most - lower[0], left // fits[most].bit_count()), 1)
+            sms = _lowest(fits[most], left)
+            self._free(sms, -blocks, grid.threads)
             shares.append((sms, blocks))
             used |= sms
+            left -= blocks * sms.bit_count()
+        if shares:
+            self._start(grid, grid.left - left, shares, used, now)
+
+    def _start(self, grid: Grid, blocks: int, shares: list[_Share], sms: SMs, now: int) -> None:
         if self.on_place is not None:
             self.on_place(grid, now, shares)
-        grid.add(total, shares, used, now)
+        grid.add(blocks, shares, sms, now)
         self._running[grid] = None
 
     def _free(self, sms: SMs, blocks: int, threads: int) -> None:
-        found = [(room, here & sms) for room, here in self._rooms.items() if here & sms]
-        for room, here in found:
-            self._move(here, room, (room[0] + blocks * threads, room[1] + blocks))
-
-    def _move(self, sms: SMs, old: _Room, new: _Room) -> None:
-        rest = self._rooms[old] & ~sms
-        if rest:
-            self._rooms[old] = rest
-        else:
-            del self._rooms[old]
-        self._rooms[new] = self._rooms.get(new, 0) | sms
+        """Free the room of that many blocks on each of the SMs, or take it if the number is negative."""
+        for room, part in [(room, here & sms) for room, here in self._rooms.items() if here & sms]:
+            self._rooms[room] &= ~part
+            if not self._rooms[room]:
+                del self._rooms[room]
+            changed = (room[0] + blocks * threads, room[1] + blocks)
+            self._rooms[changed] = self._rooms.get(changed, 0) | part
 
     def _next_change(self, grid: Grid) -> int:
         """Return the next end of one of this grid's cohorts, except for ends at which the grid only cycles.
@@ -325,39 +284,11 @@ class Processors:
         return any(cohort.sms & wanted for cohort in grid.cohorts)
 
 
-def _emptiest_lowest(fits: list[tuple[int, SMs, _Room]], blocks: int) -> list[tuple[int, SMs, _Room]]:
-    """Distribute fewer blocks than fit; the SMs with the most room come first."""
-    low, high = 0, max(fit[0] for fit in fits)
-    while low < high:  # find the lowest level to which the blocks can fill every SM
-        level = (low + high) // 2
-        if sum((fit - level) * sms.bit_count() for fit, sms, _ in fits if fit > level) <= blocks:
-            high = level
-        else:
-            low = level + 1
-    over = blocks - sum((fit - low) * sms.bit_count() for fit, sms, _ in fits if fit > low)
-    level_sms = 0
-    for fit, sms, _ in fits:
-        if fit >= low:
-            level_sms |= sms
-    below = _lowest(level_sms, over)  # these take one more block
-    spread: list[tuple[int, SMs, _Room]] = []
-    for fit, sms, room in fits:
-        if sms & below:
-            spread.append((fit - low + 1, sms & below, room))
-        if fit > low and sms & ~below:
-            spread.append((fit - low, sms & ~below, room))
-    return spread
-
-
 def _lowest(sms: SMs, count: int) -> SMs:
     """Return the lowest ``count`` SMs of a set, or all if there are fewer."""
-    if count >= sms.bit_count():
+    if sms.bit_count() <= count:
         return sms
-    low, high = 0, sms.bit_length()
-    while low < high:  # find the shortest prefix that holds enough
-        width = (low + high) // 2
-        if (sms & ((1 << width) - 1)).bit_count() >= count:
-            high = width
-        else:
-            low = width + 1
-    return sms & ((1 << low) - 1)
+    width = bisect_left(
+        range(sms.bit_length()), count, key=lambda width: (sms & ((1 << width) - 1)).bit_count()
+    )
+    return sms & ((1 << width) - 1)

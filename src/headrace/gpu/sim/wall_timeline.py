@@ -46,14 +46,22 @@ STANDSTILL_NS = 50_000_000
 _JOIN_TIMEOUT = 1.0
 
 
-class WallTimeline(Timeline):
-    """A timeline whose own thread runs due actions."""
+class PacedTimeline(Timeline):
+    """Virtual time that never runs ahead of the wall clock, and passes while a program waits for something else."""
+
+    kind = "paced"
 
     def __init__(self) -> None:
         super().__init__()
         self._wakeup = threading.Condition(self.lock)  # only the timeline's thread waits on it
         self._thread: threading.Thread | None = None
         self._wants_wakeup = False  # whether the thread waits and must be notified of newly scheduled actions
+        wall = time.monotonic_ns()
+        self._lag = wall  # the wall clock minus this clock, when a thread of the program last used the device
+        self._last_active = wall  # the time of that use, or of the last wake-up of the program
+        self._last_waited = wall  # when the program last waited
+        self._reached = -1  # actions due by then run, whether or not time passes now
+        self._in_user_code = False
 
     def close(self) -> None:
         """Stop: no further action runs, and waiting threads get an error."""
@@ -73,100 +81,6 @@ class WallTimeline(Timeline):
     def _wake_all(self) -> None:
         super()._wake_all()
         self._wakeup.notify()
-
-    def _run(self) -> None:
-        with self.lock:
-            self._stepper = threading.get_ident()
-            try:
-                while not self._stopped:
-                    self._run_next()
-            except BaseException as error:  # a bug in an action; waiting threads must get the error
-                self._failure = error
-                self._stopped = True
-            finally:
-                self._stepper = None
-                self._changed.notify_all()
-        if self._failure is not None:
-            self._run_stop_callbacks()
-
-    def _run_next(self) -> None:
-        """Run the next action or user code if it is due, or wait until it may be."""
-        raise NotImplementedError
-
-    def _sleep(self, nanoseconds: int | None, *, standing: bool = False) -> None:
-        """Wait for a wakeup, or for that long; newly scheduled work causes none while time stands still."""
-        self._wants_wakeup = not standing
-        try:
-            waits.wait(self._wakeup, None if nanoseconds is None else max(nanoseconds, 0) / 1e9)
-        finally:
-            self._wants_wakeup = False
-
-
-class RealTimeline(WallTimeline):
-    """The time of the wall clock."""
-
-    kind = "real"
-    is_wall = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._origin = time.monotonic_ns()
-        self._user_code_free_at = 0  # when the previous user code ended
-
-    def host_now(self) -> int:
-        """Return the host's time in nanoseconds, the timestamp of a call made now."""
-        return time.monotonic_ns() - self._origin
-
-    read = _clock = host_now
-
-    def wall_now(self) -> int:
-        """Return what the host's monotonic clock showed at the simulated moment, in nanoseconds."""
-        return self.now + self._origin
-
-    def _block(self, wait: _Wait, me: int) -> None:
-        if wait.deadline is None:
-            waits.wait(self._changed)
-        else:
-            waits.wait(self._changed, max(wait.deadline - self._clock(), 0) / 1e9)
-
-    def _poll_failed(self, me: int) -> bool:
-        return False
-
-    def _run_next(self) -> None:
-        if self._user_code or (self._due and self._due[0][0] <= self._clock()):
-            self._step()
-            self._changed.notify_all()
-        else:
-            self._sleep(self._due[0][0] - self._clock() if self._due else None)
-
-    def _next_moment(self) -> int | None:  # a thread that waits for a deadline watches the clock itself
-        return self._due[0][0] if self._due else None
-
-    def _user_code_ended(
-        self, due: int, took: int, then: Callable[[], None] | None, interrupt: BaseException | None
-    ) -> None:
-        # Counted from the time it was due, not from when this thread began it, which would add the host's delay to
-        # the device's time.
-        self._user_code_free_at = max(due, self._user_code_free_at) + took
-        if then is not None:
-            self.call_at(self._user_code_free_at, then)
-        if interrupt is not None:
-            report_uncaught(interrupt)
-
-
-class PacedTimeline(WallTimeline):
-    """Virtual time that never runs ahead of the wall clock, and passes while a program waits for something else."""
-
-    kind = "paced"
-
-    def __init__(self) -> None:
-        super().__init__()
-        wall = time.monotonic_ns()
-        self._lag = wall  # the wall clock minus this clock, when a thread of the program last used the device
-        self._last_active = wall  # the time of that use, or of the last wake-up of the program
-        self._last_waited = wall  # when the program last waited
-        self._reached = -1  # actions due by then run, whether or not time passes now
-        self._in_user_code = False
 
     def host_now(self) -> int:
         """Return the host's time in nanoseconds, the timestamp of a call made now."""
@@ -247,6 +161,29 @@ class PacedTimeline(WallTimeline):
 
     # -- the timeline's thread ------------------------------------------------------------------------
 
+    def _run(self) -> None:
+        with self.lock:
+            self._stepper = threading.get_ident()
+            try:
+                while not self._stopped:
+                    self._run_next()
+            except BaseException as error:  # a bug in an action; waiting threads must get the error
+                self._failure = error
+                self._stopped = True
+            finally:
+                self._stepper = None
+                self._changed.notify_all()
+        if self._failure is not None:
+            self._run_stop_callbacks()
+
+    def _sleep(self, nanoseconds: int | None, *, standing: bool = False) -> None:
+        """Wait for a wakeup, or for that long; newly scheduled work causes none while time stands still."""
+        self._wants_wakeup = not standing
+        try:
+            waits.wait(self._wakeup, None if nanoseconds is None else max(nanoseconds, 0) / 1e9)
+        finally:
+            self._wants_wakeup = False
+
     def _time_passes(self, wall: int) -> bool:
         """Return whether time passes: the program waits, or has worked for :data:`STANDSTILL_NS`."""
         if self._in_user_code:
@@ -262,6 +199,7 @@ class PacedTimeline(WallTimeline):
         return wall - self._last_waited >= STANDSTILL_NS
 
     def _run_next(self) -> None:
+        """Run the next action or user code if it is due, or wait until it may be."""
         if any(map(self._is_over, self._waits)):
             self._changed.notify_all()
             self._sleep(AWAY_NS, standing=True)  # until that thread has continued
@@ -298,9 +236,42 @@ class PacedTimeline(WallTimeline):
     ) -> None:
         self._in_user_code = False
         if then is not None:
-            if took >= AWAY_NS:
-                self.call_at(self.now + took, then)
-            else:
-                then()
+            self._continue(due, took, then)
         if interrupt is not None:
             report_uncaught(interrupt)
+
+    def _continue(self, due: int, took: int, then: Callable[[], None]) -> None:
+        """Perform the action that follows user code, which takes time only if it took long."""
+        if took >= AWAY_NS:
+            self.call_at(self.now + took, then)
+        else:
+            then()
+
+
+class RealTimeline(PacedTimeline):
+    """The time of the wall clock: it always passes, so ``_lag`` stays."""
+
+    kind = "real"
+    is_wall = True
+    _user_code_free_at = 0  # when the previous user code ended
+
+    def host_now(self) -> int:
+        """Return the host's time in nanoseconds, the timestamp of a call made now."""
+        return time.monotonic_ns() - self._lag
+
+    read = _clock = host_now
+
+    def _note_activity(self, *, counts: bool = False) -> None:
+        """Do nothing: no time is lost."""
+
+    def _poll_failed(self, me: int) -> bool:
+        return False
+
+    def _time_passes(self, wall: int) -> bool:
+        return True
+
+    def _continue(self, due: int, took: int, then: Callable[[], None]) -> None:
+        # Counted from the time it was due, not from when this thread began it, which would add the host's delay to
+        # the device's time.
+        self._user_code_free_at = max(due, self._user_code_free_at) + took
+        self.call_at(self._user_code_free_at, then)

@@ -3,12 +3,16 @@
 An operator's time on the device is its own: it begins when its stream has passed the work that it waits for, and
 ends with the last work that the compute submitted. So an event is recorded after each wait, and one at the end. If
 the operator waits again in the middle of a compute, the time of that wait does not count: the compute then has
-several segments. If its compute waits for nothing, the time begins when it first receives something, or with the
+several pieces. If its compute waits for nothing, the time begins when it first receives something, or with the
 compute if there is nothing to receive.
 
-Between the first event and the first kernel lies the time in which the host prepares the launch. An idle device
-waits then, and this counts as time of the operator: some ten microseconds, or more if threads compete for the
-interpreter. For a kernel of 100 µs this matters; kernels by themselves are what CUPTI shows (`cupti_activity`).
+Between the first event and the first kernel lies the time in which the host prepares the launch. If the device
+reaches the event only after the compute has returned, all of the work was launched by then, and the time is exact.
+An idle device reaches it at once and waits for the host. The time is a bound then: too long by some ten
+microseconds, or by more if threads compete for the interpreter. The reader of the times tells the two apart from
+times that it has anyway. No call of the driver tells when a kernel begins, and libraries have no hook before their
+first launch: one before the first allocation would miss kernels that need none. CUPTI knows (`cupti_activity`).
+Holding the stream until all is launched would be exact, too, but delays the frames that it times.
 
 Nothing here waits for the device. The times are read when the events are complete, and the events are used again.
 The reader reads them, if few wait. Each of its calls to the driver gives up the interpreter, though, and a thread
@@ -27,18 +31,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import gpu
 from headrace._runtime import Envelope
-from headrace.observe.events.sampling import Sampling
+from headrace.observe.events.sampling import ALWAYS, Sampling
 
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
     from headrace.observe.events.records import StreamInfo
-    from headrace.observe.events.replays import ReplayTimer
 
 _log = logging.getLogger("headrace.observe")
+
+Piece: TypeAlias = "tuple[Any, Any, Any, deque[None] | None]"
+"""The events at the beginning and the end of work, one that is complete when both are, and, if they are not free
+afterwards, the entries of times that were not read."""
 
 
 class ComputeTimer(Sampling):
@@ -47,45 +54,131 @@ class ComputeTimer(Sampling):
     Attributes
     ----------
     streams
-        The streams that the operator uses.
-    queues, ports
-        The queues of the operator's inputs, and the port of each.
+        The timers of all streams that the operator has used, in replays too.
+    in_use
+        The timers of the streams that its computes use.
+    queues
+        The queues of the operator's inputs.
     """
 
-    __slots__ = ("ports", "queues", "streams")
+    __slots__ = ("in_use", "queues", "streams")
 
     def __init__(self) -> None:
         super().__init__()
-        self.streams: list[StreamTimer | ReplayTimer] = []
+        self.next = sys.maxsize
+        self.streams: list[Timer] = []
+        self.in_use: list[StreamTimer] = []
         self.queues: Sequence[Any] = ()
-        self.ports: Sequence[Any] = ()
+
+    def add(self, stream: StreamTimer) -> None:
+        """Time the work on another stream; the default stream, if it was assumed, is then not timed any more."""
+        for assumed in [other for other in self.in_use if other.is_assumed]:
+            assumed.drop()
+            self.in_use.remove(assumed)
+        if not self.in_use:
+            self.next = ALWAYS
+        self.in_use.append(stream)
+        self.streams.append(stream)
 
     def begin(self, now: int) -> bool:
         """Begin to time a compute; return False if it is not, or if the device is too far behind."""
-        streams = self.streams
-        if streams[0].time.is_sampled:
-            if not self.takes(now):
-                return False
-            for stream in streams:
-                if len(stream.segments) >= _MOST:
-                    return False
+        if self.in_use[0].time.is_sampled and (
+            not self.takes(now) or any(len(stream.pieces) >= _MOST for stream in self.in_use)
+        ):
+            return False
         # If there is something to receive, the time begins when it is received, or has been waited for.
         receives = any(self.queues)
-        for stream in streams:
+        for stream in self.in_use:
             stream.begin(receives)
         return True
 
-    def receive(self, item: Any, position: int) -> None:
-        """Begin with a message, received from one of the queues."""
-        for stream in self.streams:
-            stream.receive(item, self.ports[position])
+    def receive(self, item: Any, port: Any) -> None:
+        """Begin with a message, received at a port."""
+        for stream in self.in_use:
+            stream.receive(item, port)
 
-    def end(self) -> list[int]:
-        """End to time a compute; return the number of segments on each stream."""
-        return [stream.end() for stream in self.streams]
+    def end(self) -> list[tuple[int, int]]:
+        """End to time a compute; return the position of each stream, and the number of pieces on it."""
+        return [(self.streams.index(stream), stream.end()) for stream in self.in_use]
 
 
-class StreamTimer:
+class Timer:
+    """The times of an operator's work on one stream, or in replays.
+
+    Parameters
+    ----------
+    stream
+        The stream in the observation.
+    time
+        The clock of the device.
+
+    Attributes
+    ----------
+    pieces
+        The work whose times were not read yet, oldest first.
+    times
+        When each earlier piece began and ended; None if the device has failed.
+    is_exact
+        Whether all times begin with the work itself. Otherwise an idle device may have waited for the host.
+    may_be_exact
+        Whether the times of work that was launched in time are exact: no other operator works there meanwhile.
+    """
+
+    __slots__ = ("_reading", "is_exact", "may_be_exact", "pieces", "stream", "time", "times")
+
+    def __init__(self, stream: StreamInfo, time: DeviceTime) -> None:
+        self.stream = stream
+        self.time = time
+        self.is_exact = False
+        self.may_be_exact = True
+        self.pieces: deque[Piece] = deque()
+        self.times: deque[tuple[int, int] | None] = deque()
+        self._reading = threading.Lock()
+
+    def read(self, is_last: bool = False) -> None:
+        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
+        with self._reading:
+            pieces = self.pieces
+            # Computes add pieces meanwhile. The last piece that is there now answers for many of them.
+            count = len(pieces)
+            are_done = is_last or (count > 0 and pieces[count - 1][2].is_done)
+            for _ in range(count):
+                if not are_done and not pieces[0][2].is_done:
+                    return
+                self._read_first(is_last)
+
+    def read_some(self) -> None:
+        """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            # One question for all of them: the stream reaches the last one last.
+            if len(self.pieces) >= _AT_ONCE and self.pieces[_AT_ONCE - 1][2].is_done:
+                for _ in range(_AT_ONCE):
+                    self._read_first(is_last=False)
+        except Exception:  # the device has failed, or is not current on this thread: the reader finds out
+            _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
+        finally:
+            self._reading.release()
+
+    def _read_first(self, is_last: bool) -> None:
+        began, ended, _, unread = self.pieces[0]
+        times: tuple[int, int] | None = None
+        try:
+            times = self.time.times(began, ended)
+        except Exception as error:
+            if not is_last:
+                raise
+            _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
+        self.pieces.popleft()
+        self.times.append(times)
+        if unread is None:
+            self.time.events.extend((began, ended))
+        else:
+            unread.popleft()
+
+
+class StreamTimer(Timer):
     """Records timed events around an operator's work on one stream.
 
     Only the thread that runs the operator uses it, except for `read`.
@@ -97,54 +190,35 @@ class StreamTimer:
     managed
         The stream.
     wait
-        Makes the stream wait for an event.
+        Makes the stream wait for an event; None for the default stream, if the operator did not ask for it.
     time
         The clock of the device.
-
-    Attributes
-    ----------
-    segments
-        The events at the beginning and end of each piece of work whose times were not read yet, oldest first.
-    times
-        When each earlier piece began and ended; None if the device has failed.
     """
 
-    __slots__ = (
-        "_began",
-        "_count",
-        "_events",
-        "_reading",
-        "_record",
-        "_wait",
-        "managed",
-        "segments",
-        "stream",
-        "time",
-        "times",
-    )
+    __slots__ = ("_began", "_count", "_wait", "managed")
 
     def __init__(
         self,
         stream: StreamInfo,
         managed: ManagedStream,
-        wait: Callable[[Any], None],
+        wait: Callable[[Any], None] | None,
         time: DeviceTime,
     ) -> None:
-        self.stream = stream
+        super().__init__(stream, time)
         self.managed = managed
-        self.time = time
-        self.segments: deque[tuple[Any, Any]] = deque()
-        self.times: deque[tuple[int, int] | None] = deque()
-        self._record = managed.record
         self._wait = wait
-        self._events = time.events
-        self._reading = threading.Lock()
         self._began: Any = None
         self._count = 0
 
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the operator did not ask for the stream."""
+        return self._wait is None
+
     def begin(self, receives: bool = False) -> None:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
-        self.managed.wait = self.wait
+        if self._wait is not None:
+            self.managed.wait = self.wait
         if not receives:
             self._began = self._mark()
 
@@ -162,79 +236,40 @@ class StreamTimer:
 
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
-        if self._began is not None:
-            self._end()
+        assert self._wait is not None
+        self._end()
         self._wait(event)
         self._began = self._mark()
 
     def end(self) -> int:
-        """End to time a compute, and return the number of its segments."""
-        self.managed.wait = self._wait
-        if self._began is not None:
-            self._end()
-        if len(self.segments) > self.time.most_unread:
-            self._read_some()
+        """End to time a compute, and return the number of its pieces."""
+        if self._wait is not None:
+            self.managed.wait = self._wait
+        self._end()
+        if len(self.pieces) > self.time.most_unread:
+            self.read_some()
         count, self._count = self._count, 0
         return count
 
-    def close(self) -> None:
-        """Time no more."""
-        self.managed.wait = self._wait
+    def drop(self) -> None:
+        """Do not time the current compute."""
+        self._began = None
 
     def _end(self) -> None:
-        self.segments.append((self._began, self._mark()))
-        self._began = None
-        self._count += 1
+        if self._began is not None:
+            ended = self._mark()
+            self.pieces.append((self._began, ended, ended, None))
+            self._began = None
+            self._count += 1
 
     def _mark(self) -> Any:
         """Record an event on the stream, and return it."""
         try:
-            event = self._events.popleft()
+            event = self.time.events.popleft()
         except IndexError:
             event = self.time.create_event()
-        self._record(event)
+        self.managed.record(event)
         return event
-
-    # From any thread.
-
-    def read(self, is_last: bool) -> None:
-        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
-        with self._reading:
-            segments = self.segments
-            # Computes add pieces meanwhile. The last piece that is there now answers for many of them.
-            count = len(segments)
-            are_done = is_last or (count > 0 and segments[count - 1][1].is_done)
-            for _ in range(count):
-                if not are_done and not segments[0][1].is_done:
-                    return
-                self._read_first(is_last)
-
-    def _read_some(self) -> None:
-        """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
-        if not self._reading.acquire(blocking=False):
-            return
-        try:
-            # One question for all of them: the stream reaches the last one last.
-            if len(self.segments) >= _AT_ONCE and self.segments[_AT_ONCE - 1][1].is_done:
-                for _ in range(_AT_ONCE):
-                    self._read_first(is_last=False)
-        except Exception:  # the device has failed, or is not current on this thread: the reader finds out
-            _log.debug("no GPU times for a compute of %r", self.stream.operator.name, exc_info=True)
-        finally:
-            self._reading.release()
-
-    def _read_first(self, is_last: bool) -> None:
-        began, ended = self.segments[0]
-        times: tuple[int, int] | None = None
-        try:
-            times = self.time.times(began, ended)
-        except Exception as error:
-            if not is_last:
-                raise
-            _log.debug("no GPU times for a compute of %r: %s", self.stream.operator.name, error)
-        self.segments.popleft()
-        self.times.append(times)
-        self._events.extend((began, ended))
 
 
 class DeviceTime:
@@ -278,6 +313,11 @@ class DeviceTime:
         with gpu.on_device(device_id):
             self._stream = gpu.Device(device_id).create_stream()
         self.synchronize()
+
+    @property
+    def margin(self) -> int:
+        """By how much later the device must reach a point than the host left it for all to be launched by then."""
+        return self.error + _LATENCY
 
     def create_event(self) -> Any:
         """Create a timed event."""
@@ -326,48 +366,43 @@ class DeviceTime:
         self._stream.close()
 
 
-class SimulatedBesideHost(DeviceTime):
-    """The clock of a simulated device in a run whose clock is the host's: its events tell both times.
+class SimulatedTime(DeviceTime):
+    """The clock of a simulated device, whose events tell when they were reached.
 
-    The device's time may stand still while the program works, so a reference would be wrong soon.
+    If its time is the run's, it is one clock. Every compute is timed then: that takes no simulated time, and the
+    figures are the same in every run. Beside the host's clock, the device's time may stand still while the program
+    works, so a reference would be wrong soon. But its events also tell the host's time.
+
+    Parameters
+    ----------
+    is_beside_host
+        Whether the run's clock is the host's.
     """
+
+    def __init__(self, device_id: int, now: Callable[[], int], is_beside_host: bool) -> None:
+        self._is_beside_host = is_beside_host
+        self.is_sampled = is_beside_host
+        self.most_unread = DeviceTime.most_unread if is_beside_host else sys.maxsize
+        super().__init__(device_id, now)
 
     def synchronize(self) -> None:
         """Compare the two clocks of the host; many systems have only one."""
         self._reference = None, time.perf_counter_ns() - time.monotonic_ns()
 
     def times(self, began: Any, ended: Any) -> tuple[int, int]:
-        """Return when two completed events were reached, on the host's time line."""
+        """Return when two completed events were reached."""
+        if not self._is_beside_host:
+            return began.reached_at, ended.reached_at
         end = ended.reached_at_wall + self._reference[1]
         return end - (ended.reached_at - began.reached_at), end
 
     def refresh(self) -> None:
-        """Do nothing: the distance of the host's clocks does not change."""
-
-
-class SimulatedTime(DeviceTime):
-    """The clock of a simulated device whose time is the run's: its events tell their times.
-
-    Every compute is timed: that takes no simulated time, and the figures are the same in every run.
-    """
-
-    is_sampled = False
-    most_unread = sys.maxsize
-
-    def synchronize(self) -> None:
-        """Do nothing: it is one clock."""
-        self._reference = None, 0
-
-    def times(self, began: Any, ended: Any) -> tuple[int, int]:
-        """Return when two completed events were reached."""
-        return began.reached_at, ended.reached_at
-
-    def refresh(self) -> None:
-        """Do nothing: it is one clock."""
+        """Do nothing: the distance of the clocks does not change."""
 
 
 _EVENTS = 32  # events that are created for a stream at once
 _MOST = 512  # pieces of work of which the device is behind with which no compute is timed
 _AT_ONCE = 4  # pieces of work whose times a compute reads
+_LATENCY = 10_000  # nanoseconds from a launch until an idle device begins with it
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from headrace.core.ports import IOSpec
-from headrace.observe.events.recorder import FEEDS
+from headrace.observe.events.recorder import DROPPED
 from headrace.observe.events.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo, QueueInfo, Times
 
 Rows: TypeAlias = "NDArray[np.int64]"
-
-_POP = IOSpec.QueuePolicy.POP
 
 
 class _Table:
@@ -127,7 +124,7 @@ class NodeLog:
         """Read rows, but at most this many of each list."""
         self._computes.read(most)
         for queue in self._queues:
-            queue.receipts.read(most)
+            queue.read(most)
         for feed in self._feeds.values():
             feed.read(most)
         self._threads.read()
@@ -191,7 +188,7 @@ class NodeLog:
             threads if len(threads) else np.zeros(count, np.int64),
             is_timed,
             [arrivals for arrivals, _ in messages],
-            self._gpu_before(end),
+            self._gpu_before(end, ended),
             emissions if self._shows_emissions else [],
             [discards for _, discards in messages if discards is not None],
             is_replayed,
@@ -202,19 +199,27 @@ class NodeLog:
         for queue in self._queues:
             queue.forget_received()
 
-    def _gpu_before(self, end: int) -> list[GpuWork]:
+    def _gpu_before(self, end: int, returned: Times) -> list[GpuWork]:
+        """Return the work on the device of computes before `end`, which returned at these times."""
         if not self._completed:
             return []
         count = next((place for place, work in enumerate(self._completed) if work[0] >= end), None)
-        work = np.array(self._completed[:count], np.int64).reshape(-1, 4)
+        compute, position, started, ended = np.array(self._completed[:count], np.int64).reshape(-1, 4).T
         del self._completed[:count]
+        timers = self._recorder.timer.streams
+        margin, may_be_exact, is_exact = np.array(
+            [(each.time.margin, each.may_be_exact, each.is_exact) for each in timers]
+        )[position].T
+        back = returned[compute - (end - len(returned))]
+        is_exact = (is_exact > 0) | ((started >= back + margin) & (may_be_exact > 0))
+        certain = np.where(is_exact, started, np.clip(back, started, ended))
         found = []
         streams = self.info.streams
         # Ordinary computes and replays have different timers, and one stream in the observation.
-        for stream in dict.fromkeys(streams[position] for position in np.unique(work[:, 1])):
-            positions = [position for position, other in enumerate(streams) if other is stream]
-            compute, _, started, ended = work[np.isin(work[:, 1], positions)].T
-            found.append(GpuWork(stream, compute, started, ended))
+        for stream in dict.fromkeys(streams[each] for each in np.unique(position)):
+            chosen = np.isin(position, [at for at, other in enumerate(streams) if other is stream])
+            columns: Any = (column[chosen] for column in (compute, started, ended, is_exact, certain))
+            found.append(GpuWork(stream, *columns))
         return found
 
 
@@ -223,15 +228,14 @@ class _FeedLog:
 
     Attributes
     ----------
-    producer, emitted, timestamp
-        Of each message.
+    messages
+        A column for each: the compute it follows from, when it was emitted, its acquisition timestamp.
     """
 
     def __init__(self, feed: Feed) -> None:
         emitter = feed.emitter
         self.first = 0
-        self.emitted: Times = np.zeros(0, np.int64)
-        self.producer = self.timestamp = self.emitted
+        self.messages: Rows = np.zeros((3, 0), np.int64)
         self._queue = feed.behind.info
         self._position = self._queue.feeds.index(feed)
         self._timestamps = _Table(emitter.timestamps, 2)
@@ -247,6 +251,12 @@ class _FeedLog:
         """The number after the last message that is known."""
         return self.first + len(self.producer)
 
+    @property
+    def producer(self) -> Times:
+        """The compute that each message follows from."""
+        found: Times = self.messages[0]
+        return found
+
     def read(self, most: int) -> None:
         """Read rows, but at most this many."""
         emitted, producer = self._emissions.read(most).T
@@ -258,9 +268,8 @@ class _FeedLog:
         timestamp = np.full(len(emitted), NO_TIMESTAMP)
         number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
         timestamp[number - self.end] = value
-        self.emitted = _joined(self.emitted, emitted)
-        self.producer = _joined(self.producer, producer)
-        self.timestamp = _joined(self.timestamp, timestamp)
+        if len(emitted):
+            self.messages = np.hstack((self.messages, (producer, emitted, timestamp)))
 
     @property
     def _computes(self) -> Times:
@@ -297,90 +306,91 @@ class _FeedLog:
         count = number - self.first
         if count > 0:
             self.first = number
-            self.producer, self.emitted = self.producer[count:], self.emitted[count:]
-            self.timestamp = self.timestamp[count:]
+            self.messages = self.messages[:, count:]
 
 
 class _QueueLog:
-    """The messages that were taken from one queue and not shown yet.
+    """The messages that left one queue and were not shown yet.
 
-    Messages of a failed compute, which are discarded, were not received.
-
-    Attributes
-    ----------
-    receipts
-        The id of each, when it was taken, and the compute.
+    Messages of a failed compute, which are discarded, were not received, and those that the full queue dropped
+    neither.
     """
 
     def __init__(self, queue: QueueInfo, feeds: list[tuple[NodeLog, Feed]]) -> None:
-        self.receipts = _Table(queue.queue.receiver.receipts, 3)
+        receiver = queue.queue.receiver
+        self._receipts = _Table(receiver.receipts, 2)
+        self._order = _Table(receiver.order, 1)
         self._queue = queue
         # The log of the operator before each feed, or None if it closes a cycle.
         self._producers = [None if log.info in queue.closing else log for log, _ in feeds]
         self._feeds = [log._feeds[feed] for log, feed in feeds]
-        self._emitters = [feed.emitter for _, feed in feeds]
-        # For each feed, the number after the last message that was shown.
-        self._next = [0] * len(feeds)
+        # For each feed, the number of messages that were shown.
+        self._shown = [0] * len(feeds)
+
+    def read(self, most: int) -> None:
+        """Read rows, but at most this many."""
+        self._receipts.read(most)
+        self._order.read()
+
+    def _numbers(self, count: int) -> list[tuple[Times, Times]]:
+        """Return for each feed which of the first rows are of its messages, and the numbers of these."""
+        rows = [np.arange(count)]
+        if len(self._feeds) > 1:
+            output = self._order.rows[:count, 0]
+            rows = [(output == position).nonzero()[0] for position in range(len(self._feeds))]
+        return [
+            (each, np.arange(first, first + len(each))) for each, first in zip(rows, self._shown, strict=True)
+        ]
 
     def known_before(self, end: int) -> int:
         """Return the first compute that received a message of which not enough is known; `end` if there is none."""
-        rows = self.receipts.rows
-        if self.receipts.is_behind:
-            end = min(end, int(rows[-1, 2]))
-        output, number = _split(rows)
-        for position, (feed, producer) in enumerate(zip(self._feeds, self._producers, strict=True)):
-            chosen = (output == position).nonzero()[0]
-            place = number[chosen] - feed.first
+        rows = self._receipts.rows
+        if self._receipts.is_behind:
+            end = min(end, int(rows[-1, 1]))
+        numbers = self._numbers(len(rows))
+        for feed, producer, (chosen, number) in zip(self._feeds, self._producers, numbers, strict=True):
+            place = number - feed.first
             is_unknown = place >= len(feed.producer)
             if producer is not None and len(feed.producer):
                 known = np.minimum(place, len(feed.producer) - 1)
                 is_unknown |= feed.producer[known] >= producer.shown
             if is_unknown.any():
-                end = min(end, int(rows[chosen[is_unknown.argmax()], 2]))
+                end = min(end, int(rows[chosen[is_unknown.argmax()], 1]))
         return end
 
     def before(self, end: int) -> tuple[Arrivals, Discards | None]:
         """Return the messages that computes before `end` received, and those that were discarded with them."""
-        rows = self.receipts.take_before(2, end)
-        output, number = _split(rows)
-        origins = np.zeros((3, len(rows)), np.int64)
-        for position, feed in enumerate(self._feeds):
-            chosen = (output == position).nonzero()[0]
-            if len(chosen):
-                place = number[chosen] - feed.first
-                origins[:, chosen] = feed.producer[place], feed.emitted[place], feed.timestamp[place]
-                self._next[position] = int(number[chosen[-1]]) + 1
-        ids, received, compute = rows.T
-        producer, emitted, timestamp = origins
+        received, compute = self._receipts.take_before(1, end).T
+        columns = np.zeros((5, len(compute)), np.int64)
+        for position, (chosen, number) in enumerate(self._numbers(len(compute))):
+            feed, place = self._feeds[position], number - self._feeds[position].first
+            columns[0, chosen] = position
+            columns[1, chosen], columns[2:, chosen] = number, feed.messages[:, place]
+            self._shown[position] += len(chosen)
+        self._order.take(len(compute))
+        output, number, producer, emitted, timestamp = columns
         arrivals = Arrivals(self._queue, compute, output, number, producer, emitted, received, timestamp)
-        is_discarded = ids < 0
-        if not is_discarded.any():
+        is_received = received >= 0
+        if is_received.all():
             return arrivals, None
+        is_discarded = ~is_received & (received != DROPPED)
         discards = Discards(
-            self._queue, *(each[is_discarded] for each in (compute, output, number, received))
+            self._queue, *(each[is_discarded] for each in (compute, output, number, ~received))
         )
-        return arrivals.of(~is_discarded), discards
+        return arrivals.of(is_received), discards if is_discarded.any() else None
 
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""
-        numbers = self._next
-        queue: Any = self._queue.queue
-        if queue.policy is _POP:
-            # Messages are also dropped. They are added, taken and recorded with the lock held.
-            with queue.lock:
-                ids = np.array((*queue.ids, *queue.receiver.receipts[::3]), np.int64)
-                numbers = [emitter.number for emitter in self._emitters]
-            output, number = _split(np.concatenate((ids, self.receipts.rows[:, 0]))[:, None])
-            numbers = [int(number[output == i].min(initial=n)) for i, n in enumerate(numbers)]
-        for feed, first in zip(self._feeds, numbers, strict=True):
-            feed.forget(min(first, feed.end))
+        # Also what was dropped since: the next compute, with which it would be shown, may never come.
+        is_dropped = self._receipts.rows[:, 0] == DROPPED
+        dropped = len(is_dropped) if is_dropped.all() else int(is_dropped.argmin())
+        for position, (chosen, _) in enumerate(self._numbers(dropped)):
+            self._shown[position] += len(chosen)
+        self._receipts.take(dropped)
+        self._order.take(dropped)
+        for feed, shown in zip(self._feeds, self._shown, strict=True):
+            feed.forget(min(shown, feed.end))
 
 
 def _joined(first: Rows, second: Rows) -> Rows:
     return second if not len(first) else first if not len(second) else np.concatenate((first, second))
-
-
-def _split(rows: Rows) -> tuple[Times, Times]:
-    """Return the outputs and the numbers of messages, from rows that begin with their ids."""
-    ids = np.abs(rows[:, 0])
-    return ids & (FEEDS - 1), (ids >> FEEDS.bit_length() - 1) - 1  # not %: it takes ten times as long

@@ -13,13 +13,8 @@ from headrace._runtime import UnconnectedQueue, source_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
 from headrace.gpu.backend import active
-from headrace.observe.events.gpu_timing import (
-    ComputeTimer,
-    DeviceTime,
-    SimulatedBesideHost,
-    SimulatedTime,
-    StreamTimer,
-)
+from headrace.observe.events.cupti_activity import CuptiActivity
+from headrace.observe.events.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
 from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
 from headrace.observe.events.reader import Reader
 from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
@@ -79,7 +74,10 @@ class Observation:
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
         self._machine: Any = None
+        # Whether computes never run at the same time.
+        self._is_serial = False
         self._begun: list[Watcher] = []
+        self._kernels: CuptiActivity | None = None
 
     # Called by the runtime.
 
@@ -96,7 +94,6 @@ class Observation:
             policy,
             recorder=recorder,
             info=info,
-            position=len(operator.inputs),
             show=self._showing("received", info),
         )
         operator.inputs.append(info)
@@ -105,6 +102,7 @@ class Observation:
     def attach(self, engine: Engine) -> None:
         """Put feeds and recorders in place, and show the graph to the watchers."""
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
+        self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._thread_pools
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
         self.run = RunInfo(
@@ -123,28 +121,40 @@ class Observation:
         _find_cycles(engine, infos)
         for node in engine.operator_nodes:
             self._put_feeds(node, infos[node])
+        if any(watcher.wants_kernels for watcher in self.watchers):
+            kernels = CuptiActivity()
+            self._kernels = kernels if kernels.start() else None
+            self.run.kernels = kernels.state
         for watcher in self.watchers:
             watcher.observation = self
             try:
                 watcher.begin(self.run)
             except BaseException:
                 # The run does not take place, so nothing else will end those that have begun.
+                self._stop_kernels()
                 _end(self._begun, None)
                 raise
             self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.operator_nodes]
-        self._reader = Reader(self.watchers, self.run, recorders, self._times)
+        self._reader = Reader(self.watchers, self.run, recorders, self._times, self._kernels)
         self._reader.start()
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`; called when the operators have started."""
         self._compare_clocks(node.engine)
-        recorder = self._recorders[node]
+        recorder, streams = self._recorders[node], node.engine.streams
+        if self.gpu_times and node.operator.spec.is_on_default_stream and streams.has_device:
+            # It asks for no stream. If neighbours are on the default stream, too, nobody else tells of it.
+            default = streams.default_stream(streams.device_of(node.operator))
+            streams.manage(default)  # the run then ends after its work
+            self._add_timer(recorder, default, None)
         for watcher in self.watchers:
             try:
                 compute = watcher.around(recorder.info, compute)
             except Exception:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
+        if self._kernels is not None:
+            compute = self._kernels.around(recorder.info.index, lambda: recorder.number, compute)
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
@@ -153,16 +163,14 @@ class Observation:
         recorder = self._recorders.get(node)
         if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        info = recorder.info
-        stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
-        info.streams.append(stream)
-        time = self._device_time(managed.device_id)
         with self._lock:
             wait = self._waits.setdefault(managed, managed.wait)
-        time.add_events()
-        timer = StreamTimer(stream, managed, wait, time)
-        recorder.timer.streams.append(timer)
-        recorder.begin_timing(timer)
+        # Not this compute if its work on an earlier stream is not timed: half of the time would be missing.
+        is_timed = recorder.is_timing or not recorder.timer.in_use
+        timer = self._add_timer(recorder, managed, wait)
+        if is_timed:
+            recorder.is_timing = True
+            timer.begin()
 
     def watch_replays(self, captured: Any) -> ReplayWatch:
         """Return what records the replays of a captured segment."""
@@ -182,6 +190,7 @@ class Observation:
             if self._reader is not None:
                 self._reader.finish()
         finally:
+            self._stop_kernels()
             for managed, wait in self._waits.items():
                 managed.wait = wait
             for device_time in self._times.values():
@@ -212,6 +221,11 @@ class Observation:
             self._reader.catch_up()
 
     # Inside.
+
+    def _stop_kernels(self) -> None:
+        if self._kernels is not None:
+            self._kernels.stop()
+            self.run.kernels = self._kernels.state
 
     def _choose_clock(self, engine: Engine) -> None:
         """Choose the time line: the run's clock, unless that is the host's."""
@@ -294,9 +308,10 @@ class Observation:
 
     def _describe(self, node: Node, info: OperatorInfo) -> None:
         timer, operator = self._recorders[node].timer, node.operator
-        ports = {port.name: port for port in node.input.ports}
         timer.queues = [queue for port in node.input.ports for queue in port.queues]
-        timer.ports = [ports[queue.port] for queue in node.inputs]
+        ports = {port.name: port for port in node.input.ports}
+        for queue in info.inputs:
+            queue.queue.receiver.port = ports[queue.port]
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)
@@ -348,14 +363,27 @@ class Observation:
 
         return show
 
+    def _add_timer(
+        self, recorder: NodeRecorder, managed: ManagedStream, wait: Callable[[Any], None] | None
+    ) -> StreamTimer:
+        info = recorder.info
+        stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
+        info.streams.append(stream)
+        time = self._device_time(managed.device_id)
+        time.add_events()
+        timer = StreamTimer(stream, managed, wait, time)
+        timer.may_be_exact = wait is not None or self._is_serial
+        recorder.timer.add(timer)
+        return timer
+
     def _device_time(self, device_id: int) -> DeviceTime:
         with self._lock:
             found = self._times.get(device_id)
             if found is None:
-                kind: type[DeviceTime] = DeviceTime
                 if active().models_time:
-                    kind = SimulatedTime if self._machine is not None else SimulatedBesideHost
-                found = kind(device_id, self._now)
+                    found = SimulatedTime(device_id, self._now, self._machine is None)
+                else:
+                    found = DeviceTime(device_id, self._now)
                 if any(watcher.wants_every_gpu_time for watcher in self.watchers):
                     found.is_sampled = False
                 self._times[device_id] = found
@@ -382,11 +410,12 @@ def _time_from(recorder: NodeRecorder, port: Any) -> None:
 
     The segment takes the messages from the queues, before the operator computes.
     """
-    take, begin_with = port.take, recorder.begin_with
+    take = port.take
 
     def take_and_begin() -> Any:
         item = take()
-        begin_with(item, port)
+        if recorder.is_timing:
+            recorder.timer.receive(item, port)
         return item
 
     port.take = take_and_begin

@@ -5,7 +5,6 @@ An `ObservedQueue` stands in place of the runtime's queue, a `Feed` between an o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +20,7 @@ Show: TypeAlias = Callable[[Any], None]
 
 
 class ObservedQueue(Queue):
-    """A queue whose messages have ids and are recorded as they are received.
+    """A queue whose messages are recorded as they are received.
 
     Parameters
     ----------
@@ -31,15 +30,11 @@ class ObservedQueue(Queue):
         The recorder of the operator that receives.
     info
         The queue in the observation.
-    position
-        The position among the queues of the operator.
     show
         Called with every message that is received, if somebody watches the data.
 
     Attributes
     ----------
-    ids
-        The ids of the waiting messages.
     receiver
         Takes and records messages.
     discarded
@@ -48,7 +43,7 @@ class ObservedQueue(Queue):
         Takes a message and records it.
     """
 
-    __slots__ = ("discarded", "ids", "info", "popleft", "receiver")
+    __slots__ = ("discarded", "info", "popleft", "receiver")
 
     popleft: Callable[[], Any]
 
@@ -61,14 +56,12 @@ class ObservedQueue(Queue):
         *,
         recorder: NodeRecorder,
         info: QueueInfo,
-        position: int,
         show: Show | None,
     ) -> None:
         super().__init__(consumer, port, limit, policy)
         self.info = info
-        self.ids: deque[int] = deque()
         self.discarded = 0
-        self.receiver = Receiver(recorder, self, self.ids, position)
+        self.receiver = Receiver(recorder, self)
         take = self.receiver.taking()
         self.popleft = take if show is None else _showing_result(take, show)
 
@@ -80,7 +73,7 @@ class ObservedQueue(Queue):
 
 
 class Feed(MessageCounter):
-    """Stands between an output and one queue behind it: gives every message its id and passes it on.
+    """Stands between an output and one queue behind it: records every message and passes it on.
 
     Parameters
     ----------
@@ -106,7 +99,7 @@ class Feed(MessageCounter):
         recorder: NodeRecorder,
         show: Show | None,
     ) -> None:
-        self.emitter = Emitter(recorder, behind, behind.ids, len(behind.info.feeds))
+        self.emitter = Emitter(recorder, behind)
         super().__init__(behind)
         self.output = output
         behind.info.feeds.append(self)

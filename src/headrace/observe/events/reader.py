@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu, waits
@@ -25,9 +26,10 @@ from headrace.observe.events.flow_tables import FlowTables
 from headrace.observe.events.node_log import NodeLog
 
 if TYPE_CHECKING:
+    from headrace.observe.events.cupti_activity import CuptiActivity
     from headrace.observe.events.gpu_timing import DeviceTime
     from headrace.observe.events.recorder import NodeRecorder
-    from headrace.observe.events.records import RunInfo
+    from headrace.observe.events.records import OperatorInfo, RunInfo
     from headrace.observe.events.watchers import Watcher
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
@@ -50,6 +52,8 @@ class Reader:
         The recorders, one for each operator.
     times
         The clocks of the devices in use; operators that begin to use a stream add to it.
+    kernels
+        Where the kernels and copies come from, if a watcher wants them.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class Reader:
         run: RunInfo,
         recorders: Sequence[NodeRecorder],
         times: dict[int, DeviceTime],
+        kernels: CuptiActivity | None = None,
     ) -> None:
         self.failed: list[Watcher] = []
         self._watchers = list(watchers)
         self._period = min((watcher.period for watcher in watchers), default=_LONGEST)
         self._run = run
         self._times = times
+        self._kernels = kernels
         emissions = any(watcher.wants_emissions for watcher in watchers)
         self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
         logs = {log.info: log for log in self._logs}
@@ -134,6 +140,10 @@ class Reader:
         for log in reversed(self._logs):
             log.read(most)
         found = False
+        if self._kernels is not None:
+            kernels = self._kernels.take(is_last)
+            if kernels:
+                self._tell("ran", kernels)
         for log in self._logs:
             log.read_gpu_times(is_last)
             batch = log.take_ready()
@@ -170,20 +180,12 @@ class Reader:
 
 def _in_order_of_flow(logs: list[NodeLog]) -> list[NodeLog]:
     """Return the logs so that producers come before consumers, except for flows that close a cycle."""
-    waits_for = {
-        log.info: {
-            output.operator
-            for queue in log.info.inputs
-            for output in queue.outputs
-            if output.operator not in queue.closing
-        }
-        for log in logs
-    }
-    ordered: list[NodeLog] = []
-    left = list(logs)
-    while left:
-        placed = {log.info for log in ordered}
-        ready = [log for log in left if waits_for[log.info] <= placed]
-        ordered += ready
-        left = [log for log in left if log not in ready]
-    return ordered
+    order: TopologicalSorter[OperatorInfo] = TopologicalSorter()
+    for log in logs:
+        order.add(log.info)
+        for queue in log.info.inputs:
+            order.add(
+                log.info, *(each.operator for each in queue.outputs if each.operator not in queue.closing)
+            )
+    by_info = {log.info: log for log in logs}
+    return [by_info[info] for info in order.static_order()]

@@ -1,14 +1,11 @@
 """The part of an observation that runs in computes: it takes times, and writes rows of ints.
 
-A message that is observed has an id: its number among the messages of one output into one queue, and the position
-of that output among those before the queue. The ids of the messages in a queue wait in a second deque beside it.
-(An object around every message, with its id, would cost three times as much: `emit` makes it, `receive` opens it.)
-
-There are three kinds of rows, in lists of their own, from whose fronts the observer's thread takes them. An
-operator writes a row for each of its computes. A feed, through which messages come into a queue, writes when each
-was emitted, and in which compute. The queue writes the id of each message that is received, when, and in which
-compute. Everything else follows from ids and the numbers of computes. Ints in lists are no work for the garbage
-collector.
+There are three kinds of rows, in lists of their own, from whose fronts the reader's thread takes them. An operator
+writes a row for each of its computes. A feed, through which messages come into a queue, writes when each was
+emitted, and in which compute. The queue writes when each message left it, and in which compute. Messages leave a
+queue in the order in which they came, so the rows of both ends belong together by their numbers, and nothing
+travels with a message. Only if several feeds lead to a queue, their order is written, too. Ints in lists are no
+work for the garbage collector.
 
 The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
 faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
@@ -21,18 +18,18 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
+    from headrace.observe.events.gpu_timing import ComputeTimer
     from headrace.observe.events.records import OperatorInfo
 
-FEEDS: Final = 1 << 16
-"""An id is the number of the message, from 1 on, times this, plus the position of the feed before the queue."""
+DROPPED = NO_TIMESTAMP
+"""In place of the time at which a message was received: a full queue has dropped it."""
 
 Compute: TypeAlias = Callable[..., None]
 
@@ -66,16 +63,7 @@ class NodeRecorder:
     """
 
     __slots__ = (
-        "_has_streams",
-        "computes",
-        "info",
-        "is_timing",
-        "now",
-        "number",
-        "replayed",
-        "threads",
-        "timed",
-        "timer",
+        *("computes", "info", "is_timing", "now", "number", "replayed", "threads", "timed", "timer"),
     )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
@@ -88,7 +76,6 @@ class NodeRecorder:
         self.replayed: list[int] = []
         self.number = 0
         self.is_timing = False
-        self._has_streams = False
 
     @property
     def oldest_producer(self) -> int:
@@ -101,7 +88,7 @@ class NodeRecorder:
 
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             started = now()
-            if self._has_streams and started >= timer.next:
+            if started >= timer.next:
                 self.is_timing = timer.begin(started)
             try:
                 compute(op_input, op_output, context)
@@ -138,24 +125,9 @@ class NodeRecorder:
         self.computes += (started, ended)
         self.number += 1
 
-    # Times on the device.
-
-    def begin_timing(self, stream: StreamTimer) -> None:
-        """Begin to time the current compute on a stream, which it is the first to use."""
-        # Not if its work on an earlier stream is not timed: half of the time would be missing.
-        if self.is_timing or not self._has_streams:
-            self._has_streams = self.is_timing = True
-            stream.begin()
-
-    def begin_with(self, item: Any, port: Any) -> None:
-        """Begin with a message that was received at a port, if the current compute is timed."""
-        if self.is_timing:
-            for stream in self.timer.streams:
-                stream.receive(item, port)
-
     def _end_timing(self) -> None:
         self.is_timing = False
-        for position, pieces in enumerate(self.timer.end()):
+        for position, pieces in self.timer.end():
             self.timed += (self.number, position, pieces)
 
 
@@ -212,40 +184,38 @@ class Receiver:
         The recorder of the operator.
     queue
         The queue.
-    ids
-        The ids of its messages. An id is added before its message and removed after it, so a thread that finds a
-        message finds its id.
-    position
-        The position among the queues of the operator.
 
     Attributes
     ----------
+    port
+        The port of the queue.
     receipts
-        A row for each message: its id, when it was received, the compute. The id of a message that was discarded,
-        because the compute had failed, is negative.
+        A row for each message: when it was received, the compute. Of a message that was discarded, because the
+        compute had failed, the inverse of the time (``~time``); of one that the full queue dropped, `DROPPED`.
+    order
+        The position of the feed that each message came through, if there are several.
     """
 
-    __slots__ = ("_ids", "_position", "_queue", "_recorder", "receipts")
+    __slots__ = ("_queue", "_recorder", "order", "port", "receipts")
 
-    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+    def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
+        self.port: Any = None
         self.receipts: list[int] = []
+        self.order: list[int] = []
         self._recorder = recorder
         self._queue = queue
-        self._ids = ids
-        self._position = position
 
     def taking(self) -> Callable[[], Any]:
         """Return a function that takes a message."""
         recorder, receipts, now = self._recorder, self.receipts, self._recorder.now
-        take_item, take_id = _popleft.__get__(self._queue), self._ids.popleft
+        take_item = _popleft.__get__(self._queue)
 
         def take() -> Any:
             item = take_item()
-            receipts.append(take_id())
             receipts.append(now())
             receipts.append(recorder.number)
             if recorder.is_timing:
-                recorder.timer.receive(item, self._position)
+                recorder.timer.receive(item, self.port)
             return item
 
         def take_of_generator() -> Any:
@@ -259,16 +229,16 @@ class Receiver:
 
     def note(self, received: int) -> None:
         """Record a message that was received elsewhere."""
-        self.receipts += (self._ids.popleft(), received, self._recorder.number)
+        self.receipts += (received, self._recorder.number)
 
     def discard(self) -> None:
         """Take a message that is not received."""
         _popleft(self._queue)
-        self.receipts += (-self._ids.popleft(), self._recorder.now(), self._recorder.number)
+        self.note(~self._recorder.now())
 
 
 class Emitter:
-    """Offers the messages of an output to one queue behind it, and gives them their ids.
+    """Offers the messages of an output to one queue behind it, and records them.
 
     Parameters
     ----------
@@ -276,10 +246,6 @@ class Emitter:
         The recorder of the operator that emits.
     queue
         The queue.
-    ids
-        The ids of its messages.
-    position
-        The position among the feeds of the queue.
 
     Attributes
     ----------
@@ -293,6 +259,8 @@ class Emitter:
         A row for each message that the full queue rejected: when, the compute.
     drops
         A row for each of its messages for which the full queue dropped its oldest: when, the compute.
+    number
+        The number of messages that came into the queue.
     rejected
         The number of messages that were rejected.
     most
@@ -300,48 +268,41 @@ class Emitter:
     """
 
     __slots__ = (
-        "_add",
-        "_id",
-        "_ids",
-        "_lock",
-        "_queue",
-        "_recorder",
-        "_room",
-        "drops",
-        "emissions",
-        "most",
-        "numbers",
-        "rejected",
-        "rejections",
-        "timestamps",
+        *(
+            "_add",
+            "_lock",
+            "_position",
+            "_queue",
+            "_recorder",
+            "_room",
+            "drops",
+            "emissions",
+            "most",
+            "number",
+        ),
+        *("numbers", "rejected", "rejections", "timestamps"),
     )
 
-    def __init__(self, recorder: NodeRecorder, queue: Any, ids: deque[int], position: int) -> None:
+    def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
         self.emissions: list[int] = []
         self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
         self.timestamps: list[int] = []
         self.rejections: list[int] = []
         self.drops: list[int] = []
-        self.rejected = self.most = 0
+        self.number = self.rejected = self.most = 0
         self._recorder = recorder
         self._queue = queue
-        self._ids = ids
-        self._id = position
+        self._position = len(queue.info.feeds)
         # `Queue.add` records when messages arrive, for those who ask.
         self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
         self._lock: Any = queue.lock or nullcontext()
-        # Up to this length of the queue, there is nothing to note but the id.
+        # Up to this length of the queue, there is nothing to note but the emission.
         self._room = 0
-
-    @property
-    def number(self) -> int:
-        """The number of messages that came into the queue."""
-        return self._id // FEEDS
 
     def offering(self) -> Callable[[Any], None]:
         """Return a function that offers a message."""
         recorder, queue, now = self._recorder, self._queue, self._recorder.now
-        add, add_id, emissions = self._add, self._ids.append, self.emissions
+        add, emissions = self._add, self.emissions
 
         def offer(item: Any) -> None:
             if len(queue) >= self._room or (type(item) is Envelope and item.details is not None):
@@ -350,8 +311,7 @@ class Emitter:
             # Before the message is added: otherwise it could be received before it was emitted.
             emissions.append(now())
             emissions.append(recorder.number)
-            self._id = id_ = self._id + FEEDS
-            add_id(id_)
+            self.number += 1
             add(item)
 
         return offer
@@ -370,7 +330,7 @@ class Emitter:
                 if len(queue) > queue.limit:
                     queue.dropped += 1
                     self.drops += (now, recorder.number)
-                    self._ids.popleft()
+                    queue.receiver.note(DROPPED)
                     oldest = _popleft(queue)
                 self.most = max(self.most, len(queue))
                 if queue.lock is None and self.numbers is None:
@@ -388,10 +348,11 @@ class Emitter:
             self.timestamps += (self.number, timestamp)
 
     def note(self, emitted: int) -> None:
-        """Add an id to a message; by itself, to one that does not come through the queue."""
+        """Record a message; by itself, one that does not come through the queue."""
         if self.numbers is not None:
             self.numbers.append(self._recorder.number)
+        if len(self._queue.info.feeds) > 1:
+            self._queue.receiver.order.append(self._position)
         self.emissions += (emitted, self._recorder.oldest_producer)
         self.most = self.most or 1
-        self._id += FEEDS
-        self._ids.append(self._id)
+        self.number += 1

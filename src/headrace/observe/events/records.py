@@ -296,12 +296,30 @@ class Emissions:
 
 @dataclass(eq=False, slots=True)
 class GpuWork:
-    """The work of a batch of computes on one stream; a compute that waits in between has several pieces."""
+    """The work of a batch of computes on one stream; a compute that waits in between has several pieces.
+
+    Attributes
+    ----------
+    started
+        When each piece could begin: its stream had passed what it waits for.
+    is_exact
+        Whether each began at `started`, because all of it had been launched by then. Otherwise the device may have
+        waited for the host to launch it, and the time is a bound.
+    certain
+        From when on the device certainly worked on each: `started`, or, if that is not exact, the moment at which
+        the compute returned.
+    """
 
     stream: StreamInfo
     compute: Times
     started: Times
     ended: Times
+    is_exact: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    certain: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.is_exact) != len(self.started):
+            self.is_exact, self.certain = np.ones(len(self.started), np.bool_), self.started
 
 
 @dataclass(eq=False, slots=True)
@@ -339,11 +357,27 @@ class Computes:
 
     @property
     def gpu_time(self) -> Times:
-        """How long the device worked for each."""
+        """How long the device worked for each, at most: from where its work could begin to where it ended."""
         total = np.zeros(len(self.started), np.int64)
         for work in self.gpu:
             np.add.at(total, work.compute - self.first, work.ended - work.started)
         return total
+
+    @property
+    def certain_gpu_time(self) -> Times:
+        """How long the device certainly worked for each; less than `gpu_time` where that is only a bound."""
+        total = np.zeros(len(self.started), np.int64)
+        for work in self.gpu:
+            np.add.at(total, work.compute - self.first, work.ended - work.certain)
+        return total
+
+    @property
+    def gpu_is_exact(self) -> NDArray[np.bool_]:
+        """Whether `gpu_time` is the time of each; otherwise it is a bound, of which the host may be part."""
+        exact = np.ones(len(self.started), np.bool_)
+        for work in self.gpu:
+            exact[work.compute[~work.is_exact] - self.first] = False
+        return exact
 
     @property
     def uses_gpu(self) -> NDArray[np.bool_]:
@@ -499,6 +533,8 @@ class RunInfo:
         The names of the operators that do not run, because a recording is played behind them.
     workers
         The worker threads, by the operators that they share.
+    kernels
+        Whether kernels and copies are known one by one, or why not; empty if nobody wants to know.
     """
 
     application: str
@@ -512,6 +548,7 @@ class RunInfo:
     segments: list[SegmentInfo] = field(default_factory=list)
     left_out: frozenset[str] = frozenset()
     workers: list[WorkersInfo] = field(default_factory=list)
+    kernels: str = ""
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

@@ -18,20 +18,20 @@ operator.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.observe.events.graph_marks import GraphMarks
+from headrace.observe.events.gpu_timing import Timer
+from headrace.observe.events.operator_spans import OperatorSpans
 from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
 from headrace.observe.events.sampling import Sampling
 
 if TYPE_CHECKING:
-    from headrace.observe.events.gpu_timing import DeviceTime
+    from headrace.observe.events.gpu_timing import DeviceTime, Piece
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import SegmentInfo
     from headrace.observe.events.watchers import Watcher
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.observe")
 _FEW = 2  # graphs that take times, if only some replays are timed
 _MOST = 16  # and if all are
-_WHOLE = -1  # in place of the place of an operator: all operators
+_WHOLE = "whole"  # in place of an operator: all of them
 
 
 class ReplayWatch:
@@ -76,14 +76,14 @@ class ReplayWatch:
         self._members = [_Member(recorder, inside, set(segment.operators)) for recorder in recorders]
         # When the graph of this replay was launched, and what takes the times of that.
         self._launched = 0
-        self._sample: _Sample | None = None
+        self._work: dict[Any, Piece] | None = None
         self._is_watching = False
         # Which replays are timed.
         self._sampling = Sampling()
 
-    def new_marks(self, inner: Any) -> GraphMarks | None:
+    def new_spans(self, inner: Any) -> OperatorSpans | None:
         """Return what notes where each operator's work is in a graph; None if work on the device is not timed."""
-        return None if self._device_time is None else GraphMarks(inner)
+        return None if self._device_time is None else OperatorSpans(inner)
 
     def around(self, replay: Callable[..., None]) -> Callable[..., None]:
         """Return a replay that records what its operators would have recorded."""
@@ -94,46 +94,39 @@ class ReplayWatch:
             except Exception:
                 _log.exception("%s raised, and is not called around replays", type(watcher).__name__)
 
-        def observed(graph: Any, items: list[Any], parts: Any) -> None:
+        def observed(*frame: Any) -> None:
             self._is_watching = True
             started = now()
             try:
-                replay(graph, items, parts)
+                replay(*frame)
                 self._note(started, now())
             finally:
                 self._is_watching = False
-                self._sample = None
+                self._work = None
 
         return observed
 
     def _note(self, started: int, ended: int) -> None:
         """Record a frame for every operator; producers first, because the logs of consumers are read first."""
-        members, sample = self._members, self._sample
+        members, work = self._members, self._work
         count = len(members)
         took = self._launched - started
         thread = get_ident() if self._notes_threads else 0
         for place, member in enumerate(members, 1):
             until = started + took * place // count if place < count else ended
-            member.note(started + took * (place - 1) // count, until, thread, sample)
+            member.note(started + took * (place - 1) // count, until, thread, work)
 
     # Launches.
 
-    def around_launches(self, launches: Any, marks: Any, managed: Any) -> _Launches:
+    def around_launches(self, launches: Any, spans: Any, managed: Any) -> _Launches:
         """Return what launches a recorded graph, and takes the times of some launches."""
         if self._device_time is None:
-            return _Launches(self, launches, None, None)
-        for place, member in enumerate(self._members):
-            member.prepare(place, managed)
+            return _Launches(self, launches, None, None, ())
+        for member in self._members:
+            member.managed, member.time = managed, self._device_time(managed.device_id)
         self._members[-1].segment = self._segment.name
-        return _Launches(
-            self, launches, self._device_time(managed.device_id), self._how_to_time(launches, marks)
-        )
-
-    def _how_to_time(self, launches: Any, marks: Any) -> Callable[[DeviceTime], _TimedGraph]:
-        if marks is None or not marks.is_complete:
-            return lambda time: _WholeGraph(launches, time)
-        spans = {place: marks.spans[member.info.node] for place, member in enumerate(self._members)}
-        return lambda time: _MarkedGraph(launches, time, marks.points, spans)
+        known = None if spans is None or not spans.is_complete else spans
+        return _Launches(self, launches, self._members[0].time, known, self._members)
 
     def is_due(self, time: DeviceTime) -> bool:
         """Return whether the current replay is to be timed."""
@@ -144,10 +137,10 @@ class ReplayWatch:
             return now >= self._sampling.next and self._sampling.takes(now)
         return True
 
-    def launched(self, sample: _Sample | None) -> None:
-        """Note that the graph of the current replay was launched."""
+    def launched(self, work: dict[Any, Piece] | None) -> None:
+        """Note that the graph of the current replay was launched, and its work, if it is timed."""
         self._launched = self._now()
-        self._sample = sample
+        self._work = work
 
 
 class _Member:
@@ -173,87 +166,44 @@ class _Member:
         ]
         self.segment = ""
         """The name of the segment, if work that is not divided counts for this operator."""
-        self._place = -1
-        self._managed: Any = None
-        # With their positions: for the work of the operator, and for that of all of them if it is not divided.
-        self._timers: dict[int, tuple[int, ReplayTimer]] = {}
+        self.managed: Any = None
+        self.time: DeviceTime | None = None
+        # For the work of the operator, and for that of all of them if it is not divided.
+        self._timers: dict[Any, Timer] = {}
 
-    def prepare(self, place: int, managed: Any) -> None:
-        """Prepare to be timed, as the operator at a place of its segment, which is replayed on a stream."""
-        self._place, self._managed = place, managed
+    def read_times(self) -> None:
+        """Read the times of work that the device has completed."""
+        for timer in self._timers.values():
+            timer.read()
 
-    def note(self, started: int, ended: int, thread: int, sample: _Sample | None) -> None:
+    def note(self, started: int, ended: int, thread: int, work: dict[Any, Piece] | None) -> None:
         """Record a frame."""
         timed = -1
-        if sample is not None:
-            place = self._place if self._place in sample.spans else _WHOLE
-            if place != _WHOLE or self.segment:
-                timed, timer = self._timers.get(place) or self._add_timer(place, sample.time)
-                timer.segments.append(sample)
+        if work is not None:
+            place = self.info.node if self.info.node in work else _WHOLE
+            if place is not _WHOLE or self.segment:
+                timer = self._timers.get(place) or self._add_timer(place)
+                timer.pieces.append(work[place])
+                timed = self._recorder.timer.streams.index(timer)
         for receiver in self._receivers:
             receiver.note(started)
         for emitter in self._emitters:
             emitter.note(ended)
         self._recorder.note_replay(started, ended, thread, timed)
 
-    def _add_timer(self, place: int, time: DeviceTime) -> tuple[int, ReplayTimer]:
-        info, timers, managed = self.info, self._recorder.timer.streams, self._managed
-        name = self.segment if place == _WHOLE else ""
+    def _add_timer(self, place: Any) -> Timer:
+        info, managed = self.info, self.managed
+        name = self.segment if place is _WHOLE else ""
         # That of its ordinary frames, if there is one, so that all its work is shown together.
         stream = next((each for each in info.streams if not name and each.device == managed.device_id), None)
         if stream is None:
             stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams), name)
-        found = self._timers[place] = len(timers), ReplayTimer(stream, place, time)
+        assert self.time is not None
+        timer = self._timers[place] = Timer(stream, self.time)
+        timer.is_exact = place is not _WHOLE
         info.streams.append(stream)
-        timers.append(found[1])
-        return found
-
-
-class ReplayTimer:
-    """The times of one operator's work in replays; beside the `StreamTimer` of its ordinary frames.
-
-    Attributes
-    ----------
-    segments
-        The samples that were not read yet, oldest first.
-    times
-        When each earlier piece of work began and ended; None if the device has failed.
-    place
-        The place of the operator in its segment; `_WHOLE` for all of them.
-    """
-
-    __slots__ = ("place", "segments", "stream", "time", "times")
-
-    def __init__(self, stream: StreamInfo, place: int, time: DeviceTime) -> None:
-        self.stream = stream
-        self.place = place
-        self.time = time
-        self.segments: deque[_Sample] = deque()
-        self.times: deque[tuple[int, int] | None] = deque()
-
-    def begin(self, receives: bool = False) -> None:
-        """Do nothing: an ordinary compute begins."""
-
-    def receive(self, item: Any, port: Any) -> None:
-        """Do nothing."""
-
-    def end(self) -> int:
-        """Do nothing."""
-        return 0
-
-    def read(self, is_last: bool) -> None:
-        """Read the times of work that the device has completed; `is_last` if it is idle or has failed."""
-        segments = self.segments
-        while segments and (is_last or segments[0].is_done):
-            times: tuple[int, int] | None = None
-            try:
-                times = segments[0].times(self.place)
-            except Exception as error:
-                if not is_last:
-                    raise
-                _log.debug("no GPU times for a replay of %r: %s", self.stream.operator.name, error)
-            segments.popleft()
-            self.times.append(times)
+        self._recorder.timer.streams.append(timer)
+        return timer
 
 
 class _Launches:
@@ -267,8 +217,10 @@ class _Launches:
         What launches the plain graph.
     time
         The clock of the device; None if nothing is timed.
-    make
-        Makes a graph that takes times.
+    spans
+        Where the work of each operator begins and ends; None if that is not known.
+    members
+        The operators.
     """
 
     def __init__(
@@ -276,12 +228,14 @@ class _Launches:
         watch: ReplayWatch,
         launches: Any,
         time: DeviceTime | None,
-        make: Callable[[DeviceTime], _TimedGraph] | None,
+        spans: OperatorSpans | None,
+        members: Sequence[_Member],
     ) -> None:
         self._watch = watch
         self._launches = launches
         self._time = time
-        self._make = make
+        self._spans = spans
+        self._members = members
         self._graphs: deque[_TimedGraph] = deque()
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
@@ -306,133 +260,59 @@ class _Launches:
         graphs = self._graphs
         if graphs:
             graph = graphs[0]  # the one that was launched longest ago
-            if not time.is_sampled and not graph.is_free:
-                graph.read_if_done()
-            if graph.is_free:
+            if not time.is_sampled and graph.unread:
+                with gpu.on_device(time.device_id):
+                    for member in self._members:
+                        member.read_times()
+            if not graph.unread:
                 graphs.rotate(-1)
                 return graph
         if len(graphs) >= (_FEW if time.is_sampled else _MOST):
             return None
-        graph = self._make_graph(time)
+        try:
+            graph = _TimedGraph(self._launches, time, self._spans)
+        except Exception:
+            _log.debug("a segment is timed as a whole", exc_info=True)
+            self._spans = None
+            graph = _TimedGraph(self._launches, time, None)
         graphs.append(graph)
         return graph
 
-    def _make_graph(self, time: DeviceTime) -> _TimedGraph:
-        assert self._make is not None
-        try:
-            return self._make(time)
-        except Exception:
-            _log.debug("a segment is timed as a whole", exc_info=True)
-            self._make = lambda time: _WholeGraph(self._launches, time)
-            return self._make(time)
-
 
 class _TimedGraph:
-    """A graph whose launches are timed."""
+    """A graph whose launches are timed: by events that it records, or, without spans, as a whole from outside.
 
-    def __init__(self, time: DeviceTime) -> None:
-        self.time = time
-        self._last: _Sample | None = None
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the times of the last launch were read."""
-        return self._last is None or self._last.is_read
-
-    def read_if_done(self) -> None:
-        """Read the times of the last launch, if it is complete."""
-        if self._last is not None and self._last.is_done:
-            with gpu.on_device(self.time.device_id):
-                self._last.read()
-
-    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> _Sample:
-        """Launch the graph, and return what reads its times."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Release the graph; the device has finished."""
-
-
-class _MarkedGraph(_TimedGraph):
-    """A graph that records events where the work of each operator begins and ends."""
-
-    def __init__(
-        self, launches: Any, time: DeviceTime, points: Sequence[Any], spans: dict[int, tuple[int, int]]
-    ) -> None:
-        super().__init__(time)
-        self._events = [time.create_event() for _ in points]
-        self._done = time.create_event()
-        self._graph = launches.with_records(zip(points, self._events, strict=True))
-        self._spans = {
-            place: (self._events[began], self._events[ended]) for place, (began, ended) in spans.items()
-        }
-
-    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> _Sample:
-        """Launch the graph, and return what reads its times."""
-        self._graph.launch(addresses, stream)
-        stream.stream.record(self._done)
-        self._last = _Sample(self.time, self._spans, self._done)
-        return self._last
-
-    def close(self) -> None:
-        """Release the graph; the device has finished."""
-        self._graph.close()
-
-
-class _WholeGraph(_TimedGraph):
-    """A graph that is timed as a whole, from outside."""
-
-    def __init__(self, launches: Any, time: DeviceTime) -> None:
-        super().__init__(time)
-        self._launches = launches
-        self._began, self._ended = time.create_event(), time.create_event()
-
-    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> _Sample:
-        """Launch the graph, and return what reads its times."""
-        stream.stream.record(self._began)
-        self._launches.launch(addresses, stream)
-        stream.stream.record(self._ended)
-        self._last = _Sample(self.time, {_WHOLE: (self._began, self._ended)}, self._ended)
-        return self._last
-
-
-class _Sample:
-    """The times of one launch; any thread may read them.
-
-    Parameters
+    Attributes
     ----------
-    time
-        The clock of the device.
-    spans
-        The events at the beginning and end of each operator's work, by its place; or `_WHOLE`.
-    done
-        An event behind the launch.
+    unread
+        An entry for each time of the last launch that was not read; until then, the events are in use.
     """
 
-    def __init__(self, time: DeviceTime, spans: dict[int, tuple[Any, Any]], done: Any) -> None:
-        self.time = time
-        self.spans = spans
-        self._done = done
-        self._lock = threading.Lock()
-        self._times: dict[int, tuple[int, int]] | None = None
+    def __init__(self, launches: Any, time: DeviceTime, spans: OperatorSpans | None) -> None:
+        self.unread: deque[None] = deque()
+        self._graph = launches
+        self._is_own = spans is not None
+        self._done = time.create_event()
+        if spans is None:
+            self._began = time.create_event()
+            self._spans: dict[Any, tuple[Any, Any]] = {_WHOLE: (self._began, self._done)}
+        else:
+            events = [time.create_event() for _ in spans.points]
+            self._graph = launches.with_records(zip(spans.points, events, strict=True))
+            self._spans = {
+                node: (events[began], events[ended]) for node, (began, ended) in spans.spans.items()
+            }
 
-    @property
-    def is_read(self) -> bool:
-        """Whether the times were read, so that the events can be used again."""
-        return self._times is not None
+    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> dict[Any, Piece]:
+        """Launch the graph, and return the work of each operator, or of all of them."""
+        if not self._is_own:
+            stream.stream.record(self._began)
+        self._graph.launch(addresses, stream)
+        stream.stream.record(self._done)
+        self.unread.extend([None] * len(self._spans))
+        return {place: (*events, self._done, self.unread) for place, events in self._spans.items()}
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the device has completed the launch."""
-        return self._times is not None or bool(self._done.is_done)
-
-    def read(self) -> dict[int, tuple[int, int]]:
-        """Return when the work of each operator began and ended."""
-        with self._lock:
-            if self._times is None:
-                self._times = {place: self.time.times(*events) for place, events in self.spans.items()}
-            return self._times
-
-    def times(self, place: int) -> tuple[int, int]:
-        """Return when the work of one operator began and ended."""
-        return self.read()[place]
+    def close(self) -> None:
+        """Release the graph; the device has finished."""
+        if self._is_own:
+            self._graph.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
+    from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.observation import Observation
     from headrace.observe.events.records import (
         Computes,
@@ -44,6 +45,9 @@ class Watcher:
         a second.
     wants_gpu_times
         Whether work on the device is timed; if no watcher wants it, it is not.
+    wants_kernels
+        Whether `ran` is called with every kernel and copy on a GPU, if the package ``cupti-python`` is installed.
+        This slows down every launch.
     wants_data
         Whether `emitted` and `received` are called with every message; this slows down every message.
     observation
@@ -56,6 +60,7 @@ class Watcher:
     wants_emissions = False
     wants_every_gpu_time = False
     wants_gpu_times = True
+    wants_kernels = False
     wants_data = False
 
     observation: Observation | None = None
@@ -83,8 +88,11 @@ class Watcher:
     def computed(self, computes: Computes) -> None:
         """Note finished computes of one operator, in their order; their work on the device is complete.
 
-        Called on the reader's thread, as are `flowed` and `resolved`.
+        Called on the reader's thread, as are `ran`, `flowed` and `resolved`.
         """
+
+    def ran(self, kernels: list[Activity]) -> None:
+        """Note kernels and copies that the device has completed, in the order in which they began."""
 
     def flowed(self, flows: list[Flows]) -> None:
         """Note messages that reached the end of their paths, all at the same operator."""

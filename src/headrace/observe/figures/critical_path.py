@@ -121,10 +121,10 @@ class CriticalPath:
     """
 
     def __init__(self, run: RunInfo) -> None:
-        # By operator: end of the compute; begin and end of its work on the device, the time the device worked, and
-        # the begin of the last piece of work.
+        # By operator: end of the compute; begin and end of its work on the device, the time the device worked, the
+        # begin of the last piece of work, and by how much the host may have delayed that.
         self._computes: dict[OperatorInfo, RecentRows] = {
-            operator: RecentRows(5) for operator in run.operators
+            operator: RecentRows(6) for operator in run.operators
         }
 
     def add(self, batch: Computes) -> None:
@@ -134,16 +134,18 @@ class CriticalPath:
         ended = np.full(count, _UNKNOWN)
         for work in batch.gpu:
             places = work.compute - batch.first
-            np.minimum.at(began, places, work.started)
+            np.minimum.at(began, places, work.certain)
             np.maximum.at(ended, places, work.ended)
         began[ended == _UNKNOWN] = _UNKNOWN
         last = began.copy()
+        delay = np.zeros(count, np.int64)
         for work in batch.gpu:
             places = work.compute - batch.first
             is_last = work.ended == ended[places]
-            np.maximum.at(last, places[is_last], work.started[is_last])
+            np.maximum.at(last, places[is_last], work.certain[is_last])
+            np.maximum.at(delay, places[is_last], (work.certain - work.started)[is_last])
         self._computes[batch.operator].extend(
-            np.column_stack((batch.ended, began, ended, batch.gpu_time, last))
+            np.column_stack((batch.ended, began, ended, batch.certain_gpu_time, last, delay))
         )
 
     def divide(self, flows: Flows) -> Division:
@@ -213,8 +215,8 @@ class _Walk:
         here: NDArray[np.bool_] = (self._at == position) & self._on_gpu
         if not here.any():
             return here
-        _, began, ended, worked, last = tables[position].T
-        device, gpu = self.parts[4 * position + 2 : 4 * position + 4]
+        _, began, ended, worked, last, delay = tables[position].T
+        host, device, gpu = self.parts[4 * position + 1 : 4 * position + 4]
         self._pass(gpu, here, last)
         # The nearest operator before it that used the device; a message carries its work through the others.
         target = np.full(len(here), -1)
@@ -224,6 +226,8 @@ class _Walk:
             target = np.where(done != _UNKNOWN, earlier, target)
             waited_for = np.where(done != _UNKNOWN, done, waited_for)
         along = here & (waited_for > received) & (waited_for <= self._time + _TOLERANCE)
+        # Until the compute returned, the host may have launched, or waited for the device.
+        self._pass(host, along & (delay > 0), last - delay)
         self._pass(device, along, waited_for)
         self._at[along] = target[along]
         launched: NDArray[np.bool_] = here & ~along

@@ -63,6 +63,9 @@ class DataFlowTracker(StatisticsWatcher):
         Messages that took less than this many milliseconds do not count.
     is_limited_tracking
         Whether a path consists of its first and its last operator only.
+    kernels
+        Whether the kernels and copies of each compute are timed by themselves (`OperatorStatistics.kernels`), if
+        the package ``cupti-python`` is installed. This slows down every launch.
     """
 
     def __init__(
@@ -71,8 +74,11 @@ class DataFlowTracker(StatisticsWatcher):
         num_last_messages_to_discard: int = 10,
         latency_threshold: float = 0,
         is_limited_tracking: bool = False,
+        *,
+        kernels: bool = False,
     ) -> None:
         super().__init__()
+        self.wants_kernels = kernels
         self._skip = whole_number(num_start_messages_to_skip, "num_start_messages_to_skip", 0)
         self._discard = whole_number(num_last_messages_to_discard, "num_last_messages_to_discard", 0)
         self._threshold = float(latency_threshold)
@@ -128,6 +134,7 @@ class DataFlowTracker(StatisticsWatcher):
 
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
+        super().end(outcome)
         self.resolved(is_last=True)
 
     def _name(self, path: Path) -> str:

@@ -23,7 +23,7 @@ _SPLIT = 7  # each doubling has 2**7 buckets
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A distribution of durations in a few figures, in nanoseconds."""
+    """A distribution of durations in a few figures, in nanoseconds; they are upper bounds if it `is_bound`."""
 
     count: int = 0
     mean: float = 0.0
@@ -32,6 +32,7 @@ class Summary:
     p95: int = 0
     p99: int = 0
     max: int = 0
+    is_bound: bool = False
 
 
 class Distribution:
@@ -91,12 +92,12 @@ class Distribution:
         bucket = int(np.searchsorted(np.cumsum(self._buckets), rank))
         return min(max(_middle_of(bucket), self.min), self.max)
 
-    def summary(self) -> Summary:
-        """Return the distribution in a few figures."""
+    def summary(self, is_bound: bool = False) -> Summary:
+        """Return the distribution in a few figures; `is_bound` if durations are at most those that were added."""
         if not self.count:
             return Summary()
         p50, p95, p99 = (self.percentile(percent) for percent in (50, 95, 99))
-        return Summary(self.count, self.total / self.count, self.min, p50, p95, p99, self.max)
+        return Summary(self.count, self.total / self.count, self.min, p50, p95, p99, self.max, is_bound)
 
 
 class RecentDurations:

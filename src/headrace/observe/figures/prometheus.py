@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _METRICS = (
     ("operators", "count", "counter", "computes", "Finished computes."),
     ("operators", "host", "summary", "compute_seconds", "Time in compute on the host."),
-    ("operators", "gpu", "summary", "gpu_seconds", "Time of computes on the device."),
+    ("operators", "gpu", "summary", "gpu_seconds", "Time of computes on the device, at most."),
+    ("operators", "kernels", "summary", "kernels_seconds", "Time of the kernels and copies of computes."),
     ("operators", "skipped_errors", "counter", "skipped_errors", "Errors of computes that were skipped."),
     ("operators", "restarts", "counter", "restarts", "Restarts after errors."),
     ("operators", "busy", "gauge", "operator_busy_ratio", "Share of the time in compute on the host."),

@@ -61,7 +61,7 @@ class RecentFigures(StatisticsWatcher):
             weight = len(started) / max(int(computes.is_timed.sum()), 1)
             for work in computes.gpu:
                 places = workers[work.compute - computes.first]
-                self._add_piece(computes.operator, True, work.started, work.ended, places, weight)
+                self._add_piece(computes.operator, True, work.certain, work.ended, places, weight)
             self.forget(self.newest)  # nobody may ask for figures for hours
 
     def workers(self, now: int) -> list[float]:

@@ -34,11 +34,15 @@ class OperatorStatistics:
     host
         The time in `compute` on the host.
     gpu
-        The time on the device, of the computes that submitted work to it.
+        The time on the device, of the computes that submitted work to it: the span from where the first kernel
+        begins to where the last one ends. Where the device was idle before, it may have waited for the host to
+        launch, and the time is a bound. If at least a tenth of the times are exact, only these count.
+    kernels
+        The time of kernels and copies alone, where they were asked for (`DataFlowTracker`, ``kernels=True``).
     busy
         The share of the time in which it computed on the host.
     gpu_busy
-        The share of the time in which the device worked for it.
+        The share of the time in which the device certainly worked for it.
     skipped_errors
         The number of errors of its computes that were skipped (`Operator.on_error`).
     restarts
@@ -50,6 +54,7 @@ class OperatorStatistics:
     rate: float = 0.0
     host: Summary = _NOTHING
     gpu: Summary = _NOTHING
+    kernels: Summary = _NOTHING
     slice: str = ""
     sm_count: int = 0
     busy: float = 0.0
@@ -185,6 +190,8 @@ class Statistics:
         The number of messages that each output of a source emitted, by ``"operator.port"``.
     sinks
         The number of messages that each input of a sink received, by ``"operator.port"``.
+    kernels
+        Whether kernels are known one by one, or why not; empty if nobody asked for them.
     """
 
     application: str = ""
@@ -197,6 +204,7 @@ class Statistics:
     segments: tuple[SegmentStatistics, ...] = ()
     workers: tuple[WorkersStatistics, ...] = ()
     slices: tuple[SliceStatistics, ...] = ()
+    kernels: str = ""
 
     @property
     def saturated(self) -> tuple[str, ...]:

@@ -7,6 +7,9 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from headrace.observe.events.cupti_activity import SHOWN
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, RecentDurations
@@ -23,9 +26,12 @@ from headrace.observe.figures.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo, RunInfo
 
 _LATE = 1_500_000_000  # nanoseconds after which computes are known, also in a run that does not pause
+_UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
 _SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
 
 
@@ -56,6 +62,8 @@ class StatisticsWatcher(Watcher):
             self._durations: defaultdict[tuple[str, Any], Distribution | RecentDurations] = defaultdict(
                 partial(RecentDurations, self.window) if self.window else Distribution
             )
+            # By operator and compute: when its kernels known so far began and ended, and how long they took.
+            self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
             # By device and name of the slice: when work was on it.
             self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
             # In the order in which messages first came on them.
@@ -72,13 +80,46 @@ class StatisticsWatcher(Watcher):
             if computes.gpu:
                 # Not every compute is timed; those that are stand for the others.
                 weight = len(ended) / max(int(computes.is_timed.sum()), 1)
-                used = computes.uses_gpu
-                self._durations["gpu", operator].add(computes.gpu_time[used], ended[used], weight)
+                used, times = computes.uses_gpu, computes.gpu_time
+                exact = used & computes.gpu_is_exact
+                if self.wants_kernels and self._run is not None and self._run.kernels == SHOWN:
+                    exact &= computes.is_replayed  # `ran` adds the others
+                certain = computes.certain_gpu_time[used]
+                self._durations["span", operator].add(times[used], ended[used])
+                self._durations["exact span", operator].add(times[exact], ended[exact])
+                self._durations["gpu", operator].add(certain, ended[used], weight)
             for work in computes.gpu:
-                self._coverage[work.stream.device, operator.slice].add(work.started, work.ended)
+                self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
             for arrivals in computes.arrivals:
                 self._durations["wait", arrivals.queue].add(arrivals.wait, arrivals.received)
+
+    def ran(self, kernels: list[Activity]) -> None:
+        """Add kernels and copies."""
+        with self._lock:
+            for each in kernels if self.wants_kernels else ():
+                if each.operator is not None and each.operator < len(self._running):
+                    running = self._running[each.operator]
+                    began, ended, took = running.get(each.compute, (each.started, each.started, 0))
+                    took += max(each.ended - max(each.started, ended), 0)
+                    running[each.compute] = min(began, each.started), max(ended, each.ended), took
+            self._add_kernels(_UNDELIVERED)
+
+    def _add_kernels(self, kept: int) -> None:
+        """Add the kernels of all computes but the last ones, of which more may follow."""
+        assert self._run is not None
+        for operator, running in zip(self._run.operators, self._running, strict=True):
+            known = sorted(running)[: max(len(running) - kept, 0)]
+            if known:
+                began, ended, took = np.array([running.pop(compute) for compute in known], np.int64).T
+                self._durations["exact span", operator].add(ended - began, ended)
+                self._durations["kernels", operator].add(took, ended)
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End; the figures stay."""
+        with self._lock:
+            if self._run is not None:
+                self._add_kernels(0)
 
     def flowed(self, flows: list[Flows]) -> None:
         """Add messages that reached the end of their paths."""
@@ -138,6 +179,7 @@ class StatisticsWatcher(Watcher):
                     _slice(run, place, coverage.total(time.since), time)
                     for place, coverage in self._coverage.items()
                 ),
+                run.kernels if self.wants_kernels else "",
             )
 
     def shares(self, kind: str, now: int) -> dict[Any, float]:
@@ -186,17 +228,19 @@ class _Timespan:
 
 
 def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
-    host, gpu = time.host[operator], time.of("gpu", operator)
+    host, span, exact = time.host[operator], time.of("span", operator), time.of("exact span", operator)
+    is_bound = exact.count * 10 < span.count
     return OperatorStatistics(
         operator.name,
         time.count("host", operator),
         time.rate(host),
         host.summary(),
-        gpu.summary(),
+        span.summary(is_bound) if is_bound else exact.summary(),
+        time.of("kernels", operator).summary(),
         operator.slice,
         operator.sm_count,
         time.share(host.load),
-        time.share(gpu.load),
+        time.share(time.of("gpu", operator).load),
         operator.skipped_errors,
         operator.restarts,
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
 _TABLES = {
-    "operators": "count rate busy host gpu_busy? gpu? slice? sm_count? skipped_errors? restarts?",
+    "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts?",
     "queues": "received depth most busy dropped discarded? wait",
     "paths": "count rate latency",
     "workers": "count busy",
@@ -26,7 +26,8 @@ _TITLES = {
     "skipped_errors": "errors skipped",
     "depth": "waits",
     "host": "host mean",
-    "gpu": "GPU mean",
+    "gpu": "GPU span mean",
+    "kernels": "kernels mean",
     "wait": "wait mean",
     "latency": "mean",
 }
@@ -42,10 +43,17 @@ def statistics_text(statistics: Statistics) -> str:
             columns = [[label_of(group), *(_name(group, each) for each in items)]]
             for name in names.split():
                 values = [getattr(each, name.removesuffix("?")) for each in items]
-                if any(map(_is_known, values)) or not name.endswith("?"):
+                if name == "gpu_busy?":
+                    if any(each.gpu.count for each in items):
+                        cells = [f"{each.gpu_busy:.0%}" if each.gpu.count else "host only" for each in items]
+                        columns.append([_TITLES["gpu_busy"], *cells])
+                elif any(map(_is_known, values)) or not name.endswith("?"):
                     columns += _columns(name, values)
             head, *rows = zip(*columns, strict=True)
             lines += ["", *table(head, rows)]
+    lines += [f"kernels are {statistics.kernels}"] * statistics.kernels.startswith(
+        ("not shown", "shown in part")
+    )
     lines += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
     return "\n".join(lines)
 
@@ -71,7 +79,7 @@ def _columns(name: str, values: list[Any]) -> list[list[str]]:
     title = _TITLES.get(field, field)
     if not isinstance(values[0], Summary):
         form = "{:.0%}" if field.endswith("busy") else "{:.1f}" if field == "rate" else "{}"
-        is_blank = field in ("gpu_busy", "sm_count")
+        is_blank = field == "sm_count"
         return [[title, *("" if is_blank and not value else form.format(value) for value in values)]]
     figures = [
         figure for figure in ("mean", "p50", "p95", "p99", "max") if figure != "p95" or field == "latency"
@@ -79,10 +87,15 @@ def _columns(name: str, values: list[Any]) -> list[list[str]]:
     return [
         [
             title if figure == "mean" else figure,
-            *(milliseconds(getattr(value, figure)) if value.count else "" for value in values),
+            *(_duration(value, figure) for value in values),
         ]
         for figure in figures
     ]
+
+
+def _duration(summary: Summary, figure: str) -> str:
+    text = milliseconds(getattr(summary, figure))
+    return "" if not summary.count else f"≤ {text}" if summary.is_bound else text
 
 
 def milliseconds(nanoseconds: float) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 
 from headrace.core.ports import IOSpec
 from headrace.lazy import import_or_explain
-from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
-from headrace.observe.recordings.payloads import PayloadError, encode
-from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
+from headrace.observe.loggers.data_loggers import OneThreadLogger, tensors_of
+from headrace.observe.recordings.payloads import PayloadError, encode, type_name
+from headrace.observe.recordings.snapshots import TensorCopy
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OUTPUT = IOSpec.IOType.OUTPUT
 
 
-class ArrowLogger(AsyncDataLoggerResource):
+class ArrowLogger(OneThreadLogger):
     """Writes a row for every message, or one for each tensor of a TensorMap.
 
     ================== =======================================================================================
@@ -50,7 +50,7 @@ class ArrowLogger(AsyncDataLoggerResource):
         The file, which is replaced if it exists.
     flush_rows
         The number of rows that are written at once.
-    max_queue_size, **options
+    **options
         The parameters of :class:`AsyncDataLoggerResource` and :class:`DataLoggerResource`.
     """
 
@@ -60,17 +60,9 @@ class ArrowLogger(AsyncDataLoggerResource):
         path: str | os.PathLike[str] = "messages.parquet",
         *,
         flush_rows: int = 256,
-        max_queue_size: int = 50_000,
         **options: Any,
     ) -> None:
-        options.setdefault("name", "arrow_logger")
-        super().__init__(
-            fragment,
-            max_queue_size=max_queue_size,
-            enable_large_data_queue=False,  # one thread, since one file
-            queue_type=DataLoggerQueueType.ORDERED,
-            **options,
-        )
+        super().__init__(fragment, **{"name": "arrow_logger", **options})
         self.path = Path(path)
         if self.path.suffix not in _FORMATS:
             raise ValueError(
@@ -140,47 +132,39 @@ class ArrowLogger(AsyncDataLoggerResource):
             "acq_timestamp": None if acquisition_timestamp == -1 else acquisition_timestamp,
             "metadata": None if metadata is None else json.dumps(metadata, default=repr),
         }
-        if isinstance(data, dict) and data and all(hasattr(value, "dl_dtype") for value in data.values()):
-            self._rows += [{**common, "name": name, **self._columns(tensor)} for name, tensor in data.items()]
-        else:
-            self._rows.append({**common, **self._columns(data)})
+        self._rows += [
+            {**common, "name": name or None, **self._columns(one)} for name, one in tensors_of(data).items()
+        ]
         if len(self._rows) >= self.flush_rows:
             self._flush()
         return True
 
     def _columns(self, data: Any) -> dict[str, Any]:
-        if hasattr(data, "dl_dtype"):
-            columns = {"shape": list(data.shape), "dtype": data.dl_dtype.name}
-            if isinstance(data, TensorCopy) and self.log_tensor_data_content:
-                columns["data"] = np.ascontiguousarray(data.elements()).tobytes()
-            return columns
-        kind = type(data)
-        if isinstance(data, np.ndarray):
-            columns = {"shape": list(data.shape), "dtype": str(data.dtype)}
-            if self.log_tensor_data_content and not data.dtype.hasobject:
-                columns["data"] = data.tobytes()
-            return columns
+        """Return the columns that tell of the data."""
+        is_tensor = hasattr(data, "dl_dtype")
+        if is_tensor or isinstance(data, np.ndarray):
+            dtype = data.dl_dtype.name if is_tensor else str(data.dtype)
+            array = data.elements() if isinstance(data, TensorCopy) else data
+            is_readable = isinstance(array, np.ndarray) and not array.dtype.hasobject
+            content = array.tobytes() if is_readable and self.log_tensor_data_content else None
+            return {"shape": list(data.shape), "dtype": dtype, "data": content}
+        columns: dict[str, Any] = {"dtype": type_name(data)}
         if isinstance(data, np.generic):
-            is_number = data.dtype.kind in "biuf"
-            return {
-                "dtype": str(data.dtype),
-                "scalar": float(data) if is_number else None,
-                "data": data.tobytes(),
-            }
-        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-        if kind in (bool, int, float):
+            columns = {"dtype": str(data.dtype), "data": data.tobytes()}
+            if data.dtype.kind in "biuf":
+                columns["scalar"] = float(data)
+        elif type(data) in (bool, int, float):
             try:
-                return {"dtype": name, "scalar": float(data)}
+                columns["scalar"] = float(data)
             except OverflowError:
-                return {"dtype": name, "text": str(data)}
-        if kind is bytes:
-            return {"dtype": name, "data": data}
-        if kind is str:
-            return {"dtype": name, "text": data}
-        columns = {"dtype": name, "text": None if data is None else repr(data)}
-        if not isinstance(data, TensorMapCopy) and kind in (tuple, list, dict):
-            with suppress(PayloadError):
-                columns["data"] = encode(data)
+                columns["text"] = str(data)
+        elif type(data) is bytes:
+            columns["data"] = data
+        elif data is not None:
+            columns["text"] = data if type(data) is str else repr(data)
+            if type(data) in (tuple, list, dict):
+                with suppress(PayloadError):
+                    columns["data"] = encode(data)
         return columns
 
     def _flush(self) -> None:

@@ -11,12 +11,9 @@ import numpy as np
 
 from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
-from headrace.observe.loggers.data_loggers import (
-    AsyncDataLoggerResource,
-    DataLoggerQueueType,
-    DataLoggerResource,
-)
+from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerResource, OneThreadLogger
 from headrace.observe.loggers.text_serializer import SimpleTextSerializer
+from headrace.observe.recordings.payloads import type_name
 from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import Tensor, TensorMap
@@ -49,8 +46,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
     def __init__(
         self, fragment: Composition | None = None, *, serializer: Any = None, **options: Any
     ) -> None:
-        options.setdefault("name", "async_console_logger")
-        super().__init__(fragment, **options)
+        super().__init__(fragment, **{"name": "async_console_logger", **options})
         self.serializer = SimpleTextSerializer(fragment) if serializer is None else serializer
 
     def initialize(self) -> None:
@@ -70,9 +66,12 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         category, text = self._describe(data)
         moment = "Emit" if io_type is _OUTPUT else "Receive"
         shown = "none" if stream is None else f"{int(stream):#x}"
+        kind = type_name(data)
+        if isinstance(data, (Tensor, TensorMap, TensorCopy, TensorMapCopy)):
+            kind = f"headrace.{category}"
         line = (
             f"{self._label}[ID:{unique_id}][Acquisition Timestamp:{acquisition_timestamp}]"
-            f"[{moment} Timestamp:{self.get_timestamp()}][Category:{category}][Type Name: {_type_name(data)}]"
+            f"[{moment} Timestamp:{self.get_timestamp()}][Category:{category}][Type Name: {kind}]"
             f"[Stream: {shown}] {text}"
         )
         if self.log_metadata and metadata:
@@ -90,7 +89,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         return "Message", self.serializer.serialize_to_string(data)
 
 
-class BasicConsoleLogger(AsyncConsoleLogger):
+class BasicConsoleLogger(AsyncConsoleLogger, OneThreadLogger):
     """Prints a line for every message, on the thread that computes.
 
     A message with device memory whose contents are printed is copied to the host first, while the pipeline goes on.
@@ -110,15 +109,8 @@ class BasicConsoleLogger(AsyncConsoleLogger):
     def __init__(
         self, fragment: Composition | None = None, *, serializer: Any = None, **options: Any
     ) -> None:
-        options.setdefault("name", "basic_console_logger")
-        super().__init__(
-            fragment,
-            serializer=serializer,
-            max_queue_size=sys.maxsize,
-            enable_large_data_queue=False,
-            queue_type=DataLoggerQueueType.ORDERED,
-            **options,
-        )
+        options = {"name": "basic_console_logger", **options}
+        super().__init__(fragment, serializer=serializer, max_queue_size=sys.maxsize, **options)
 
     def _take(self, entry: _Entry, item: Any) -> None:
         if self._queues[0].is_idle and not self._must_be_copied(item):
@@ -182,10 +174,3 @@ def make_visible(logger: logging.Logger) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
-
-
-def _type_name(data: Any) -> str:
-    kind = type(data)
-    if kind in (Tensor, TensorMap, TensorCopy, TensorMapCopy):
-        return f"headrace.{kind.__name__.removesuffix('Copy')}"
-    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")

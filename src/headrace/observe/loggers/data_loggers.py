@@ -15,15 +15,18 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
 
 from headrace._runtime import Envelope
+from headrace.core.construction import constructor
+from headrace.core.errors import QueueFullError
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.ports import Port, PortWatcher, describe, ports_of
-from headrace.observe.recordings.snapshots import Snapshot, Snapshots, TensorCopy, TensorMapCopy
+from headrace.observe.recordings.snapshots import Snapshot, TensorCopy, TensorMapCopy
 from headrace.tensor import Tensor, TensorMap
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 _INPUT, _OUTPUT = IOSpec.IOType.INPUT, IOSpec.IOType.OUTPUT
 _log = logging.getLogger("headrace.data")
+T = TypeVar("T")
 
 
 class AsyncQueuePolicy(Enum):
@@ -43,7 +47,7 @@ class AsyncQueuePolicy(Enum):
     REJECT = 0
     """Drop it and count it."""
     RAISE = 1
-    """Raise a :class:`QueueFullError` in the operator."""
+    """Raise a :class:`headrace.core.QueueFullError` in the operator."""
 
 
 class DataLoggerQueueType(Enum):
@@ -55,8 +59,12 @@ class DataLoggerQueueType(Enum):
     """In the order in which messages were emitted and received."""
 
 
-class QueueFullError(RuntimeError):
-    """The queue of an asynchronous logger is full, and its policy is RAISE."""
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def options(cls: type[T]) -> type[T]:
+    """Make the fields of a resource the keywords of its constructor."""
+    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made.__init__ = constructor(made.__init__)  # type: ignore[method-assign]
+    return made
 
 
 class DataLogger:
@@ -137,12 +145,11 @@ class DataLogger:
         self._log(entry, data)
 
     def _log(self, entry: _Entry, data: Any) -> None:
-        kind = type(data)
-        log = self.log_data
-        if kind is Tensor or kind is TensorCopy:
+        if isinstance(data, (Tensor, TensorCopy)):
             log = self.log_tensor_data
-        elif kind is TensorMap or kind is TensorMapCopy:
-            log = self.log_tensormap_data
+        else:
+            is_map = isinstance(data, (TensorMap, TensorMapCopy))
+            log = self.log_tensormap_data if is_map else self.log_data
         timestamp = -1 if entry.acq_timestamp is None else entry.acq_timestamp
         log(data, entry.unique_id, timestamp, entry.metadata, entry.io_type, entry.stream)
 
@@ -159,6 +166,7 @@ class _Entry(NamedTuple):
     stream: Any
 
 
+@options
 class DataLoggerResource(DataLogger, Resource):
     """A data logger with filters and a clock, called on the thread that computes.
 
@@ -180,29 +188,21 @@ class DataLoggerResource(DataLogger, Resource):
         logged; if there are allowed ones, one of them must match.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        log_inputs: bool = True,
-        log_outputs: bool = True,
-        log_metadata: bool = True,
-        log_tensor_data_content: bool = True,
-        use_scheduler_clock: bool = True,
-        clock: Clock | None = None,
-        allowlist_patterns: Sequence[str] = (),
-        denylist_patterns: Sequence[str] = (),
-        name: str = "",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self.log_inputs = log_inputs
-        self.log_outputs = log_outputs
-        self.log_metadata = log_metadata
-        self.log_tensor_data_content = log_tensor_data_content
-        self.use_scheduler_clock = use_scheduler_clock
-        self.clock = clock
-        self.allowlist_patterns = _patterns(allowlist_patterns, f"{self.name!r}: allowlist_patterns")
-        self.denylist_patterns = _patterns(denylist_patterns, f"{self.name!r}: denylist_patterns")
+    fragment: Composition | None = field(default=None, kw_only=False)
+    log_inputs: bool = True
+    log_outputs: bool = True
+    log_metadata: bool = True
+    log_tensor_data_content: bool = True
+    use_scheduler_clock: bool = True
+    clock: Clock | None = None
+    allowlist_patterns: Sequence[str] = ()
+    denylist_patterns: Sequence[str] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(self.fragment, name=self.name)
+        self._allowed = _patterns(self.allowlist_patterns, f"{self.name!r}: allowlist_patterns")
+        self._denied = _patterns(self.denylist_patterns, f"{self.name!r}: denylist_patterns")
         self._current = threading.local()
         self._scheduler_clock: Clock | None = None
 
@@ -228,10 +228,9 @@ class DataLoggerResource(DataLogger, Resource):
         return time.time_ns() if clock is None else int(clock.timestamp())
 
     def _is_allowed(self, unique_id: str) -> bool:
-        if any(pattern.search(unique_id) for pattern in self.denylist_patterns):
+        if any(pattern.search(unique_id) for pattern in self._denied):
             return False
-        allowed = self.allowlist_patterns
-        return not allowed or any(pattern.search(unique_id) for pattern in allowed)
+        return not self._allowed or any(pattern.search(unique_id) for pattern in self._allowed)
 
     def _log(self, entry: _Entry, data: Any) -> None:
         self._current.timestamp = entry.time
@@ -241,6 +240,7 @@ class DataLoggerResource(DataLogger, Resource):
             self._current.timestamp = None
 
 
+@options
 class AsyncDataLoggerResource(DataLoggerResource):
     """A data logger that is called on threads of its own, with copies of the messages.
 
@@ -274,40 +274,22 @@ class AsyncDataLoggerResource(DataLoggerResource):
         The number of messages of the last run that were not logged.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        max_queue_size: int = 50_000,
-        worker_sleep_time: int = 50_000,
-        queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
-        large_data_max_queue_size: int = 1_000,
-        large_data_worker_sleep_time: int = 50_000,
-        large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT,
-        enable_large_data_queue: bool = True,
-        shutdown_wait_period_ms: int = -1,
-        queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE,
-        **options: Any,
-    ) -> None:
-        super().__init__(fragment, **options)
-        for what, size in (
-            ("max_queue_size", max_queue_size),
-            ("large_data_max_queue_size", large_data_max_queue_size),
-        ):
-            if size < 1:
-                raise ValueError(f"{self.name!r}: {what} must be at least 1, not {size}")
-        self.max_queue_size = max_queue_size
-        self.worker_sleep_time = worker_sleep_time
-        self.queue_policy = queue_policy
-        self.large_data_max_queue_size = large_data_max_queue_size
-        self.large_data_worker_sleep_time = large_data_worker_sleep_time
-        self.large_data_queue_policy = large_data_queue_policy
-        self.enable_large_data_queue = enable_large_data_queue
-        self.shutdown_wait_period_ms = shutdown_wait_period_ms
-        self.queue_type = queue_type
-        self.dropped = 0
-        self.large_data_dropped = 0
-        self._snapshots = Snapshots()
+    max_queue_size: int = 50_000
+    worker_sleep_time: int = 50_000
+    queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
+    large_data_max_queue_size: int = 1_000
+    large_data_worker_sleep_time: int = 50_000
+    large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
+    enable_large_data_queue: bool = True
+    shutdown_wait_period_ms: int = -1
+    queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for what in ("max_queue_size", "large_data_max_queue_size"):
+            if getattr(self, what) < 1:
+                raise ValueError(f"{self.name!r}: {what} must be at least 1, not {getattr(self, what)}")
+        self.dropped = self.large_data_dropped = 0
         self._queues: list[Delivery] = []
         self._count_lock = threading.Lock()
 
@@ -315,7 +297,6 @@ class AsyncDataLoggerResource(DataLoggerResource):
         """Start the threads, before the first message."""
         super()._begin(clock)
         self.dropped = self.large_data_dropped = 0
-        self._snapshots = Snapshots()
         in_order = self.queue_type is DataLoggerQueueType.ORDERED
         count = 2 if self.enable_large_data_queue else 1
         self._queues = [Delivery(self._deliver, self.name, in_order) for _ in range(count)]
@@ -329,15 +310,13 @@ class AsyncDataLoggerResource(DataLoggerResource):
 
     def _finish(self) -> None:
         period = self.shutdown_wait_period_ms
-        seconds = None if period < 0 else period / 1000
         queues, self._queues = self._queues, []
-        lost, *large = [queue.close(seconds) for queue in queues]
+        lost, *large = [queue.close(None if period < 0 else period / 1000) for queue in queues]
         self.dropped += lost
         self.large_data_dropped += sum(large)
         for queue in queues:
             if queue.error is not None:
                 _log.error("%r failed, and logged no more", self.name, exc_info=queue.error)
-        self._snapshots.close()
         count = self.dropped + self.large_data_dropped
         if count:
             _log.warning(
@@ -348,44 +327,50 @@ class AsyncDataLoggerResource(DataLoggerResource):
             )
 
     def _take(self, entry: _Entry, item: Any) -> None:
-        is_large = self.enable_large_data_queue and self._has_contents(item)
-        queue = self._queues[is_large]
-        limit = self.large_data_max_queue_size if is_large else self.max_queue_size
-        if len(queue) >= limit or queue.error is not None:
-            self._drop(is_large, entry)
-            return
-        snapshot = self._snapshot(entry, item)
-        if not queue.put(snapshot, entry._replace(metadata=snapshot.metadata), limit):
-            self._drop(is_large, entry)
-
-    def _snapshot(self, entry: _Entry, item: Any) -> Snapshot:
-        if self.log_tensor_data_content or not self._has_contents(item):
-            return self._snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
-        return Snapshot(item.data if type(item) is Envelope else item, metadata=entry.metadata)
-
-    def _has_contents(self, item: Any) -> bool:
         data = item.data if type(item) is Envelope else item
-        return type(data) in (Tensor, TensorMap) or hasattr(data, "__dlpack__")
+        has_contents = type(data) in (Tensor, TensorMap) or hasattr(data, "__dlpack__")
+        if self.enable_large_data_queue and has_contents:
+            queue, limit, policy = (
+                self._queues[1],
+                self.large_data_max_queue_size,
+                self.large_data_queue_policy,
+            )
+        else:
+            queue, limit, policy = self._queues[0], self.max_queue_size, self.queue_policy
+        if len(queue) >= limit or queue.error is not None:
+            self._drop(entry, queue, limit, policy)
+            return
+        snapshot = Snapshot(data, metadata=entry.metadata)
+        if self.log_tensor_data_content or not has_contents:
+            snapshot = queue.snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
+        queue.put(snapshot, entry._replace(metadata=snapshot.metadata))
 
-    def _drop(self, is_large: bool, entry: _Entry) -> None:
-        policy = self.large_data_queue_policy if is_large else self.queue_policy
+    def _drop(self, entry: _Entry, queue: Delivery, limit: int, policy: AsyncQueuePolicy) -> None:
+        kind = "" if queue is self._queues[0] else "large_data_"
         with self._count_lock:
-            if is_large:
-                self.large_data_dropped += 1
-            else:
-                self.dropped += 1
+            setattr(self, f"{kind}dropped", getattr(self, f"{kind}dropped") + 1)
         if policy is AsyncQueuePolicy.RAISE:
-            size = self.large_data_max_queue_size if is_large else self.max_queue_size
             raise QueueFullError(
-                f"logger {self.name!r} has {size} messages to log, and another comes from {entry.unique_id!r}; "
-                f"raise {'large_data_' if is_large else ''}max_queue_size, or let it drop messages with "
-                "AsyncQueuePolicy.REJECT"
+                f"logger {self.name!r} has {limit} messages to log, and another comes from {entry.unique_id!r}; "
+                f"raise {kind}max_queue_size, or let it drop messages with AsyncQueuePolicy.REJECT"
             )
 
     def _deliver(self, snapshot: Snapshot, entry: _Entry) -> None:
-        if snapshot.error is not None:
-            raise snapshot.error
         self._log(entry, snapshot.data)
+
+
+class OneThreadLogger(AsyncDataLoggerResource):
+    """A logger whose messages come in their order, on one thread, as one file or one screen needs them."""
+
+    def __init__(self, fragment: Composition | None = None, **options: Any) -> None:
+        order = DataLoggerQueueType.ORDERED
+        super().__init__(fragment, enable_large_data_queue=False, queue_type=order, **options)
+
+
+def tensors_of(data: Any) -> dict[str, Any]:
+    """Return the tensors of a TensorMap by name, or the message itself with an empty name."""
+    is_map = isinstance(data, dict) and data and all(hasattr(one, "dl_dtype") for one in data.values())
+    return data if is_map else {"": data}
 
 
 class DataLogging(PortWatcher):

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.core.ports import IOSpec
 from headrace.lazy import import_or_explain
-from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerQueueType
+from headrace.observe.loggers.data_loggers import OneThreadLogger, tensors_of
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OUTPUT = IOSpec.IOType.OUTPUT
 
 
-class RerunLogger(AsyncDataLoggerResource):
+class RerunLogger(OneThreadLogger):
     """Logs every message to Rerun, as the entity ``operator/port``; the tensors of a TensorMap below it.
 
     A number becomes a time series, an image (height, width, and 1, 3 or 4 channels of uint8) an image, another
@@ -29,7 +29,7 @@ class RerunLogger(AsyncDataLoggerResource):
     target
         ``"window"`` opens Rerun's viewer, ``"web"`` serves it to a browser, and anything else is the path of an
         ``.rrd`` file.
-    max_queue_size, **options
+    **options
         The parameters of :class:`AsyncDataLoggerResource` and :class:`DataLoggerResource`; received messages are
         logged only if ``log_inputs`` is set.
     """
@@ -38,19 +38,9 @@ class RerunLogger(AsyncDataLoggerResource):
         self,
         fragment: Composition | None = None,
         target: str | os.PathLike[str] = "window",
-        *,
-        max_queue_size: int = 50_000,
         **options: Any,
     ) -> None:
-        options.setdefault("name", "rerun_logger")
-        options.setdefault("log_inputs", False)
-        super().__init__(
-            fragment,
-            max_queue_size=max_queue_size,
-            enable_large_data_queue=False,
-            queue_type=DataLoggerQueueType.ORDERED,
-            **options,
-        )
+        super().__init__(fragment, **{"name": "rerun_logger", "log_inputs": False, **options})
         self.target = os.fspath(target)
         self._rerun: Any = import_or_explain("rerun", "rerun", "to log messages to Rerun")
         self._recording: Any = None
@@ -89,8 +79,7 @@ class RerunLogger(AsyncDataLoggerResource):
             recording.set_time("acq_timestamp", duration=acquisition_timestamp / 1e9)
         operator, _, port = unique_id.rpartition(".")
         path = [operator, port] if io_type is _OUTPUT else [operator, "inputs", port]
-        is_map = isinstance(data, dict) and data and all(hasattr(one, "dl_dtype") for one in data.values())
-        for name, value in data.items() if is_map else [("", data)]:
+        for name, value in tensors_of(data).items():
             recording.log([*path, name] if name else path, self._entity(value))
         if metadata:
             recording.log([*path, "metadata"], self._rerun.TextLog(repr(metadata)))
@@ -105,9 +94,8 @@ class RerunLogger(AsyncDataLoggerResource):
             if not self.log_tensor_data_content:
                 return rr.TextLog(repr(value))
             array = np.asarray(value)
-            if array.dtype == np.uint8 and (
-                array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
-            ):
+            is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+            if is_image and array.dtype == np.uint8:
                 return rr.Image(np.ascontiguousarray(array))
             if array.dtype.kind in "iuf" and array.ndim and array.size:
                 return rr.Tensor(np.ascontiguousarray(array))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from headrace.core.resource import Resource
+from headrace.observe.loggers.data_loggers import options
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import DLDeviceType, Tensor, TensorError, TensorMap
 
@@ -20,6 +24,7 @@ _DEVICES = {
 }
 
 
+@options
 class SimpleTextSerializer(Resource):
     """Writes messages as text.
 
@@ -35,34 +40,25 @@ class SimpleTextSerializer(Resource):
         Whether objects are written with their contents, and not only with their type.
     """
 
-    def __init__(
-        self,
-        fragment: Any = None,
-        *,
-        max_elements: int = 10,
-        max_metadata_items: int = 10,
-        log_video_buffer_content: bool = False,
-        log_python_object_contents: bool = True,
-        name: str = "simple_text_serializer",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self.max_elements = max_elements
-        self.max_metadata_items = max_metadata_items
-        self.log_video_buffer_content = log_video_buffer_content
-        self.log_python_object_contents = log_python_object_contents
+    fragment: Any = field(default=None, kw_only=False)
+    max_elements: int = 10
+    max_metadata_items: int = 10
+    log_video_buffer_content: bool = False
+    log_python_object_contents: bool = True
+    name: str = "simple_text_serializer"
+
+    def __post_init__(self) -> None:
+        super().__init__(self.fragment, name=self.name)
 
     def serialize_to_string(self, data: Any) -> str:
         """Return the text of any object that is neither a tensor nor a TensorMap."""
         kind = type(data)
         if kind in (list, tuple) and self.log_python_object_contents:
-            shown = [self._item(value) for value in data[: self.max_elements]]
-            shown += ["..."] * (len(data) > self.max_elements)
-            return f"Python({kind.__name__}, size={len(data)}): [{', '.join(shown)}]"
+            shown = _joined(map(self._item, data), len(data), self.max_elements)
+            return f"Python({kind.__name__}, size={len(data)}): [{shown}]"
         if kind is dict and self.log_python_object_contents:
-            names = list(data)[: self.max_elements]
-            shown = [f"{name!r}: {self._item(data[name])}" for name in names]
-            shown += ["..."] * (len(data) > self.max_elements)
-            return f"Python(dict, size={len(data)}): {{{', '.join(shown)}}}"
+            items = (f"{name!r}: {self._item(value)}" for name, value in data.items())
+            return f"Python(dict, size={len(data)}): {{{_joined(items, len(data), self.max_elements)}}}"
         return self._item(data)
 
     def serialize_tensor_to_string(self, tensor: Any, log_content: bool = True) -> str:
@@ -93,10 +89,9 @@ class SimpleTextSerializer(Resource):
     def serialize_metadata_to_string(self, metadata: dict[str, Any] | None) -> str:
         """Return the text of metadata."""
         metadata = metadata or {}
-        names = list(metadata)[: self.max_metadata_items]
-        shown = [f"'{name}': {self._item(metadata[name])}" for name in names]
-        shown += ["..."] * (len(metadata) > self.max_metadata_items)
-        return f"MetadataDictionary(size={len(metadata)}) {{{', '.join(shown)}}}"
+        items = (f"'{name}': {self._item(value)}" for name, value in metadata.items())
+        shown = _joined(items, len(metadata), self.max_metadata_items)
+        return f"MetadataDictionary(size={len(metadata)}) {{{shown}}}"
 
     def _item(self, value: Any) -> str:
         if isinstance(value, (Tensor, TensorCopy)):
@@ -112,9 +107,12 @@ class SimpleTextSerializer(Resource):
         return f"Python({name}): {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"
 
     def _elements(self, array: np.ndarray) -> str:
-        shown = [_element(value) for value in array.flat[: self.max_elements]]
-        shown += ["..."] * (array.size > self.max_elements)
-        return f"[{', '.join(shown)}]"
+        return f"[{_joined(map(_element, array.flat), array.size, self.max_elements)}]"
+
+
+def _joined(texts: Iterable[str], count: int, most: int) -> str:
+    """Return the first texts of so many, with "..." for the others."""
+    return ", ".join([*islice(texts, most), *["..."] * (count > most)])
 
 
 def _element(value: Any) -> str:

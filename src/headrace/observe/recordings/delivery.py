@@ -1,15 +1,14 @@
-"""Delivery: hands snapshots to a function, on a thread of its own, each when it is ready."""
+"""Delivery: copies messages, and hands each copy to a function when it is complete, on a thread of its own."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from headrace import waits
-from headrace.observe.recordings.snapshots import Snapshot
+from headrace.observe.recordings.snapshots import Check, Snapshot, Snapshots
 
 
 class Delivery:
@@ -23,17 +22,31 @@ class Delivery:
         The name of the thread.
     in_order
         Whether a snapshot waits for earlier ones that are not ready yet.
+    check
+        As :class:`Snapshots` takes it.
+
+    Attributes
+    ----------
+    snapshots
+        Takes the snapshots.
+    nbytes
+        The size of what waits.
     """
 
-    def __init__(self, deliver: Callable[[Snapshot, Any], object], name: str, in_order: bool = True) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Any, Any], object],
+        name: str,
+        in_order: bool = True,
+        check: Check | None = None,
+    ) -> None:
         self._deliver = deliver
         self._in_order = in_order
         self._waiting: deque[tuple[Snapshot, Any]] = deque()
         self._changed = threading.Condition()
-        self._is_closing = False
-        self._is_busy = False
+        self._is_closing = self._is_busy = False
+        self.snapshots = Snapshots(check, self._changed)
         self.nbytes = 0
-        """The size of what waits."""
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -47,46 +60,24 @@ class Delivery:
         with self._changed:
             return not self._waiting and not self._is_busy
 
-    def put(self, snapshot: Snapshot, companion: Any, limit: int | None = None) -> bool:
-        """Add a snapshot, and return whether there was room for it."""
+    def put(self, snapshot: Snapshot, companion: Any) -> None:
+        """Add a snapshot."""
         with self._changed:
-            if limit is not None and len(self._waiting) >= limit:
-                return False
             self._waiting.append((snapshot, companion))
             self.nbytes += snapshot.nbytes
             self._changed.notify_all()
-        if not snapshot.is_ready:
-            snapshot.when_ready(self._announce)
-        return True
 
     def make_room(self, nbytes: int) -> None:
-        """Wait until no more than so many bytes wait; this waits for the device, too, if it is behind."""
-        while self.nbytes > nbytes and self.error is None:
-            with self._changed:
-                oldest = self._waiting[0][0] if self._waiting else None
-                if oldest is None or oldest.is_ready:
-                    if self.nbytes > nbytes and self.error is None:
-                        waits.wait(self._changed)
-                    continue
-            oldest.wait()  # moves simulated time, too
+        """Wait until no more than so many bytes wait."""
+        self._wait_until(lambda: self.nbytes <= nbytes)
 
     def close(self, seconds: float | None = None) -> int:
         """Deliver what waits, for at most so many seconds; return how many were not delivered.
 
         The run is over, so the device has finished its work.
         """
-        deadline = None if seconds is None else monotonic() + seconds
+        self._wait_until(lambda: self.is_idle, seconds)
         with self._changed:
-            waiting = [snapshot for snapshot, _ in self._waiting]
-        for snapshot in waiting:
-            if not snapshot.is_ready:
-                snapshot.wait()
-        with self._changed:
-            while (self._waiting or self._is_busy) and self.error is None:
-                left = None if deadline is None else deadline - monotonic()
-                if left is not None and left <= 0:
-                    break
-                waits.wait(self._changed, left)
             self._is_closing = True
             lost = len(self._waiting)
             self._waiting.clear()
@@ -94,26 +85,41 @@ class Delivery:
             is_busy = self._is_busy
         if not is_busy:
             waits.join(self._thread)
+        self.snapshots.close()
         return lost
 
-    def _announce(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+    def _wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> None:
+        """Wait until something is so, or an error has ended the delivery; for the device, too, if it is behind."""
+
+        def is_over() -> bool:
+            return is_so() or self.error is not None
+
+        def unready() -> Snapshot | None:
+            return next((snapshot for snapshot, _ in self._waiting if not snapshot.is_ready), None)
+
+        while True:
+            with self._changed:
+                waits.wait_for(self._changed, lambda: is_over() or unready() is not None, seconds)
+                behind = None if is_over() else unready()
+            if behind is None:
+                return
+            self.snapshots.wait(behind)  # moves simulated time, too
 
     def _work(self) -> None:
         while self.error is None:
             with self._changed:
-                taken = self._take()
-                while taken is None and not self._is_closing:
-                    waits.wait(self._changed)
-                    taken = self._take()
-                if taken is None:
+                waits.wait_for(self._changed, lambda: self._is_closing or self._position() is not None)
+                position = self._position()
+                if position is None:
                     return
+                snapshot, companion = self._waiting[position]
+                del self._waiting[position]
                 self._is_busy = True
-            snapshot, companion = taken
             error: BaseException | None = None
             try:
                 snapshot.complete()
+                if snapshot.error is not None:
+                    raise snapshot.error
                 self._deliver(snapshot, companion)
             except BaseException as failure:
                 error = failure
@@ -122,13 +128,13 @@ class Delivery:
                 self._is_busy = False
                 self.nbytes -= snapshot.nbytes
                 self._changed.notify_all()
-            del snapshot, companion, taken
+            del snapshot, companion
 
-    def _take(self) -> tuple[Snapshot, Any] | None:
-        for position, found in enumerate(self._waiting):
-            if found[0].is_ready:
-                del self._waiting[position]
-                return found
+    def _position(self) -> int | None:
+        """Return the position of the snapshot to deliver next, or None."""
+        for position, (snapshot, _) in enumerate(self._waiting):
+            if snapshot.is_ready:
+                return position
             if self._in_order:
                 break
         return None

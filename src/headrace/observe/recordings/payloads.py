@@ -102,7 +102,7 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
         return data
     if kind in _CONTAINERS:
         raise _too_deep()
-    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    name = type_name(data)
     if not allow_pickle:
         what = f"an array of the dtype {data.dtype}" if is_array else f"an object of the type {name}"
         raise PayloadError(
@@ -112,6 +112,12 @@ def check_leaf(data: Any, allow_pickle: bool) -> Any:
         return Pickled(name, pickle.dumps(data, protocol=4))
     except Exception as error:
         raise PayloadError(f"an object of the type {name} cannot be pickled: {error}") from error
+
+
+def type_name(data: Any) -> str:
+    """Return the name of the type of an object, with its module unless that is ``builtins``."""
+    kind = type(data)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 # Writing.
@@ -196,7 +202,9 @@ class _Blocks:
         if kind is bytes:
             return {"$bytes": [self._add(data), len(data)]}
         if kind is np.ndarray or isinstance(data, np.generic):
-            return self._array(data)
+            dtype = _describe_dtype(data.dtype)
+            if dtype is not None:
+                return self._array(data, dtype)
         if kind is TensorCopy:
             at = self._add_elements(data.elements(), data.dl_dtype.typestr)
             return {"$tensor": [at, [*data.dl_dtype], data.shape, int(data.device.device_type), data.library]}
@@ -215,15 +223,12 @@ class _Blocks:
             named = {"$dict": [[self.tree(value, level + 1) for value in pair] for pair in data.items()]}
         return named if kind is dict else {"$tensors": named}
 
-    def _array(self, data: Any) -> Any:
-        text = _describe_dtype(data.dtype)
-        if text is None:
-            return self.tree(check_leaf(data, self._allow_pickle))
+    def _array(self, data: Any, dtype: Any) -> Any:
         if not isinstance(data, np.ndarray):
-            return {"$scalar": [self._add_elements(np.asarray(data)), text]}
+            return {"$scalar": [self._add_elements(np.asarray(data)), dtype]}
         if data.flags.f_contiguous and not data.flags.c_contiguous:
-            return {"$array": [self._add_elements(data.T), text, data.shape, "F"]}
-        return {"$array": [self._add_elements(data, text), text, data.shape, "C"]}
+            return {"$array": [self._add_elements(data.T), dtype, data.shape, "F"]}
+        return {"$array": [self._add_elements(data, dtype), dtype, data.shape, "C"]}
 
     def _add(self, content: bytes | memoryview) -> int:
         at = self.size
@@ -274,102 +279,86 @@ def decode(
         If the bytes are no payload, or hold a pickle that is not allowed.
     """
     try:
-        reader = _Reader(memoryview(content), is_image, allow_pickle)
-        value = reader.value(reader.tree, 0)
+        tree, data = _split(memoryview(content), is_image)
+        reader = _Reader(data, allow_pickle)
+        value = json.loads(tree, object_hook=reader.read)
     except PayloadError:
         raise
     except Exception as error:  # what JSON, NumPy and Python raise for values that cannot be
         raise PayloadError(f"the payload is damaged: {type(error).__name__}: {error!s:.200}") from error
-    if reader.at != len(reader.data):
-        raise PayloadError(f"the payload is damaged: it has {len(reader.data)} bytes and names {reader.at}")
+    if reader.at != len(data):
+        raise PayloadError(f"the payload is damaged: it has {len(data)} bytes and names {reader.at}")
     return value
 
 
-class _Reader:
-    """Reads values from a payload that may be any bytes."""
+def _split(content: memoryview, is_image: bool) -> tuple[str, memoryview]:
+    """Return the tree and the data of a payload that may be any bytes."""
+    tree, at = _text_at(content, 12 if is_image else 4)
+    if is_image:
+        _, at = _text_at(content, -(-at // 4) * 4 + 8)
+        at += 5 + -(at + 1) % 4  # the byte order, and the length of a row
+    at += -at % 4
+    (size,) = struct.unpack_from("<I", content, at)
+    data = content[at + 4 :]
+    if content[:4] != _HEAD or size != len(data):
+        raise PayloadError(f"the payload is damaged: {len(data)} of its {size} bytes are there")
+    return tree, data
 
-    def __init__(self, content: memoryview, is_image: bool, allow_pickle: bool) -> None:
+
+class _Reader:
+    """Reads the objects of a tree, in their order, from data that may be any bytes."""
+
+    def __init__(self, data: memoryview, allow_pickle: bool) -> None:
+        self._data = data
         self._allow_pickle = allow_pickle
         self.at = 0
         """The number of bytes of the data that were read."""
-        at = 12 if is_image else 4
-        text, at = _text_at(content, at)
-        self.tree = json.loads(text)
-        if is_image:
-            _, at = _text_at(content, -(-at // 4) * 4 + 8)
-            at += 5 + -(at + 1) % 4  # the byte order, and the length of a row
-        at += -at % 4
-        (size,) = struct.unpack_from("<I", content, at)
-        self.data = content[at + 4 :]
-        if content[:4] != _HEAD or size != len(self.data):
-            raise PayloadError(f"the payload is damaged: {len(self.data)} of its {size} bytes are there")
 
-    def value(self, tree: Any, level: int) -> Any:
-        kind = type(tree)
-        if kind is not list and kind is not dict:
-            return tree
-        if level > DEEPEST + 2:  # a tensor is within two objects
-            raise _too_deep()
-        if kind is list:
-            return [self.value(one, level + 1) for one in tree]
-        if len(tree) == 1:
-            (key,) = tree
-            if key[:1] == "$":
-                read = _READERS.get(key)
-                if read is None:
-                    raise PayloadError(f"the payload is damaged: there is no {key!r:.100}")
-                return read(self, tree[key], level + 1)
-        return {key: self.value(one, level + 1) for key, one in tree.items()}
-
-    def _dict(self, pairs: Any, level: int) -> dict[Any, Any]:
-        return {self.value(key, level): self.value(value, level) for key, value in pairs}
+    def read(self, found: dict[str, Any]) -> Any:
+        """Return the value of an object, whose own values were read before."""
+        key = next(iter(found)) if len(found) == 1 else ""
+        if key[:1] != "$":
+            return found
+        if key not in _READERS:
+            raise PayloadError(f"the payload is damaged: there is no {key!r:.100}")
+        return _READERS[key](self, found[key])
 
     def _take(self, at: int, size: int) -> memoryview:
         """Return a block, which begins where the last one ended."""
-        if at != self.at or not 0 <= size <= len(self.data) - at:
+        if at != self.at or not 0 <= size <= len(self._data) - at:
             raise PayloadError(f"the payload is damaged: there is no block of {size} bytes at {at}")
         self.at += size
-        return self.data[at : self.at]
+        return self._data[at : self.at]
 
-    def _fill(self, at: int, array: np.ndarray) -> np.ndarray:
-        """Copy a block to a row-major array."""
-        content = self._take(at, array.nbytes)
+    def _elements(self, at: int, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return a block as a row-major array of its own."""
+        content = self._take(at, prod(shape) * dtype.itemsize)
+        array: np.ndarray = np.ndarray(shape, dtype)  # np.empty changes "S0"
         if content:
             array.reshape(-1).view(np.uint8)[...] = np.frombuffer(content, np.uint8)
         return array
 
-    def _new(self, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
-        """Return a row-major array for a block, if the data has as many bytes."""
-        if prod(shape) * dtype.itemsize > len(self.data) - self.at:
-            raise PayloadError(f"the payload is damaged: an array of the shape {shape} is not in its bytes")
-        return np.ndarray(shape, dtype)  # np.empty changes "S0"
-
-    def _array(self, described: Any, level: int) -> np.ndarray:
+    def _array(self, described: Any) -> np.ndarray:
         at, dtype, shape, order = described
         if order not in ("C", "F"):
             raise PayloadError(f"the payload is damaged: an array has the order {order!r:.100}")
-        array = self._new(shape if order == "C" else shape[::-1], _parse_dtype(dtype))
-        return self._fill(at, array) if order == "C" else self._fill(at, array).T
+        if order == "C":
+            return self._elements(at, shape, _parse_dtype(dtype))
+        return self._elements(at, shape[::-1], _parse_dtype(dtype)).T
 
-    def _scalar(self, described: Any, level: int) -> Any:
-        at, dtype = described
-        return self._fill(at, self._new([], _parse_dtype(dtype)))[()]
-
-    def _tensor(self, described: Any, level: int) -> TensorCopy:
+    def _tensor(self, described: Any) -> TensorCopy:
         at, element, shape, device_type, library = described
         dtype = _element(element)
-        array = self._fill(at, self._new(shape, np.dtype(f"V{dtype.itemsize}")))
-        return TensorCopy(
-            array, 0, array.shape, array.strides, dtype, DLDevice(int(device_type), 0), str(library)
-        )
+        array = self._elements(at, shape, np.dtype(f"V{dtype.itemsize}"))
+        return TensorCopy(array, dtype, DLDevice(int(device_type), 0), str(library))
 
-    def _tensors(self, tree: Any, level: int) -> TensorMapCopy:
-        tensors = TensorMapCopy(self.value(tree, level))
+    def _tensors(self, found: Any) -> TensorMapCopy:
+        tensors = TensorMapCopy(found)
         if not all(type(name) is str and type(one) is TensorCopy for name, one in tensors.items()):
             raise PayloadError("the payload is damaged: a TensorMap has other values than tensors")
         return tensors
 
-    def _pickle(self, described: Any, level: int) -> Any:
+    def _pickle(self, described: Any) -> Any:
         at, size, name = described
         content = self._take(at, size)
         if not self._allow_pickle:
@@ -380,14 +369,14 @@ class _Reader:
         return pickle.loads(content)
 
 
-_READERS: dict[str, Callable[[_Reader, Any, int], Any]] = {
-    "$float": lambda _, text, level: struct.unpack("<d", bytes.fromhex(text))[0],
-    "$complex": lambda reader, parts, level: complex(*[reader.value(part, level) for part in parts]),
-    "$bytes": lambda reader, place, level: bytes(reader._take(*place)),
-    "$tuple": lambda reader, values, level: tuple([reader.value(one, level) for one in values]),
-    "$dict": _Reader._dict,
+_READERS: dict[str, Callable[[_Reader, Any], Any]] = {
+    "$float": lambda _, text: struct.unpack("<d", bytes.fromhex(text))[0],
+    "$complex": lambda _, parts: complex(*parts),
+    "$tuple": lambda _, values: tuple(values),
+    "$dict": lambda _, pairs: dict(pairs),
+    "$bytes": lambda reader, place: bytes(reader._take(*place)),
     "$array": _Reader._array,
-    "$scalar": _Reader._scalar,
+    "$scalar": lambda reader, place: reader._elements(place[0], [], _parse_dtype(place[1]))[()],
     "$tensor": _Reader._tensor,
     "$tensors": _Reader._tensors,
     "$pickle": _Reader._pickle,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.ports import IOSpec
-    from headrace.core.resource import Resource
     from headrace.core.spec import OperatorSpec
     from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
 
@@ -80,8 +80,8 @@ class Player(Operator):
         The outputs to declare, by name.
     playback, entries
         The source, and the messages of it to emit.
-    resources
-        The resources of the operator in whose place it plays, so that its tensors are on the same slice.
+    replaced
+        The operator in whose place it plays, whose resources it takes, so that its tensors are on the same slice.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Player(Operator):
         outputs: Mapping[str, IOSpec],
         playback: Playback,
         entries: Sequence[Entry],
-        resources: Sequence[Resource] = (),
         *,
         name: str,
+        replaced: Operator | None = None,
     ) -> None:
         self._declared = outputs
         self._playback = playback
@@ -100,8 +100,15 @@ class Player(Operator):
         self._next: RecordedMessage | None = None  # the next message, once it is loaded
         playback.left.append(self._left)
         self._allocators: dict[int, UnboundedAllocator] = {}
+        resources = () if replaced is None else replaced.resources.values()
         super().__init__(fragment, _Due(fragment, playback, self._left), *resources, name=name)
         self.metadata_policy = MetadataPolicy.UPDATE
+        if replaced is not None:
+            self.max_in_flight = replaced.max_in_flight
+            self.enable_metadata(replaced.is_metadata_enabled)
+            pool = getattr(replaced, "cuda_stream_pool", None)
+            if pool is not None:
+                self.cuda_stream_pool = pool
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the outputs."""
@@ -125,8 +132,10 @@ class Player(Operator):
             self._next = None
             self.metadata.clear()
             self.metadata.update(message.metadata or {})
-            place = _Place(self, op_output, context, output)
-            op_output.emit(place.restore(message.data), output, acq_timestamp=message.acq_timestamp)
+            data = self._restore(
+                message.data, context, partial(op_output.set_cuda_stream, output_port_name=output)
+            )
+            op_output.emit(data, output, acq_timestamp=message.acq_timestamp)
             message = self._load_next()
 
     def _load_next(self) -> RecordedMessage | None:
@@ -135,8 +144,51 @@ class Player(Operator):
             self._next = self._playback.source.load(self._left[-1].number)
         return self._next
 
-    def allocator(self, device_id: int) -> UnboundedAllocator:
-        """Return the allocator for a device."""
+    def _restore(self, data: Any, context: ExecutionContext, emit_on: Callable[[Any], None]) -> Any:
+        """Return data with tensors in the memory they were recorded from, if there is such memory.
+
+        `emit_on` is called with the stream, if there is one.
+        """
+
+        def restored(data: Any) -> Any:
+            if type(data) is TensorCopy:
+                return _as_recorded(data, self._restore_tensor(data, context, emit_on))
+            if type(data) is TensorMapCopy:
+                return TensorMap(
+                    {name: self._restore_tensor(one, context, emit_on) for name, one in data.items()}
+                )
+            return data
+
+        return tree.map(restored, data, lambda inside: type(inside) not in (dict, list, tuple))
+
+    def _restore_tensor(
+        self, copied: TensorCopy, context: ExecutionContext, emit_on: Callable[[Any], None]
+    ) -> Tensor:
+        storage, stream = _SYSTEM, None
+        if copied.device.is_cuda and context.is_gpu_available:
+            storage = _STORAGE[DLDeviceType(copied.device.device_type)]
+        if storage == _SYSTEM and copied.dl_dtype.typestr is not None:
+            return as_tensor(np.asarray(copied))
+        if storage == _DEVICE:
+            stream = context.allocate_cuda_stream(f"{self.name}_stream")
+            if stream is None:
+                raise RuntimeError(
+                    f"operator {self.name!r}: its stream pool has no stream left to play device memory on; give "
+                    "the pool a larger max_size"
+                )
+            emit_on(stream)
+        tensor = self._allocator(0 if stream is None else stream.stream.device.device_id).allocate_tensor(
+            copied.shape, copied.dl_dtype, storage, stream=stream, operator=self.name
+        )
+        content = np.ascontiguousarray(copied.elements()).reshape(-1).view(np.uint8)
+        if stream is None:
+            ctypes.memmove(tensor.data, content.ctypes.data, content.size)
+        else:  # as bytes, since NumPy does not know every type of elements
+            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
+            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
+        return tensor
+
+    def _allocator(self, device_id: int) -> UnboundedAllocator:
         if device_id not in self._allocators:
             # Without a fragment: a frame that the application keeps would refer to the application through it, and
             # other libraries hide that from the garbage collector.
@@ -144,6 +196,16 @@ class Player(Operator):
                 None, dev_id=device_id, name=f"{self.name}_allocator"
             )
         return self._allocators[device_id]
+
+
+def _as_recorded(copied: TensorCopy, tensor: Tensor) -> Any:
+    """Return a tensor as an array of the library that it was of, if it is installed."""
+    if copied.library == "buffer" and hasattr(tensor.owner, "buffer"):
+        return tensor.owner.buffer
+    try:
+        return library_named(copied.library).from_tensor(tensor)
+    except ImportError:
+        return tensor
 
 
 class _Due(Condition):
@@ -171,67 +233,3 @@ class _Due(Condition):
     def on_resume(self, timestamp: int) -> None:
         """Go on with the next message as if no time had passed."""
         self._playback.go_on(timestamp)
-
-
-class _Place:
-    """Where the tensors of one message go: the memory they were recorded from, if there is such memory."""
-
-    def __init__(
-        self, player: Player, op_output: OutputContext, context: ExecutionContext, port: str
-    ) -> None:
-        self._player = player
-        self._output = op_output
-        self._context = context
-        self._port = port
-        self._stream: Any = None
-
-    def restore(self, data: Any) -> Any:
-        return tree.map(self._restore_leaf, data, lambda inside: type(inside) not in (dict, list, tuple))
-
-    def _restore_leaf(self, data: Any) -> Any:
-        if type(data) is TensorCopy:
-            return self._restore_array(data)
-        if type(data) is TensorMapCopy:
-            return TensorMap({name: self._restore_tensor(tensor) for name, tensor in data.items()})
-        return data
-
-    def _restore_array(self, copied: TensorCopy) -> Any:
-        """Return an array of the library that it was of, if it is installed; else a tensor."""
-        tensor = self._restore_tensor(copied)
-        if copied.library == "buffer" and hasattr(tensor.owner, "buffer"):
-            return tensor.owner.buffer
-        try:
-            return library_named(copied.library).from_tensor(tensor)
-        except ImportError:
-            return tensor
-
-    def _restore_tensor(self, copied: TensorCopy) -> Tensor:
-        storage = _SYSTEM
-        if copied.device.is_cuda and self._context.is_gpu_available:
-            storage = _STORAGE[DLDeviceType(copied.device.device_type)]
-        if storage == _SYSTEM and copied.dl_dtype.typestr is not None:
-            return as_tensor(np.asarray(copied))
-        content = np.ascontiguousarray(copied.elements()).reshape(-1).view(np.uint8)
-        stream = self._device_stream() if storage == _DEVICE else None
-        allocator = self._player.allocator(0 if stream is None else stream.stream.device.device_id)
-        tensor = allocator.allocate_tensor(
-            copied.shape, copied.dl_dtype, storage, stream=stream, operator=self._player.name
-        )
-        if stream is None:
-            ctypes.memmove(tensor.data, content.ctypes.data, content.size)
-        else:  # as bytes, since NumPy does not know every type of elements
-            description = (tensor.data, content.shape, (1,), DLDataType(1, 8), tensor.device, False)
-            copy(Tensor._create(description, tensor.owner, None, None), content, stream)
-        return tensor
-
-    def _device_stream(self) -> Any:
-        if self._stream is None:
-            name = self._player.name
-            self._stream = self._context.allocate_cuda_stream(f"{name}_stream")
-            if self._stream is None:
-                raise RuntimeError(
-                    f"operator {name!r}: its stream pool has no stream left to play device memory on; give the "
-                    "pool a larger max_size"
-                )
-            self._output.set_cuda_stream(self._stream, self._port)
-        return self._stream

@@ -14,11 +14,11 @@ from headrace.observe.recordings.carriers import Carrier, RecordedMessage, Recor
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.payloads import PayloadError, check_leaf
 from headrace.observe.recordings.ports import Port, PortWatcher, describe, matches, ports_of
-from headrace.observe.recordings.snapshots import Snapshot, Snapshots
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import RunInfo
+    from headrace.observe.recordings.snapshots import Snapshot
 
 _log = logging.getLogger("headrace.observe")
 
@@ -75,7 +75,6 @@ class PortRecorder(PortWatcher):
         self._runs = 0
         self._counts: dict[RecordedPort, int] = {}
         self._carrier: Carrier | None = None
-        self._snapshots: Snapshots
         self._delivery: Delivery
 
     def begin(self, run: RunInfo) -> None:
@@ -86,8 +85,9 @@ class PortRecorder(PortWatcher):
         carrier = self._carrier_of(self._runs)
         carrier.begin(_describe_run(run, shown))
         self._carrier = carrier
-        self._snapshots = Snapshots(lambda leaf: check_leaf(leaf, self._allow_pickle))
-        self._delivery = Delivery(self._carry, "headrace record")
+        self._delivery = Delivery(
+            self._carry, "headrace record", check=lambda leaf: check_leaf(leaf, self._allow_pickle)
+        )
         self._shown = shown
 
     def end(self, outcome: Outcome | None) -> None:
@@ -102,7 +102,6 @@ class PortRecorder(PortWatcher):
             carrier.end(error is None)
         finally:
             self._shown = {}
-            self._snapshots.close()
             if error is not None:
                 raise error
         _log.info("recorded %d messages", sum(self._counts.values()))
@@ -113,7 +112,7 @@ class PortRecorder(PortWatcher):
             raise delivery.error
         recorded: RecordedPort = self._shown[port]
         try:
-            snapshot = self._snapshots.take(port.operator, item, recorded.is_output)
+            snapshot = delivery.snapshots.take(port.operator, item, recorded.is_output)
         except PayloadError as error:
             raise _with_port(error, recorded) from None
         sequence = self._counts[recorded]
@@ -123,8 +122,6 @@ class PortRecorder(PortWatcher):
             delivery.make_room(self._max_pending)
 
     def _carry(self, snapshot: Snapshot, companion: tuple[RecordedPort, int, int, int]) -> None:
-        if snapshot.error is not None:
-            raise snapshot.error
         assert self._carrier is not None
         message = RecordedMessage(*companion, snapshot.acq_timestamp, snapshot.metadata, snapshot.data)
         try:

@@ -29,15 +29,22 @@ _KEPT_CHUNKS = 4
 _SKIPPED = (mcap.Opcode.MESSAGE_INDEX, mcap.Opcode.DATA_END, mcap.Opcode.SCHEMA, mcap.Opcode.CHANNEL)
 
 
-class _Entry(NamedTuple):
-    """A message in the file."""
+class _Chunk(NamedTuple):
+    """Where the contents of a chunk are in the file, and their checksum."""
 
-    chunk: int
-    """Where its chunk begins."""
-    place: int
-    """Where its payload begins in the contents of the chunk."""
+    start: int
     size: int
-    channel: int
+    checksum: int
+
+
+class _Entry(NamedTuple):
+    """A message in the file: its chunk, where its payload is in there, its port, and whether it is an image."""
+
+    chunk: _Chunk
+    place: int
+    end: int
+    port: RecordedPort
+    is_image: bool
     sequence: int
     time: int
 
@@ -83,21 +90,21 @@ class Recording:
         self.path = Path(path)
         self.name = f"recording {str(self.path)!r}"
         self._allow_pickle = pickle
-        self._file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # which a pipe would wait for
-        status = os.fstat(self._file)
-        if not stat.S_ISREG(status.st_mode):
+        status = os.stat(self.path)
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait
             what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
             raise RecordingError(f"{str(self.path)!r} is {what}, and a recording is one file")
         self._size = status.st_size
+        self._file = open(self.path, "rb")  # noqa: SIM115 (it stays open)
         self._run: RecordedRun | None = None
         self._at = len(mcap.MAGIC)  # how far it was read
         self._schemas: dict[int, str] = {}
         self._channels: dict[int, tuple[RecordedPort, bool]] = {}  # the port, and whether messages are images
-        self._entries: list[_Entry] = []
         self._counts: Counter[RecordedPort] = Counter()
-        self._chunks: OrderedDict[int, bytearray] = OrderedDict()
+        self._entries: list[_Entry] = []
+        self._contents: OrderedDict[_Chunk, bytes] = OrderedDict()
         self._lock = threading.Lock()
-        self.problem = self._find_messages(strict)
+        self.problem = self._open(strict)
         self.is_complete = self.problem is None
         self._began = min((entry.time for entry in self._entries), default=0)
         if self.problem is not None and _warns:
@@ -105,12 +112,10 @@ class Recording:
 
     def close(self) -> None:
         """Close the file."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        self._file.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_file", -1) >= 0:
+        if hasattr(self, "_file"):
             self.close()
 
     def __enter__(self) -> Recording:
@@ -153,63 +158,54 @@ class Recording:
             names = ", ".join(one.name for one in ports)
             raise RecordingError(f"{self.name} has no messages of {port!r}; it has messages of {names}")
         for number, entry in enumerate(self._entries):
-            if self._channels[entry.channel][0] in chosen:
+            if entry.port in chosen:
                 yield self.load(number)
 
     def outline(self) -> list[tuple[RecordedPort, int]]:
         """Return the port and the time of each message, as :class:`RecordedMessage` has them."""
-        return [(self._channels[entry.channel][0], entry.time - self._began) for entry in self._entries]
+        return [(entry.port, entry.time - self._began) for entry in self._entries]
 
     def load(self, number: int) -> RecordedMessage:
         """Return a message by its number among all; may be called from any thread."""
         entry = self._entries[number]
-        port, is_image = self._channels[entry.channel]
-        content = memoryview(self._contents_of(entry.chunk))[entry.place : entry.place + entry.size]
+        content = memoryview(self._contents_of(entry.chunk))[entry.place : entry.end]
         try:
-            value = decode(content, self._allow_pickle, is_image=is_image)
-            step, acq_timestamp, metadata, data = _parts_of(value)
+            value = decode(content, self._allow_pickle, is_image=entry.is_image)
+            return _message(entry, entry.time - self._began, value)
         except PayloadError as error:
             raise RecordingError(
-                f"{self.name}, message {entry.sequence} of {port.name!r}: {error}"
+                f"{self.name}, message {entry.sequence} of {entry.port.name!r}: {error}"
             ) from error
-        time = entry.time - self._began
-        return RecordedMessage(port, entry.sequence, step, time, acq_timestamp, metadata, data)
 
-    def _contents_of(self, chunk: int) -> bytearray:
+    def _contents_of(self, chunk: _Chunk) -> bytes:
         """Return the contents of a chunk, which are compared with its checksum."""
         with self._lock:
-            contents = self._chunks.get(chunk)
+            contents = self._contents.get(chunk)
             if contents is None:
-                *_, size, checksum, _, _ = mcap.CHUNK_HEAD.unpack(self._read(chunk, mcap.CHUNK_HEAD.size))
-                contents = self._read(chunk + mcap.CHUNK_HEAD.size, size)
-                if zlib.crc32(contents) != checksum:
-                    text = f"{self.name} is damaged at byte {chunk}: the checksum of a chunk is wrong"
-                    raise RecordingError(text)
-                self._chunks[chunk] = contents
-                if len(self._chunks) > _KEPT_CHUNKS:
-                    self._chunks.popitem(last=False)
+                contents = self._read(chunk.start, chunk.size)
+                if zlib.crc32(contents) != chunk.checksum:
+                    where = chunk.start - mcap.CHUNK_HEAD.size
+                    raise RecordingError(
+                        f"{self.name} is damaged at byte {where}: the checksum of a chunk is wrong"
+                    )
+                self._contents[chunk] = contents
+                if len(self._contents) > _KEPT_CHUNKS:
+                    self._contents.popitem(last=False)
             return contents
 
     # Opening.
 
-    def _find_messages(self, strict: bool) -> str | None:
+    def _open(self, strict: bool) -> str | None:
         """Find the messages, and return what is wrong with the file, if anything."""
-        magic, head = mcap.MAGIC, mcap.RECORD_HEAD
+        magic = mcap.MAGIC
         if not self._size:
             raise RecordingError(f"{str(self.path)!r} is empty: it has 0 bytes")
         if self._read(0, min(len(magic), self._size)) != magic:
             raise RecordingError(f"{str(self.path)!r} is not a recording of headrace: it is no MCAP file")
         damage = None
         try:
-            while self._at + head.size <= self._size:
-                opcode, length = head.unpack(self._read(self._at, head.size))
-                end = self._at + head.size + length
-                # A message outside of a chunk was written just before the process was killed.
-                if end > self._size or opcode == mcap.Opcode.MESSAGE:
-                    break
-                if self._read_record(opcode, length):
-                    return None
-                self._at = end
+            if self._find_messages():
+                return None
             if self._size > 2 * len(magic) and self._read(self._size - len(magic), len(magic)) == magic:
                 damage = "the file has an end, and its records do not lead there"
         except (RecordingError, OSError):
@@ -226,69 +222,70 @@ class Recording:
             raise RecordingError(f"{self.name} {why}; {amount} can be read (strict=False, --no-strict)")
         return f"{self.name} {why}; {amount} are read"
 
-    def _read_record(self, opcode: int, length: int) -> bool:
-        """Read a record, which is there in full; return whether it shows that all messages were found."""
-        place = self._at + mcap.RECORD_HEAD.size
-        if opcode == mcap.Opcode.CHUNK:
-            self._read_chunk(length)
-        elif opcode == mcap.Opcode.HEADER:
-            if mcap.records.Header.read(self._stream(place, length)).profile != mcap.PROFILE:
-                what = "is not a recording of headrace, but another MCAP file"
-                raise RecordingError(f"{str(self.path)!r} {what}")
-        elif opcode == mcap.Opcode.METADATA:
-            self._read_run(mcap.records.Metadata.read(self._stream(place, length)).metadata)
-        elif opcode == mcap.Opcode.STATISTICS:
-            count = int.from_bytes(self._read(place, 8), "little")
-            if count != len(self):
-                raise ValueError(f"{count} messages were recorded, and {len(self)} are here")
-            return True
-        elif opcode not in _SKIPPED:
-            raise ValueError(f"a record of the kind {opcode} is here")
+    def _find_messages(self) -> bool:
+        """Read the records of the file; return whether they show that all messages were found."""
+        opcodes = mcap.Opcode
+        for opcode, place, end, _ in self._records(self._at, self._size):
+            # A message outside of a chunk was written just before the process was killed.
+            if end > self._size or opcode == opcodes.MESSAGE:
+                break
+            if opcode == opcodes.CHUNK:
+                self._read_chunk(place, end)
+            elif opcode == opcodes.HEADER:
+                if mcap.records.Header.read(self._stream(place, end)).profile != mcap.PROFILE:
+                    what = "is not a recording of headrace, but another MCAP file"
+                    raise RecordingError(f"{str(self.path)!r} {what}")
+            elif opcode == opcodes.METADATA:
+                self._read_run(mcap.records.Metadata.read(self._stream(place, end)).metadata)
+            elif opcode == opcodes.STATISTICS:
+                count = int.from_bytes(self._read(place, 8), "little")
+                if count != len(self):
+                    raise ValueError(f"{count} messages were recorded, and {len(self)} are here")
+                return True
+            elif opcode not in _SKIPPED:
+                raise ValueError(f"a record of the kind {opcode} is here")
+            self._at = end
         return False
 
-    def _read_chunk(self, length: int) -> None:
+    def _read_chunk(self, place: int, end: int) -> None:
         """Find the messages of a chunk."""
-        start = self._at + mcap.CHUNK_HEAD.size
-        *_, size, _, name_length, _ = mcap.CHUNK_HEAD.unpack(self._read(self._at, mcap.CHUNK_HEAD.size))
+        head, opcodes = mcap.CHUNK_HEAD, mcap.Opcode
+        place -= mcap.RECORD_HEAD.size
+        *_, size, checksum, name_length, _ = head.unpack(self._read(place, head.size))
         if name_length:
             raise ValueError(
                 "a chunk is compressed, which is not read here; run 'mcap decompress' on the file"
             )
-        if size != self._at + mcap.RECORD_HEAD.size + length - start:
-            raise ValueError(f"the messages of a chunk of {length} bytes have {size} bytes")
-        at = 0
-        while at < size:
-            head = self._read(start + at, min(mcap.MESSAGE_HEAD.size, size - at))
-            opcode, length = mcap.RECORD_HEAD.unpack_from(head)
-            begin, place = at, at + mcap.RECORD_HEAD.size
-            at = place + length
-            if at > size:
-                raise ValueError(f"a record of {length} bytes is longer than its chunk")
-            if opcode == mcap.Opcode.MESSAGE:
-                _, _, channel, sequence, time, _ = mcap.MESSAGE_HEAD.unpack(head)
-                place = begin + mcap.MESSAGE_HEAD.size
-                self._add_entry(_Entry(self._at, place, at - place, channel, sequence, time))
-            elif opcode == mcap.Opcode.SCHEMA:
-                schema = mcap.records.Schema.read(self._stream(start + place, length))
+        chunk = _Chunk(place + head.size, size, checksum)
+        if chunk.start + size != end:
+            raise ValueError(f"the messages of a chunk of {end - place} bytes have {size} bytes")
+        for opcode, place, limit, head_of_record in self._records(chunk.start, end):
+            if limit > end:
+                raise ValueError(f"a record of {limit - place} bytes is longer than its chunk")
+            if opcode == opcodes.MESSAGE:
+                self._read_message(chunk, place, limit, head_of_record)
+            elif opcode == opcodes.SCHEMA:
+                schema = mcap.records.Schema.read(self._stream(place, limit))
                 self._schemas[schema.id] = schema.name
-            elif opcode == mcap.Opcode.CHANNEL:
-                described = mcap.records.Channel.read(self._stream(start + place, length))
+            elif opcode == opcodes.CHANNEL:
+                described = mcap.records.Channel.read(self._stream(place, limit))
                 port = self.ports[int(described.metadata["port"])]
                 self._channels[described.id] = port, self._schemas[described.schema_id] == mcap.IMAGE
             else:
                 raise ValueError(f"a record of the kind {opcode} is in a chunk")
 
-    def _add_entry(self, entry: _Entry) -> None:
-        if entry.channel not in self._channels:
-            raise ValueError(f"a message is of channel {entry.channel}, which was not described")
-        port, _ = self._channels[entry.channel]
+    def _read_message(self, chunk: _Chunk, place: int, end: int, head: bytes) -> None:
+        """Find a message of a chunk."""
+        _, _, channel, sequence, time, _ = mcap.MESSAGE_HEAD.unpack(head)
+        if channel not in self._channels:
+            raise ValueError(f"a message is of channel {channel}, which was not described")
+        port, is_image = self._channels[channel]
         expected = self._counts[port] & 0xFFFFFFFF
-        if entry.sequence != expected:
-            raise ValueError(
-                f"message {expected} of {port.name!r} should be here, and message {entry.sequence} is"
-            )
+        if sequence != expected:
+            raise ValueError(f"message {expected} of {port.name!r} should be here, and message {sequence} is")
         self._counts[port] += 1
-        self._entries.append(entry)
+        begin = place + mcap.MESSAGE_HEAD.size - mcap.RECORD_HEAD.size - chunk.start
+        self._entries.append(_Entry(chunk, begin, end - chunk.start, port, is_image, sequence, time))
 
     def _read_run(self, described: dict[str, str]) -> None:
         """Read the description of the run."""
@@ -309,31 +306,41 @@ class Recording:
         started, epoch = int(found["started"]), int(found["epoch"])
         self._run = RecordedRun(str(found["application"]), ports, flows, started, epoch)
 
-    def _read(self, offset: int, size: int) -> bytearray:
-        content = bytearray(size)  # no longer than the file
-        view, at = memoryview(content), 0
-        while at < size:
-            count = os.preadv(self._file, [view[at:]], offset + at)
-            if not count:
-                raise RecordingError(f"{self.name} is damaged at byte {offset}: the file has become shorter")
-            at += count
+    def _records(self, at: int, end: int) -> Iterator[tuple[int, int, int, bytes]]:
+        """Yield the kind of each record, where its contents begin and end, and the head that a message has.
+
+        The end may be beyond the end of the file.
+        """
+        while at + mcap.RECORD_HEAD.size <= end:
+            head = self._read(at, min(mcap.MESSAGE_HEAD.size, end - at))
+            opcode, length = mcap.RECORD_HEAD.unpack_from(head)
+            at += mcap.RECORD_HEAD.size
+            yield opcode, at, at + length, head
+            at += length
+
+    def _read(self, offset: int, size: int) -> bytes:
+        self._file.seek(offset)
+        content = self._file.read(size)  # no longer than the file was
+        if len(content) < size:
+            raise RecordingError(f"{self.name} is damaged at byte {offset}: the file has become shorter")
         return content
 
-    def _stream(self, offset: int, size: int) -> mcap.ReadDataStream:
-        if size > 2 * mcap.LONGEST_RUN:
-            raise ValueError(f"a record of {size} bytes is here")
-        return mcap.ReadDataStream(BytesIO(self._read(offset, size)))
+    def _stream(self, place: int, end: int) -> mcap.ReadDataStream:
+        if end - place > 2 * mcap.LONGEST_RUN:
+            raise ValueError(f"a record of {end - place} bytes is here")
+        return mcap.ReadDataStream(BytesIO(self._read(place, end - place)))
 
 
-def _parts_of(value: Any) -> tuple[int, int | None, dict[str, Any] | None, Any]:
-    """Return the step, acquisition timestamp, metadata and data of a message."""
-    if type(value) is dict and list(value) == ["step", "acq_timestamp", "metadata", "data"]:
-        step, acq_timestamp, metadata, data = value.values()
-        is_named = metadata is None or (
-            type(metadata) is dict and all(type(name) is str for name in metadata)
-        )
-        if type(step) is int and type(acq_timestamp) in (int, type(None)) and is_named:
-            return step, acq_timestamp, metadata, data
+def _message(entry: _Entry, time: int, value: Any) -> RecordedMessage:
+    """Return a message of the value that its payload holds."""
+    match value:
+        case {
+            "step": int(step),
+            "acq_timestamp": int() | None as acq_timestamp,
+            "metadata": dict() | None as metadata,
+            "data": data,
+        } if len(value) == 4 and all(type(name) is str for name in metadata or ()):
+            return RecordedMessage(entry.port, entry.sequence, step, time, acq_timestamp, metadata, data)
     raise PayloadError("the payload is damaged: it is no message")
 
 

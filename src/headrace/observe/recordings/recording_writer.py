@@ -19,7 +19,7 @@ import json
 import os
 import struct
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,12 +60,10 @@ class RecordingWriter(Carrier):
         self._schemas: dict[str, mcap.records.Schema] = {}
         self._counts: Counter[int] = Counter()
         self._chunks: list[mcap.records.ChunkIndex] = []
-        # The chunk that is being written: where it begins, the size and checksum of its data, its first and last
-        # time, and the times and places of its messages by channel.
-        self._start: int | None = None
-        self._size = self._checksum = 0
-        self._times = (0, 0)
-        self._index: dict[int, list[tuple[int, int]]] = {}
+        # The chunk that is being written, the checksum of its data, and the places of its messages by channel.
+        self._chunk: mcap.records.ChunkIndex | None = None
+        self._checksum = 0
+        self._places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def begin(self, run: RecordedRun) -> None:
         """Create the file."""
@@ -97,77 +95,64 @@ class RecordingWriter(Carrier):
         }
         is_image, payload = pack(parts, self._allow_pickle, time)
         size = sum(map(len, payload))
-        if self._start is not None and self._size + size > _CHUNK:
-            self._end_chunk()
-        if self._start is None:
-            self._begin_chunk(time)
-        channel = self._channel(message.port, mcap.IMAGE if is_image else mcap.TREE)
-        self._index.setdefault(channel, []).append((time, self._size))
+        if self._chunk is not None and self._chunk.uncompressed_size + size > _CHUNK:
+            self._end_chunk(self._chunk)
+        chunk = self._chunk or self._begin_chunk(time)
+        channel = self._channel(chunk, message.port, mcap.IMAGE if is_image else mcap.TREE)
+        self._places[channel].append((time, chunk.uncompressed_size))
         length = mcap.MESSAGE_HEAD.size - mcap.RECORD_HEAD.size + size
         sequence = message.sequence & 0xFFFFFFFF
-        self._add(
-            [mcap.MESSAGE_HEAD.pack(mcap.Opcode.MESSAGE, length, channel, sequence, time, time), *payload]
-        )
-        self._times = (min(self._times[0], time), max(self._times[1], time))
-        self._write_chunk_head()
+        head = mcap.MESSAGE_HEAD.pack(mcap.Opcode.MESSAGE, length, channel, sequence, time, time)
+        self._add(chunk, [head, *payload])
+        chunk.message_start_time = min(chunk.message_start_time, time)
+        chunk.message_end_time = max(chunk.message_end_time, time)
+        self._file.flush()
+        os.pwrite(self._file.fileno(), self._head_of(chunk), chunk.chunk_start_offset)
         self._counts[channel] += 1
 
     def end(self, is_complete: bool) -> None:
         """Write the index, unless the recording is incomplete, and close the file."""
         try:
             if is_complete:
-                if self._start is not None:
-                    self._end_chunk()
+                if self._chunk is not None:
+                    self._end_chunk(self._chunk)
                 self._write_summary()
         finally:
             self._file.close()
 
-    def _begin_chunk(self, time: int) -> None:
-        self._start = self._file.tell()
-        self._size = self._checksum = 0
-        self._times = (time, time)
-        self._index = {}
-        self._file.write(bytes(mcap.CHUNK_HEAD.size))
-        self._write_chunk_head()
+    def _begin_chunk(self, time: int) -> mcap.records.ChunkIndex:
+        chunk = self._chunk = mcap.records.ChunkIndex(
+            mcap.CHUNK_HEAD.size, self._file.tell(), "", 0, time, 0, {}, time, 0
+        )
+        self._checksum = 0
+        self._file.write(self._head_of(chunk))
+        return chunk
 
-    def _add(self, parts: Payload) -> None:
-        """Add bytes to the chunk."""
+    def _add(self, chunk: mcap.records.ChunkIndex, parts: Payload) -> None:
+        """Add bytes to a chunk, whose head in the file is written later."""
         for part in parts:
             self._checksum = zlib.crc32(part, self._checksum)
-            self._size += len(part)
+            chunk.uncompressed_size += len(part)
             self._file.write(part)
+        chunk.compressed_size = chunk.uncompressed_size
+        chunk.chunk_length = mcap.CHUNK_HEAD.size + chunk.uncompressed_size
 
-    def _write_chunk_head(self) -> None:
-        """Bring the chunk in the file up to what was added."""
-        assert self._start is not None
-        self._file.flush()
-        opcode, length = mcap.Opcode.CHUNK, mcap.CHUNK_HEAD.size - mcap.RECORD_HEAD.size + self._size
-        head = mcap.CHUNK_HEAD.pack(opcode, length, *self._times, self._size, self._checksum, 0, self._size)
-        os.pwrite(self._file.fileno(), head, self._start)
+    def _head_of(self, chunk: mcap.records.ChunkIndex) -> bytes:
+        length, size = chunk.chunk_length - mcap.RECORD_HEAD.size, chunk.uncompressed_size
+        times = chunk.message_start_time, chunk.message_end_time
+        return mcap.CHUNK_HEAD.pack(mcap.Opcode.CHUNK, length, *times, size, self._checksum, 0, size)
 
-    def _end_chunk(self) -> None:
-        assert self._start is not None
-        length = mcap.CHUNK_HEAD.size + self._size
-        places = {}
-        for channel, entries in self._index.items():
-            places[channel] = self._file.tell()
+    def _end_chunk(self, chunk: mcap.records.ChunkIndex) -> None:
+        began = self._file.tell()
+        for channel, entries in self._places.items():
+            chunk.message_index_offsets[channel] = self._file.tell()
             self._file.write(_bytes(mcap.records.MessageIndex(channel, entries)))
-        self._chunks.append(
-            mcap.records.ChunkIndex(
-                message_start_time=self._times[0],
-                message_end_time=self._times[1],
-                chunk_start_offset=self._start,
-                chunk_length=length,
-                message_index_offsets=places,
-                message_index_length=self._file.tell() - self._start - length,
-                compression="",
-                compressed_size=self._size,
-                uncompressed_size=self._size,
-            )
-        )
-        self._start = None
+        chunk.message_index_length = self._file.tell() - began
+        self._chunks.append(chunk)
+        self._chunk = None
+        self._places.clear()
 
-    def _channel(self, port: RecordedPort, schema: str) -> int:
+    def _channel(self, chunk: mcap.records.ChunkIndex, port: RecordedPort, schema: str) -> int:
         """Return the number of the channel of a port, after it was described in the chunk."""
         channel = self._channels.get((port, schema))
         if channel is None:
@@ -175,7 +160,7 @@ class RecordingWriter(Carrier):
                 self._schemas[schema] = mcap.records.Schema(
                     len(self._schemas) + 1, mcap.SCHEMAS[schema].encode(), "ros2msg", schema
                 )
-                self._add([_bytes(self._schemas[schema])])
+                self._add(chunk, [_bytes(self._schemas[schema])])
             channel = mcap.records.Channel(
                 id=len(self._channels) + 1,
                 topic=port.name,
@@ -184,7 +169,7 @@ class RecordingWriter(Carrier):
                 schema_id=self._schemas[schema].id,
             )
             self._channels[port, schema] = channel
-            self._add([_bytes(channel)])
+            self._add(chunk, [_bytes(channel)])
         return int(channel.id)
 
     def _write_summary(self) -> None:

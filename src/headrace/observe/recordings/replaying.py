@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -90,38 +91,28 @@ class Replay:
         source = self._open()
         graph = fragment.graph
         played = self._played(source)
-        entries: dict[str, list[Entry]] = {}
-        active = set()
+        entries: defaultdict[str, list[Entry]] = defaultdict(list)
         for number, (port, time) in enumerate(source.outline()):
             if port in played:
-                active.add(port)
-                entries.setdefault(port.operator, []).append(Entry(time, port.port, number))
-        replaced: dict[Operator, None] = {}
+                entries[port.operator].append(Entry(time, port.port, number))
+        outputs: defaultdict[Operator, set[str]] = defaultdict(set)
         for port in played:
-            operator = self._find(graph, source, port.operator)
-            # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
-            if port in active or any(flow.output == port.port for flow in operator._outgoing):
-                replaced[operator] = None
-        for operator in replaced:
-            recorded = {port.port for port in played if port.operator == operator.name}
-            self._check_outputs(operator, source, recorded)
+            outputs[self._find(graph, source, port.operator)].add(port.port)
         playback = Playback(source, self.pace == "recorded")
         players: dict[Operator, Operator] = {}
-        for operator in replaced:
-            player = Player(
-                fragment,
-                operator.spec.outputs,
-                playback,
-                entries.get(operator.name, ()),
-                list(operator.resources.values()),
-                name=operator.name,
-            )
-            player.max_in_flight = operator.max_in_flight
-            player.enable_metadata(operator.is_metadata_enabled)
-            pool = getattr(operator, "cuda_stream_pool", None)
-            if pool is not None:
-                player.cuda_stream_pool = pool  # type: ignore[attr-defined]
-            players[operator] = player
+        for operator, recorded in outputs.items():
+            # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
+            is_connected = any(flow.output in recorded for flow in operator._outgoing)
+            if is_connected or operator.name in entries:
+                self._check_outputs(operator, source, recorded)
+                players[operator] = Player(
+                    fragment,
+                    operator.spec.outputs,
+                    playback,
+                    entries[operator.name],
+                    name=operator.name,
+                    replaced=operator,
+                )
         names = {operator.name for operator in graph}
         _rewire(fragment, players)
         return names - {operator.name for operator in fragment.graph}

@@ -49,7 +49,11 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[[Any], Any]
 _BYTE = DLDataType(1, 8)
-_NO_BYTES = np.empty(0, np.uint8)
+
+
+def _described_by(name: str, what: str) -> Any:
+    """Return a property of a copy that is an attribute of its array."""
+    return property(lambda self: getattr(self.owner, name), doc=what)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -60,42 +64,34 @@ class TensorCopy(Described):
 
     Attributes
     ----------
-    shape, strides, dl_dtype
-        The shape and element type of the tensor, and the strides of the copy.
+    owner
+        The array that holds the copy. Its elements are bytes of their size, for types that NumPy does not know.
+    dl_dtype
+        The element type of the tensor.
     device
         Where the tensor was.
     library
         The library of the array: ``"headrace"`` for a Tensor, else the name of its module.
     """
 
-    _memory: np.ndarray
-    _offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    owner: np.ndarray
     dl_dtype: DLDataType
     device: DLDevice
     library: str
 
-    @property
-    def owner(self) -> np.ndarray:
-        """The array that holds the copy."""
-        return self._memory
+    shape = _described_by("shape", "The shape of the tensor.")
+    strides = _described_by("strides", "The strides of the copy.")
 
     def elements(self) -> np.ndarray:
         """Return the elements as bytes of their size, for types that NumPy does not know."""
-        return self._view(np.dtype(f"V{self.dl_dtype.itemsize}"))
+        return self.owner
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self._view(self.dtype)
+        array = self.owner.view(self.dtype)
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
     def __repr__(self) -> str:
         return f"TensorCopy(shape={self.shape}, dtype={self.dl_dtype.name}, device={self.device})"
-
-    def _view(self, dtype: np.dtype[Any]) -> np.ndarray:
-        if 0 in self.shape:
-            return np.empty(self.shape, dtype)
-        return np.ndarray(self.shape, dtype, self._memory, self._offset, self.strides)
 
 
 class TensorMapCopy(dict[str, TensorCopy]):
@@ -119,6 +115,12 @@ class Snapshot:
         The number of bytes that were copied.
     error
         The error of the device, if it failed.
+    kept
+        The message, until `complete`.
+    later
+        Arrays to copy when the work of the device is complete: each to and from which array.
+    streams
+        The streams that have not passed the copies yet.
     """
 
     data: Any = None
@@ -126,59 +128,21 @@ class Snapshot:
     metadata: dict[str, Any] | None = None
     nbytes: int = 0
     error: BaseException | None = None
-    _kept: Any = None
-    _later: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    _streams: list[Any] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _tell: Callable[[], None] | None = None
+    kept: Any = None
+    later: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    streams: list[Any] = field(default_factory=list)
 
     @property
     def is_ready(self) -> bool:
         """Whether the copies are complete, except for the ones that `complete` makes."""
-        return not self._streams
-
-    def when_ready(self, tell: Callable[[], None]) -> None:
-        """Call a function when the snapshot is ready, at once if it is."""
-        with self._lock:
-            self._tell = tell
-            is_ready = self.is_ready
-        if is_ready:
-            tell()
+        return not self.streams
 
     def complete(self) -> None:
         """Make the copies that had to wait for the device; the snapshot is ready."""
-        for target, source in self._later:
+        for target, source in self.later:
             np.copyto(target, source)
-        self._later = []
-        self._kept = None
-
-    def wait(self) -> None:
-        """Wait until the snapshot is ready."""
-        for stream in tuple(self._streams):
-            error: BaseException | None = None
-            try:
-                stream.sync()
-            except Exception as failure:
-                error = failure
-            # Not left to the callback: simulated time may stand still from here on.
-            self._pass(stream, error)
-
-    def _begin(self, kept: Any, streams: list[Any]) -> None:
-        """Keep an object until streams have passed what they have to do now."""
-        self._kept = kept
-        self._streams = list(streams)
-        for stream in streams:
-            gpu.when_done(stream, partial(self._pass, stream))
-
-    def _pass(self, stream: Any, error: BaseException | None) -> None:
-        with self._lock:
-            if stream not in self._streams:
-                return
-            self._streams.remove(stream)
-            self.error = self.error or error
-            tell = self._tell if self.is_ready else None
-        if tell is not None:
-            tell()
+        self.later = []
+        self.kept = None
 
 
 class Snapshots:
@@ -190,11 +154,13 @@ class Snapshots:
     ----------
     check
         Called with each object of a message that is no container, or its copy; returns what takes its place.
+    changed
+        Notified when a snapshot becomes ready.
     """
 
-    def __init__(self, check: Check | None = None) -> None:
+    def __init__(self, check: Check | None = None, changed: threading.Condition | None = None) -> None:
         self._check = check
-        self._lock = threading.Lock()
+        self._changed = changed or threading.Condition()
         self._memory = HostMemory()
         self._readers: dict[tuple[OperatorInfo, int], _Reader] = {}
 
@@ -202,7 +168,23 @@ class Snapshots:
         """Return a snapshot of a message that an operator emits or receives now, on the thread that computes."""
         if type(item) is not Envelope and type(item) in _IMMUTABLE:
             return Snapshot(item if self._check is None else self._check(item))
-        return _Copying(self, operator, item, is_emitted).run()
+        copying = _Copying(self, operator, item, is_emitted)
+        try:
+            copying.run()
+        finally:
+            copying.finish()  # also if an object cannot be recorded: the device is reading the frame
+        return copying.snapshot
+
+    def wait(self, snapshot: Snapshot) -> None:
+        """Wait until a snapshot is ready."""
+        for stream in tuple(snapshot.streams):
+            error: BaseException | None = None
+            try:
+                stream.sync()
+            except Exception as failure:
+                error = failure
+            # Not left to the callback: simulated time may stand still from here on.
+            self.passed(snapshot, stream, error)
 
     def close(self) -> None:
         """End: the run is over, and its work is complete."""
@@ -210,11 +192,19 @@ class Snapshots:
             reader.close()
         self._readers.clear()
 
-    def _reader(self, operator: OperatorInfo, device_id: int) -> _Reader:
+    def passed(self, snapshot: Snapshot, stream: Any, error: BaseException | None) -> None:
+        """Note that a stream has passed the copies of a snapshot."""
+        with self._changed:
+            if stream in snapshot.streams:
+                snapshot.streams.remove(stream)
+                snapshot.error = snapshot.error or error
+                self._changed.notify_all()
+
+    def reader(self, operator: OperatorInfo, device_id: int) -> _Reader:
+        """Return the stream on which the frames of an operator are read on a device."""
         reader = self._readers.get((operator, device_id))
         if reader is None:
-            with self._lock:
-                reader = self._readers[operator, device_id] = _Reader(operator, device_id)
+            reader = self._readers[operator, device_id] = _Reader(operator, device_id)
         return reader
 
 
@@ -239,34 +229,39 @@ class _Copying:
     """The copying of one message."""
 
     def __init__(self, snapshots: Snapshots, operator: OperatorInfo, item: Any, is_emitted: bool) -> None:
-        self._snapshots = snapshots
-        self._operator = operator
-        self._item = item
-        self._is_emitted = is_emitted
+        self._snapshots, self._operator, self._is_emitted = snapshots, operator, is_emitted
         self._message = item if type(item) is Envelope else None
-        self._snapshot = Snapshot()
+        self.snapshot = Snapshot(item, kept=item)
         self._readers: dict[int, _Reader] = {}
-        # The copies within the device that are to come to the host.
-        self._fetches: list[tuple[_Reader, TensorCopy, Tensor]] = []
+        # The copies within the device that are to come to the host: from a buffer, for a tensor.
+        self._staged: list[tuple[_Reader, Any, Callable[[np.ndarray], None]]] = []
         self._is_read = False
-        self._staged: list[tuple[_Reader, Any]] = []
         # The streams of work that the message does not carry.
         self._streams: list[int] = []
 
-    def run(self) -> Snapshot:
-        snapshot, message = self._snapshot, self._message
-        try:
-            snapshot.data = self._copy(self._item if message is None else message.data)
-            if message is not None and message.details is not None:
-                snapshot.acq_timestamp = message.acq_timestamp
-                metadata = message.metadata
-                snapshot.metadata = None if metadata is None else self._copy(dict(metadata))
-        finally:
-            if self._readers:  # also if an object cannot be recorded: the device is reading the frame
-                self._finish()
-            for reader, buffer in self._staged:
-                buffer.close(reader.stream)
-        return snapshot
+    def run(self) -> None:
+        """Copy what the host can read, and start to copy the rest within the device."""
+        snapshot, message = self.snapshot, self._message
+        if message is None:
+            snapshot.data = self._copy(snapshot.data)
+            return
+        snapshot.data = self._copy(message.data)
+        snapshot.acq_timestamp = message.acq_timestamp
+        if message.metadata is not None:
+            snapshot.metadata = self._copy(dict(message.metadata))
+
+    def finish(self) -> None:
+        """Order whoever works on the frame next after the copies, and start the way to the host."""
+        if self._is_read:
+            for reader in self._readers.values():
+                self._hold_back(reader)
+        for reader, buffer, fetched in self._staged:
+            fetched(self._snapshots._memory.copy(_as_bytes(buffer), reader.managed.handle))
+            buffer.close(reader.stream)
+        streams = [reader.stream for reader in self._readers.values()]
+        self.snapshot.streams = list(streams)
+        for stream in streams:
+            gpu.when_done(stream, partial(self._snapshots.passed, self.snapshot, stream))
 
     def _copy(self, data: Any) -> Any:
         return tree.map(self._copy_checked, data, lambda inside: type(inside) not in _CONTAINERS)
@@ -281,9 +276,7 @@ class _Copying:
         if kind is Tensor:
             return self._copy_tensor(data, "headrace")
         if kind is TensorMap:
-            return TensorMapCopy(
-                {name: self._copy_tensor(tensor, "headrace") for name, tensor in data.items()}
-            )
+            return TensorMapCopy({name: self._copy_tensor(one, "headrace") for name, one in data.items()})
         if isinstance(data, np.ndarray):
             return self._copy_host(data)
         if isinstance(data, gpu.Buffer):
@@ -296,73 +289,68 @@ class _Copying:
         return data
 
     def _copy_host(self, array: np.ndarray) -> np.ndarray:
-        self._snapshot.nbytes += array.nbytes
+        self.snapshot.nbytes += array.nbytes
         message = self._message
         if message is None or message.is_done or array.dtype.hasobject:
             return array.copy(order="K")
         target = np.empty_like(array)
-        self._snapshot._later.append((target, array))
+        self.snapshot.later.append((target, array))
         self._read_on(int(message.all_fences()[0][0].stream.device_id))
         return target
 
     def _copy_tensor(self, tensor: Tensor, library: str) -> TensorCopy:
-        shape, strides, element = tensor.shape, tensor.strides, tensor.dl_dtype
+        element, device = tensor.dl_dtype, tensor.device
+        kind = np.dtype(f"V{element.itemsize}")
         if not tensor.size:
-            return TensorCopy(_NO_BYTES, 0, shape, strides, element, tensor.device, library)
-        _, first, end = compute_layout(shape, strides, 1, element.itemsize)
-        size = end - first
-        self._snapshot.nbytes += size
-        if not tensor.device.is_cuda:
-            if not tensor.device.is_host:
-                raise TensorError(f"{tensor!r} is on a device that cannot be read")
-            memory = self._copy_host(np.asarray(_Bytes(tensor, tensor.data + first, size)))
-            return TensorCopy(memory, -first, shape, strides, element, tensor.device, library)
-        reader = self._read_on(_device_of(tensor))
-        if tensor._pending_work is not None and (self._message is None or self._message.work is None):
-            tensor._pending_work.order(reader.managed.handle)
-            self._streams.append(tensor._pending_work.stream_handle)
-        source = _bytes_at(tensor.data + first, size, tensor.device, tensor.owner)
-        copied = TensorCopy(_NO_BYTES, -first, shape, strides, element, tensor.device, library)
-        staged = self._stage(reader, source)
-        if staged is None:  # the frame itself is read, which takes longer
-            copied._memory = self._snapshots._memory.copy(source, reader.managed.handle)
+            return TensorCopy(np.empty(tensor.shape, kind), element, device, library)
+        # All bytes from the first to the last, gaps included.
+        _, first, end = compute_layout(tensor.shape, tensor.strides, 1, element.itemsize)
+        source = _bytes_at(tensor.data + first, end - first, device, tensor.owner)
+        copied = TensorCopy(np.empty(0, kind), element, device, library)
+
+        def fetched(memory: np.ndarray) -> None:
+            copied.owner = np.ndarray(tensor.shape, kind, memory, -first, tensor.strides)
+
+        if device.is_cuda:
+            self._copy_from_device(tensor, source, fetched)
+        elif device.is_host:
+            fetched(self._copy_host(np.asarray(source)))
         else:
-            self._fetches.append((reader, copied, staged))
-        self._is_read = True
+            raise TensorError(f"{tensor!r} is on a device that cannot be read")
         return copied
 
-    def _stage(self, reader: _Reader, source: Tensor) -> Tensor | None:
-        """Copy within the device, so that nobody waits for the way to the host; None if it has no memory left."""
+    def _copy_from_device(
+        self, tensor: Tensor, source: Tensor, fetched: Callable[[np.ndarray], None]
+    ) -> None:
+        """Copy within the device, so that nobody waits for the way to the host."""
+        self.snapshot.nbytes += source.nbytes
+        self._is_read = True
+        reader = self._read_on(
+            tensor.device.device_id if tensor.device.device_type == DLDeviceType.CUDA else 0
+        )
+        handle, pending = reader.managed.handle, tensor._pending_work
+        if pending is not None and (self._message is None or self._message.work is None):
+            pending.order(handle)
+            self._streams.append(pending.stream_handle)
         with gpu.on_device(reader.device_id):
             try:
                 buffer = gpu.Device(reader.device_id).allocate(source.nbytes, stream=reader.stream)
-            except Exception:
-                return None
-        self._staged.append((reader, buffer))
-        device = DLDevice(DLDeviceType.CUDA, reader.device_id)
-        staged = _bytes_at(int(buffer.handle), source.nbytes, device, buffer)
-        copy(staged, source, reader.managed.handle)
-        return staged
+            except Exception:  # no memory is left: the frame itself is read, which takes longer
+                fetched(self._snapshots._memory.copy(source, handle))
+                return
+        copy(_as_bytes(buffer), source, handle)
+        self._staged.append((reader, buffer, fetched))
 
     def _read_on(self, device_id: int) -> _Reader:
         """Return the reader on a device, ordered after the fences of the message."""
         reader = self._readers.get(device_id)
         if reader is None:
-            reader = self._readers[device_id] = self._snapshots._reader(self._operator, device_id)
+            reader = self._readers[device_id] = self._snapshots.reader(self._operator, device_id)
             if self._message is not None:
                 for fences, number, event in self._message.all_fences():
                     if number > fences.completed:
                         reader.managed.wait(event)
         return reader
-
-    def _finish(self) -> None:
-        """Order whoever works on the frame next after the copies, and start the way to the host."""
-        if self._is_read:
-            for reader in self._readers.values():
-                self._hold_back(reader)
-        for reader, copied, staged in self._fetches:
-            copied._memory = self._snapshots._memory.copy(staged, reader.managed.handle)
-        self._snapshot._begin(self._item, [reader.stream for reader in self._readers.values()])
 
     def _hold_back(self, reader: _Reader) -> None:
         """Make later work on the frame wait for the copies so far."""
@@ -382,19 +370,6 @@ class _Copying:
         message.more_fences = (*(message.more_fences or ()), (reader.fences, reader.fences.last, event))
 
 
-class _Bytes:
-    """Host memory of a tensor as NumPy sees it; keeps the tensor."""
-
-    def __init__(self, tensor: Tensor, address: int, size: int) -> None:
-        self.tensor = tensor
-        self.__array_interface__ = {
-            "data": (address, True),
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
 def _as_bytes(buffer: Any) -> Tensor:
     """Describe a buffer of the device as a tensor of bytes."""
     device_id = int(buffer.device_id)
@@ -405,10 +380,6 @@ def _as_bytes(buffer: Any) -> Tensor:
 def _bytes_at(address: int, size: int, device: DLDevice, owner: Any) -> Tensor:
     """Describe memory as a tensor of bytes."""
     return Tensor._create((address, (size,), (1,), _BYTE, device, False), owner, None, None)
-
-
-def _device_of(tensor: Tensor) -> int:
-    return tensor.device.device_id if tensor.device.device_type == DLDeviceType.CUDA else 0
 
 
 _IMMUTABLE = frozenset(

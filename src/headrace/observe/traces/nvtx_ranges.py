@@ -59,12 +59,11 @@ class NvtxRanges(Watcher):
         push, pop = domain.push_range, domain.pop_range
         numbers = itertools.count()
 
-        # A compute and a replay have three arguments each.
-        def ranged(first: Any, second: Any, third: Any) -> None:
+        def ranged(*arguments: Any) -> None:
             attributes.payload = next(numbers)
             push(attributes)
             try:
-                compute(first, second, third)
+                compute(*arguments)
             finally:
                 pop()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, repeat
 from math import isfinite
 from operator import itemgetter
@@ -31,23 +31,21 @@ from headrace.observe.events.records import QueueInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.critical_path import CriticalPath
 from headrace.observe.figures.recent_rows import RecentRows
-from headrace.observe.traces.cupti_activity import CuptiActivity
 from headrace.observe.traces.levels import END, Level
 from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, micros, place
 from headrace.observe.traces.trace_reader import FORMAT, HOPS
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
+    from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import (
         Computes,
         Flows,
         GpuWork,
-        OperatorInfo,
         OutputInfo,
         RunInfo,
         Times,
     )
-    from headrace.observe.traces.cupti_activity import Activity
 
 
 class TraceWriter(Watcher):
@@ -71,7 +69,7 @@ class TraceWriter(Watcher):
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:
         self.path = Path(path)
         self.wants_data = metadata
-        self._kernels = kernels
+        self.wants_kernels = kernels
         self._runs = 0
 
     def begin(self, run: RunInfo) -> None:
@@ -81,10 +79,7 @@ class TraceWriter(Watcher):
         self._run = run
         # For each queue, the metadata of the messages that were received and not written yet, in order.
         self._metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
-        # What CUPTI tells, if it is there.
-        activity = CuptiActivity() if self._kernels and not run.is_virtual else None
-        self._activity = activity if activity is not None and activity.start() else None
-        self._write_header("not shown" if activity is None else activity.state)
+        self._write_header()
         self._tracks = Tracks(self._file, run)
         self._critical = CriticalPath(run)
         self._names = [json_text(operator.name) for operator in run.operators]
@@ -108,10 +103,6 @@ class TraceWriter(Watcher):
         self._file.add(self._event("i", '"run"', "run", place(Group.HOST, Group.HOST), run.started, more))
         self._file.write()
 
-    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
-        """Note which kernels a compute launches, if kernels are shown."""
-        return compute if self._activity is None else self._activity.around(operator.index, compute)
-
     def _event(self, kind: str, name: str, category: str, place: str, time: int, more: str = "") -> str:
         """Return an event: its kind, its name in JSON, its category and place, its time, and what more it has."""
         # The time 0 of the trace is known when the first compute begins.
@@ -132,7 +123,11 @@ class TraceWriter(Watcher):
         event = {"ph": "M", "name": name, "pid": Group.HOST, "tid": Group.HOST, "ts": 0, "args": arguments}
         self._file.add(json_text(event))
 
-    def _write_header(self, kernels: str) -> None:
+    @property
+    def _kernels_shown(self) -> str:
+        return self._run.kernels if self.wants_kernels else "not shown"
+
+    def _write_header(self) -> None:
         run = self._run
         self._add_metadata(
             "headrace",
@@ -142,7 +137,7 @@ class TraceWriter(Watcher):
                 "epoch_ns": run.epoch,
                 "started_ns": run.started,
                 "is_virtual": run.is_virtual,
-                "kernels": kernels,
+                "kernels": self._kernels_shown,
                 "operators": [
                     {
                         "name": operator.name,
@@ -352,7 +347,12 @@ class TraceWriter(Watcher):
 
     # Kernels.
 
-    def _add_activity(self, activity: Activity) -> None:
+    def ran(self, kernels: list[Activity]) -> None:
+        """Write kernels and copies."""
+        for each in kernels if self.wants_kernels else ():
+            self._add_kernel(each)
+
+    def _add_kernel(self, activity: Activity) -> None:
         operator, arguments = None, activity.arguments
         if activity.operator is not None and activity.operator < len(self._run.operators):
             operator = self._run.operators[activity.operator]
@@ -380,9 +380,6 @@ class TraceWriter(Watcher):
             if operator.streams and not self._run.is_virtual:
                 name = f"{operator.name}: frames kept"
                 self._add_counter(Group.IN_FLIGHT, name, [(newest, operator.frames_kept)])
-        if self._activity is not None:
-            for activity in self._activity.take(is_last):
-                self._add_activity(activity)
         self._file.write()
 
     def end(self, outcome: Outcome | None) -> None:
@@ -403,14 +400,12 @@ class TraceWriter(Watcher):
                 {
                     "outcome": None if outcome is None else str(outcome.ended_by),
                     "clock_errors_ns": {str(device): error for device, error in run.clock_errors.items()},
-                    "kernels": "not shown" if self._activity is None else self._activity.state,
+                    "kernels": self._kernels_shown,
                     "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
                     "segments": segments,
                 },
             )
         finally:
-            if self._activity is not None:
-                self._activity.stop()
             self._file.close()
 
 

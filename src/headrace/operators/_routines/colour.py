@@ -8,6 +8,7 @@ formula. A chroma sample serves all the pixels that share it, without interpolat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from headrace.operators._routines import with_opencv
 from headrace.operators._routines.conversion import unpack_order
 from headrace.operators.arrays import Routine
-from headrace.video.yuv import LUMA_WEIGHTS, planes
+from headrace.video.yuv import LUMA_WEIGHTS, planes, rgb_factors
 
 Array = np.ndarray[Any, Any]
 
@@ -31,52 +32,30 @@ class Matrix(NamedTuple):
     u_in_blue: np.int32
 
 
-def _matrix(red: float, blue: float, is_full: bool) -> Matrix:
-    """Return the matrix for the weights of red and blue in the luma."""
-    green = 1 - red - blue
+def _matrix(standard: str, is_full: bool) -> Matrix:
     luma, chroma = (1.0, 1.0) if is_full else (255 / 219, 255 / 224)
-    factors = (
-        luma,
-        2 * (1 - red) * chroma,
-        -2 * blue * (1 - blue) / green * chroma,
-        -2 * red * (1 - red) / green * chroma,
-        2 * (1 - blue) * chroma,
-    )
+    factors = [luma, *(factor * chroma for factor in rgb_factors(standard))]
     return Matrix(np.int32(0 if is_full else 16), *(np.int32(round(65536 * factor)) for factor in factors))
 
 
 MATRICES = {
-    (standard, is_full): _matrix(red, blue, is_full)
-    for standard, (red, blue) in LUMA_WEIGHTS.items()
-    for is_full in (False, True)
+    (standard, is_full): _matrix(standard, is_full) for standard in LUMA_WEIGHTS for is_full in (False, True)
 }
 """The matrices of BT.601, BT.709 and BT.2020, in limited and in full range."""
 
 
-def _to_rgb(layout: str) -> Routine:
-    """Return the conversion of a layout."""
-
-    def convert(out: Array, pixels: Array, *numbers: Any) -> None:
-        rows, columns, channels, packed, alpha = map(int, numbers[:5])
-        order = unpack_order(packed, channels)
-        y, u, v = (plane.astype(np.int32) for plane in planes(pixels, _LAYOUTS[layout], rows, columns))
-        _planes_to_rgb(out, y, u - 128, v - 128, order, alpha, Matrix(*numbers[5:]))
-
-    def convert_with_opencv(out: Array, pixels: Array, *numbers: Any) -> bool:
-        rows, columns, channels, packed, alpha = map(int, numbers[:5])
-        parts = planes(pixels, _LAYOUTS[layout], rows, columns)
-        order = unpack_order(packed, channels)
-        matrix = Matrix(*numbers[5:])
-        known = layout if layout in ("yuyv", "uyvy") and matrix == MATRICES["601", False] else ""
-        return with_opencv.yuv_to_rgb(out, pixels, known, parts, order, alpha, matrix)
-
-    return Routine("yuv_to_rgb", convert, convert_with_opencv, {layout.upper(): ""})
-
-
 def _planes_to_rgb(
-    out: Array, y: Array, u: Array, v: Array, order: list[int], alpha: int, matrix: Matrix
-) -> None:
-    """Convert planes of 32 bits, of which those of chroma have their middle at 0."""
+    out: Array,
+    pixels: Array,
+    known: str,
+    planes: tuple[Array, Array, Array],
+    order: list[int],
+    alpha: int,
+    matrix: Matrix,
+) -> bool:
+    """Convert planes in NumPy; see `with_opencv.yuv_to_rgb`."""
+    y, u, v = (plane.astype(np.int32) for plane in planes)
+    u, v = u - 128, v - 128
     light = np.maximum(y - matrix.black, 0) * matrix.luma + np.int32(32768)
     shades: list[Array] = [
         matrix.v_in_red * v,
@@ -90,6 +69,24 @@ def _planes_to_rgb(
             continue
         level = light + shades[taken].repeat(shared, axis=0).repeat(2, axis=1)
         out[..., channel] = np.clip(level >> 16, 0, 255)
+    return True
+
+
+def _to_rgb(layout: str) -> Routine:
+    """Return the conversion of a layout."""
+
+    def with_arguments(convert: Callable[..., bool]) -> Callable[..., bool]:
+        def run(out: Array, pixels: Array, *numbers: Any) -> bool:
+            rows, columns, channels, packed, alpha = map(int, numbers[:5])
+            matrix = Matrix(*numbers[5:])
+            known = layout if layout in ("yuyv", "uyvy") and matrix == MATRICES["601", False] else ""
+            parts = planes(pixels, _LAYOUTS[layout], rows, columns)
+            return convert(out, pixels, known, parts, unpack_order(packed, channels), alpha, matrix)
+
+        return run
+
+    functions = with_arguments(_planes_to_rgb), with_arguments(with_opencv.yuv_to_rgb)
+    return Routine("yuv_to_rgb", *functions, {layout.upper(): ""})
 
 
 _LAYOUTS = {"nv12": "2plane_420", "yuv420": "3plane_420", "yuyv": "yuyv", "uyvy": "uyvy"}

@@ -55,26 +55,25 @@ def _conversion(source_type: str, target_type: str, converted: str, convert_elem
             else:
                 target[:, channel] = alpha
 
-    def convert_with_opencv(
-        out: Array, pixels: Array, count: int, in_channels: int, out_channels: int, packed: int, *scaling: Any
-    ) -> bool:
-        scale, offset, alpha = scaling
+    def convert_with_opencv(out: Array, pixels: Array, *numbers: Any) -> bool:
+        count, in_channels, out_channels, packed, scale, offset, alpha = numbers
         order = unpack_order(packed, out_channels)
-        if order == list(range(in_channels)) or with_opencv.opencv() is None:
+        if not with_opencv.knows_order(int(in_channels), order):
             return False
         # As rows and columns, for OpenCV's threads share the rows.
         rows = next(rows for rows in (64, 16, 4, 2, 1) if count % rows == 0)
         source, target = pixels.reshape(rows, -1, in_channels), out.reshape(rows, -1, out_channels)
-        # The smaller of the two types is put in order: before the conversion, or after it.
-        if source.itemsize < target.itemsize:
+        if source.dtype == target.dtype:
+            with_opencv.reorder(target, source, order, alpha)
+        elif source.itemsize < target.itemsize:  # the smaller of the two types is put in order
             ordered = np.empty(target.shape, source.dtype)
             with_opencv.reorder(ordered, source, order, alpha)
-            copy_into(target.reshape(-1), ordered.reshape(-1), scale, offset)
-            return True
-        if source.dtype != target.dtype:
-            pixels, source = source, np.empty(source.shape, target.dtype)
-            copy_into(source.reshape(-1), pixels.reshape(-1), scale, offset)
-        return with_opencv.reorder(target, source, order, alpha)
+            copy_into(out.reshape(-1), ordered.reshape(-1), scale, offset)
+        else:
+            converted = np.empty(source.shape, target.dtype)
+            copy_into(converted.reshape(-1), pixels.reshape(-1), scale, offset)
+            with_opencv.reorder(target, converted, order, alpha)
+        return True
 
     words = {"INPUT": source_type, "OUTPUT": target_type, "CONVERT(value)": converted}
     return Routine("convert", convert, convert_with_opencv, words)

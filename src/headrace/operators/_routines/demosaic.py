@@ -26,10 +26,10 @@ from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
 from headrace.video.bayer_sensor import BAYER_PATTERNS
 
-RED_AT = {number: divmod(name.index("R"), 2) for number, (name, _) in BAYER_PATTERNS.items()}
+RED_AT = {number: divmod(name.index("R"), 2) for number, name in BAYER_PATTERNS.items()}
 """The row and the column of red in a cell, by `bayer_grid_pos`."""
 
-_PATTERNS = {RED_AT[number]: name for number, (name, _) in BAYER_PATTERNS.items()}
+_PATTERNS = {RED_AT[number]: name for number, name in BAYER_PATTERNS.items()}
 
 Array = np.ndarray[Any, Any]
 

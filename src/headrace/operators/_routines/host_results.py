@@ -17,18 +17,19 @@ from headrace.core.errors import choices
 Array = np.ndarray[Any, Any]
 
 
-def print_values(operation: str, values: Array, texts: Sequence[str], where: str) -> None:
-    """Print the values of a tensor, or which of two texts they stand for."""
+def print_values(wanted: type, values: Array, where: str) -> None:
+    """Print the values of a tensor."""
     if not values.size:
         raise ValueError(f"{where}: the tensor has no values")
-    if operation == "print_custom_binary_classification":
-        which, confidence = _likelier(values, where)
-        print(f"{texts[which]}. Confidence: {confidence:g}")
-        return
-    wanted = np.int32 if operation == "print_int32" else np.float32
     if values.dtype != wanted:
         raise ValueError(f"{where}: the values must be {np.dtype(wanted)}, not {values.dtype}")
     print(", ".join(f"{value:g}" if wanted is np.float32 else str(value) for value in values.reshape(-1)))
+
+
+def print_likelier(one: str, other: str, values: Array, where: str) -> None:
+    """Print which of two texts the values stand for."""
+    which, confidence = _likelier(values, where)
+    print(f"{(one, other)[which]}. Confidence: {confidence:g}")
 
 
 def _likelier(values: Array, where: str) -> tuple[int, float]:
@@ -42,24 +43,24 @@ def _likelier(values: Array, where: str) -> tuple[int, float]:
     return (0, first) if first > second else (1, second)
 
 
+@dataclass(slots=True)
 class BinaryResults:
     """A CSV file of binary classifications, made when the first one is written."""
 
-    def __init__(self, application: str, columns: Sequence[str]) -> None:
-        self._application = application
-        self._columns = columns
-        self._file: IO[str] | None = None
+    application: str
+    columns: Sequence[str]
+    _file: IO[str] | None = None
 
     def write(self, values: Array, where: str) -> None:
         """Write a line: 1 and 0, or 0 and 1, and the confidence."""
         which, confidence = _likelier(values, where)
         if self._file is None:
             root = Path(os.environ.get("HOLOSCAN_ANALYTICS_DATA_DIRECTORY") or ".")
-            folder = root / self._application / datetime.now().strftime("%Y%m%d%H%M%S%f")
+            folder = root / self.application / datetime.now().strftime("%Y%m%d%H%M%S%f")
             folder.mkdir(parents=True)
             name = os.environ.get("HOLOSCAN_ANALYTICS_DATA_FILE_NAME") or "data.csv"
             self._file = (folder / name).open("w", newline="")
-            csv.writer(self._file).writerow(self._columns)
+            csv.writer(self._file).writerow(self.columns)
         csv.writer(self._file).writerow([1 - which, which, f"{confidence:g}"])
         self._file.flush()  # a line that was written survives the end of the process
 
@@ -70,7 +71,7 @@ class BinaryResults:
             self._file = None
 
 
-def equalized(values: Array, where: str) -> Array:
+def equalize(values: Array, where: str) -> Array:
     """Return a picture (rows, columns, 3) with an even histogram, from one channel (1, rows, columns)."""
     if values.dtype != np.float32 or values.ndim != 3 or values.shape[0] != 1 or not values.size:
         raise ValueError(
@@ -96,7 +97,7 @@ def equalized(values: Array, where: str) -> Array:
 class Boxes:
     """The settings by which boxes or masks of the objects that a network found are drawn."""
 
-    tensors: dict[str, str]
+    tensors: dict[str, int]
     labels: list[str]
     width: int
     height: int
@@ -104,10 +105,14 @@ class Boxes:
     counts: dict[str, int]
     colours: dict[str, tuple[float, ...]]
 
-    def draw(self, arrays: dict[str, Array], where: str) -> dict[str, Array]:
-        """Return the tensors for a viewer: boxes and the places of their texts, or one mask."""
-        scores = arrays[self.tensors["scores"]].reshape(-1)
-        labels = arrays[self.tensors["labels"]].reshape(-1)
+    def draw(self, *given: Any) -> dict[str, Array]:
+        """Return the tensors for a viewer: boxes and the places of their texts, or one mask.
+
+        It takes the arrays, of which `tensors` has the numbers, and the place for errors.
+        """
+        *arrays, where = given
+        part = {role: arrays[number] for role, number in self.tensors.items()}
+        scores, labels = part["scores"].reshape(-1), part["labels"].reshape(-1)
         if len(labels) < len(scores):
             raise ValueError(f"{where}: there are {len(scores)} scores and {len(labels)} labels")
         good = np.flatnonzero(scores > self.threshold)
@@ -115,8 +120,8 @@ class Boxes:
             raise ValueError(f"{where}: the labels must be whole numbers, not {labels[good].tolist()}")
         found = [(index, self._object(int(labels[index]))) for index in good]
         if "masks" in self.tensors:
-            return {"holoviz_masks": self._mask(arrays[self.tensors["masks"]], found, len(scores), where)}
-        boxes = arrays[self.tensors["boxes"]]
+            return {"holoviz_masks": self._mask(part["masks"], found, len(scores), where)}
+        boxes = part["boxes"]
         if boxes.size < 4 * len(scores):
             raise ValueError(f"{where}: {len(scores)} scores need 4 numbers each in boxes, not {boxes.size}")
         boxes = boxes.reshape(-1)[: 4 * len(scores)].reshape(-1, 4) / np.array(
@@ -132,9 +137,16 @@ class Boxes:
                     box = boxes[best[number]]
                     corners[0] = box.reshape(2, 2)
                     text[0, 0, :2] = box[2], box[1]
-                drawn[f"{name}{number}"] = corners
-                drawn[f"{name}text{number}"] = text
+                drawn |= {f"{name}{number}": corners, f"{name}text{number}": text}
         return drawn
+
+    @property
+    def results(self) -> list[str]:
+        """The names of the tensors that are drawn."""
+        if "masks" in self.tensors:
+            return ["holoviz_masks"]
+        numbers = [(name, number) for name, count in self.counts.items() for number in range(count)]
+        return [f"{name}{text}{number}" for name, number in numbers for text in ("", "text")]
 
     def _object(self, label: int) -> str:
         """Return the name that the configuration has for a label, or else "object"."""
@@ -231,16 +243,16 @@ def _colour(name: Any, colour: Any, where: str) -> tuple[float, ...]:
     return (*parts, 1.0)[:4]
 
 
-def _roles(tensors: list[str], where: str) -> dict[str, str]:
+def _roles(tensors: list[str], where: str) -> dict[str, int]:
     """Return which tensor holds boxes, scores, labels and masks, by the words in their names."""
-    roles: dict[str, str] = {}
+    roles: dict[str, int] = {}
     for role in ("scores", "labels", "masks", "boxes"):
         fitting = [name for name in tensors if role in name]
         if len(fitting) > 1:
             raise ValueError(f"{where}: {choices(fitting)} have the word {role!r} in their names; one must")
         if fitting:
-            roles[role] = fitting[0]
-    if "scores" not in roles or "labels" not in roles or not ("boxes" in roles or "masks" in roles):
+            roles[role] = tensors.index(fitting[0])
+    if not {"scores", "labels"} <= roles.keys() or roles.keys().isdisjoint(("boxes", "masks")):
         raise ValueError(
             f"{where}: generate_boxes takes tensors with the words scores, labels, and boxes or masks, in their "
             f"names, joined by colons; there is {choices(tensors)}"

@@ -113,10 +113,6 @@ class CuPy(DeviceLibrary):
             layout.shape, layout.dtype, pointer + before if before else pointer, layout.strides
         )
 
-    def current(self, stream: StreamHandle) -> Any:
-        """Return the context in which a stream is CuPy's current one."""
-        return stream.cupy()
-
     def matching(self, layout: Layout) -> Callable[[Any], bool]:
         """Return a function that tells whether an object is an array of a layout."""
         ndarray = cupy.ndarray

@@ -136,10 +136,6 @@ class PyTorch(DeviceLibrary):
         """Return the strides in elements."""
         return [stride // layout.dtype.itemsize for stride in layout.strides]
 
-    def current(self, stream: StreamHandle) -> Any:
-        """Return the context in which a stream is PyTorch's current one."""
-        return torch.cuda.stream(stream.torch())
-
     def numpy_dtype(self, layout: Layout) -> Any:
         """Return NumPy's dtype; None for bfloat16 and smaller floats."""
         try:

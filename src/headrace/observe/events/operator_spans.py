@@ -1,6 +1,6 @@
-"""GraphMarks: where the work of each operator begins and ends in a recorded graph.
+"""OperatorSpans: where the work of each operator begins and ends in a recorded graph.
 
-They are noted while the graph is recorded, and only if somebody wants to know how long each operator works on the
+Spans are noted while the graph is recorded, and only if somebody wants to know how long each operator works on the
 device. The graph stays as it is: another one with records of events at these points is made of the same recording.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.observe")
 
 
-class GraphMarks:
+class OperatorSpans:
     """Where the work of each operator begins and ends in a recorded graph.
 
     Work begins when that of the operators before it has ended, or with the graph. So one point serves as the end of

@@ -1,4 +1,4 @@
-"""Ids: which compute emitted each message that a compute received, whatever the threads and the queues do."""
+"""Origins: which compute emitted each message that a compute received, whatever the threads and the queues do."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.compiled import is_compiled
-from headrace.capture.graph import Executables
+from headrace.gpu.executables import Executables
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no copies that stand for others")
 

@@ -1,7 +1,5 @@
-"""The simulated part of cuda.core's interface (:mod:`headrace.gpu.device_names` lists it)."""
-
-from __future__ import annotations
-
+# The names of cuda.core that headrace.gpu provides, whichever kind of device a process uses. This is the only list
+# of them: type checkers find the simulated classes here, and `headrace.gpu.device_names` reads the names.
 from headrace.gpu.sim.device import Context as Context
 from headrace.gpu.sim.device import ContextOptions as ContextOptions
 from headrace.gpu.sim.device import Device as Device

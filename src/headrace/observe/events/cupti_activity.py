@@ -8,13 +8,12 @@ same moment, again every few seconds.
 
 Records are read as soon as CUPTI delivers them: they lie in its buffers, which it uses again.
 
-One tool at a time can use CUPTI in a process. If another one does, or if the driver refuses, there are no kernels
-in the trace, and the trace says why.
+One tool at a time can use CUPTI in a process, so an observation has one of these for all its watchers. If another
+tool uses it, or if the driver refuses, no kernels are known, and `CuptiActivity.state` says why.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
@@ -96,21 +95,22 @@ class CuptiActivity:
             self._align()
         except Exception as error:
             self.state = f"not shown: CUPTI refused: {error}"
-            _log.warning("a trace without kernels: CUPTI refused: %s", error)
+            _log.warning("no times of kernels: CUPTI refused: %s", error)
             self.stop()
             return False
-        self.state = "shown"
+        self.state = SHOWN
         return True
 
-    def around(self, operator: int, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute whose kernels are known to be its own."""
+    def around(
+        self, operator: int, number: Callable[[], int], compute: Callable[..., None]
+    ) -> Callable[..., None]:
+        """Return a compute whose kernels are known to be its own; `number` returns which compute it is."""
         cupti = self._cupti
         kind = cupti.ExternalCorrelationKind.CUSTOM2
         push, pop = cupti.activity_push_external_correlation_id, cupti.activity_pop_external_correlation_id
-        numbers = itertools.count()
 
         def correlated(op_input: Any, op_output: Any, context: Any) -> None:
-            push(kind, next(numbers) * _OPERATORS + operator)
+            push(kind, number() * _OPERATORS + operator)
             try:
                 compute(op_input, op_output, context)
             finally:
@@ -199,6 +199,8 @@ def _request() -> tuple[int, int]:
     return 1 << 20, 0
 
 
+SHOWN = "shown"
+"""The state in which all kernels are known."""
 _KINDS = ("DRIVER", "RUNTIME", "EXTERNAL_CORRELATION", "CONCURRENT_KERNEL", "MEMCPY", "MEMSET")
 _OPERATORS = 1 << 16
 _MOST = 1 << 18

@@ -1,0 +1,287 @@
+"""Measure whether workers help where computes block or release the interpreter lock, and cost nothing elsewhere.
+
+    python -m benchmarks.workers                 chains of short computes, branches of slow ones
+    python -m benchmarks.workers chain           only the rows whose names contain a word
+    python -m benchmarks.workers --cpu chain     CPU time of the process, for a machine with other load
+
+Each row is measured with the greedy scheduler and with an event-based one on 1, 2, 4 and 8 workers, in turn. The
+minimum of several rounds counts. The time runs from the first compute of the source to the last of a sink.
+
+A chain is a source, five stages and a sink. Its computes hold the interpreter lock or, with CuPy and PyTorch, each
+launches a kernel on its own stream. Workers cannot help there; the table shows how much longer a compute takes
+than with the greedy scheduler. Branches are a source, eight stages side by side and a sink for each. Their computes
+sleep, or leave the lock while they work; the table shows how many times faster the workers are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.common import machine, table
+from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+
+WORKERS = (1, 2, 4, 8)
+STAGES = 5
+BRANCHES = 8
+
+Work = Callable[[Any], Any]
+
+
+class Source(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+        spec.ambient_stream()
+
+    def start(self) -> None:
+        self.began = 0
+        self.message = self.fragment.first()
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        if not self.began:
+            self.began = self.fragment.read()
+        op_output.emit(self.message, "out")
+
+
+class Stage(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+        spec.ambient_stream()
+
+    def start(self) -> None:
+        self.work = self.fragment.work
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(self.work(op_input.receive("in")), "out")
+
+
+class Sink(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.ambient_stream()
+
+    def start(self) -> None:
+        self.ended = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        self.ended = self.fragment.read()
+
+
+class Program(Application):
+    """A chain, or branches, on some workers; with 0, on the greedy scheduler."""
+
+    def __init__(
+        self,
+        work: Work,
+        first: Callable[[], Any],
+        branches: bool,
+        messages: int,
+        workers: int,
+        read: Callable[[], int],
+    ) -> None:
+        super().__init__([])
+        self.work, self.first, self.branches, self.messages = work, first, branches, messages
+        self.workers, self.read = workers, read
+
+    def compose(self) -> None:
+        if self.workers:
+            self.scheduler(EventBasedScheduler(self, worker_thread_number=self.workers))
+        else:
+            self.scheduler(GreedyScheduler(self))
+        self.source = Source(self, CountCondition(self, self.messages), name="source")
+        self.sinks = [Sink(self, name=f"sink{n}") for n in range(BRANCHES if self.branches else 1)]
+        last = [self.source]
+        for number in range(BRANCHES if self.branches else STAGES):
+            stage = Stage(self, name=f"stage{number}")
+            self.add_flow(self.source if self.branches else last[-1], stage)
+            last.append(stage)
+        for stage, sink in zip(reversed(last), self.sinks, strict=False):
+            self.add_flow(stage, sink)
+
+    def measure(self) -> float:
+        """Return the microseconds per compute."""
+        self.run()
+        computes = self.messages * (1 + len(self.sinks) + (BRANCHES if self.branches else STAGES))
+        return (max(sink.ended for sink in self.sinks) - self.source.began) / 1e3 / computes
+
+
+def python_for(microseconds: float) -> Work:
+    """Return work in Python that takes about so long and holds the interpreter lock."""
+    count = 1000
+    began = time.thread_time_ns()
+    for _ in range(20):
+        _loop(count)
+    each = (time.thread_time_ns() - began) / 1e3 / 20 / count
+    rounds = max(round(microseconds / each), 1)
+
+    def work(message: Any) -> Any:
+        _loop(rounds)
+        return message
+
+    return work
+
+
+def _loop(rounds: int) -> int:
+    total = 0
+    for number in range(rounds):
+        total += number
+    return total
+
+
+def sleep(message: Any) -> Any:
+    time.sleep(1e-3)
+    return message
+
+
+def large_array() -> Any:
+    import numpy
+
+    return numpy.linspace(1.0, 2.0, 500_000)
+
+
+def roots(array: Any) -> Any:
+    import numpy
+
+    numpy.sqrt(array)
+    return array
+
+
+def torch_model() -> Work:
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024))
+    frame = torch.rand(64, 1024)
+
+    def work(message: Any) -> Any:
+        with torch.no_grad():
+            model(frame)
+        return message
+
+    return work
+
+
+def onnx_model() -> Work:
+    import numpy
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    weights = numpy.random.default_rng(1).random((1024, 1024), numpy.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 1024])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 1024])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    frame = {"x": numpy.ones((64, 1024), numpy.float32)}
+
+    def work(message: Any) -> Any:
+        session.run(None, frame)
+        return message
+
+    return work
+
+
+def add_one(array: Any) -> Any:
+    return array + 1
+
+
+def cupy_array() -> Any:
+    import cupy
+
+    return cupy.zeros(1024, cupy.float32)
+
+
+def torch_array() -> Any:
+    import torch
+
+    return torch.zeros(1024, device="cuda")
+
+
+def has(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
+def number() -> int:
+    return 1
+
+
+Row = tuple[str, Work, Callable[[], Any], bool, int]
+
+
+def rows() -> list[Row]:
+    """Return what is measured: a name, the work, the first message, whether in branches, the messages."""
+    found: list[Row] = [
+        ("chain, nothing", lambda message: message, number, False, 4_000),
+        ("chain, 5 µs of Python", python_for(5), number, False, 2_000),
+        ("chain, 50 µs of Python", python_for(50), number, False, 300),
+    ]
+    if has("cupy"):
+        found.append(("chain, CuPy", add_one, cupy_array, False, 500))
+    if has("torch"):
+        import torch
+
+        if torch.cuda.is_available():
+            found.append(("chain, PyTorch", add_one, torch_array, False, 500))
+    found += [
+        ("branches, time.sleep(1 ms)", sleep, number, True, 60),
+        ("branches, NumPy, 4 MB", roots, large_array, True, 30),
+    ]
+    if has("onnx", "onnxruntime"):
+        found.append(("branches, ONNX Runtime", onnx_model(), number, True, 15))
+    if has("torch"):
+        found.append(("branches, PyTorch on the CPU", torch_model(), number, True, 15))
+    return found
+
+
+def measure(row: Row, rounds: int, read: Callable[[], int]) -> dict[int, float]:
+    """Return the microseconds per compute for each number of workers, 0 being the greedy scheduler."""
+    _, work, first, branches, messages = row
+    best: dict[int, float] = {}
+    for _ in range(rounds):
+        for workers in (0, *WORKERS):
+            took = Program(work, first, branches, messages, workers, read).measure()
+            best[workers] = min(took, best.get(workers, took))
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="words that the names of the rows have; all unless given")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--cpu", action="store_true", help="measure CPU time of the process instead of wall time"
+    )
+    options = parser.parse_args()
+    read = time.process_time_ns if options.cpu else time.perf_counter_ns
+    print(f"machine: {machine()}, {'CPU' if options.cpu else 'wall'} time", flush=True)
+    chains: list[list[Any]] = []
+    branches: list[list[Any]] = []
+    for row in rows():
+        if options.words and not any(word in row[0] for word in options.words):
+            continue
+        best = measure(row, options.rounds, read)
+        print(f"{row[0]}: {best}", file=sys.stderr, flush=True)
+        ratios = [best[0] / best[n] if row[3] else best[n] / best[0] for n in WORKERS]
+        (branches if row[3] else chains).append([row[0], best[0], *ratios])
+    columns = ["", "greedy, µs per compute", *(f"{n} worker{'s' * (n > 1)}" for n in WORKERS)]
+    if chains:
+        table("time of a compute, as a multiple of that with the greedy scheduler", columns, chains)
+    if branches:
+        table("how many times faster than the greedy scheduler", columns, branches)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Pace: which operators compute so shortly that one worker runs them one after the other.
+
+Python threads take turns: one of them holds the interpreter lock. Computes of a few microseconds on several workers
+only hand this lock back and forth, and each hand-over costs more than the compute. So other workers help only with
+nodes that are *slow*: they take long, or block (a sleep, a socket, a device), so that others can run meanwhile.
+
+Three clocks tell. The CPU time of the thread is the length of a compute; it does not grow if other threads or other
+programs are in the way. What is left of the wall time is the time in which the thread did not run. If the CPU time
+of the whole process does not fill it, the thread was blocked. If it does, other threads were running, and this one
+may just have waited for the interpreter lock: that says nothing about the operator. Otherwise threads that compete
+for the lock would make each other look slow, and compete for ever.
+
+Reading the clocks costs about 2 µs. So a short node is measured only when a worker on standby requests it, once in
+a while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row:
+many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
+parallel from the first compute on.
+"""
+
+from __future__ import annotations
+
+UNKNOWN = 1
+"""`Node.slow` before the first compute."""
+
+SLOW = 16
+"""`Node.slow` after a slow compute."""
+
+# Nanoseconds. Waking a worker takes tens of microseconds.
+_LONG = 100_000
+_BLOCKED = 50_000
+
+
+def judge(slow: int, wall: int, own: int, whole: int) -> int:
+    """Return for how many more short computes a node counts as slow.
+
+    Parameters
+    ----------
+    slow
+        The number before its last compute.
+    wall, own, whole
+        The wall time of that compute, and the CPU time of its thread and of the process meanwhile, in nanoseconds.
+    """
+    if own > _LONG or wall - whole > _BLOCKED:
+        return SLOW
+    if wall - own > _BLOCKED:
+        return slow  # others computed meanwhile, perhaps with the interpreter lock
+    return max(slow - 1, 0)

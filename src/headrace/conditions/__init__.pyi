@@ -1,0 +1,20 @@
+from headrace.conditions.asynchronous import AsynchronousCondition as AsynchronousCondition
+from headrace.conditions.asynchronous import AsynchronousEventState as AsynchronousEventState
+from headrace.conditions.boolean import BooleanCondition as BooleanCondition
+from headrace.conditions.count import CountCondition as CountCondition
+from headrace.conditions.cuda_stream import CudaStreamCondition as CudaStreamCondition
+from headrace.conditions.downstream import (
+    DownstreamMessageAffordableCondition as DownstreamMessageAffordableCondition,
+)
+from headrace.conditions.expiring import (
+    ExpiringMessageAvailableCondition as ExpiringMessageAvailableCondition,
+)
+from headrace.conditions.memory_available import MemoryAvailableCondition as MemoryAvailableCondition
+from headrace.conditions.message_available import MessageAvailableCondition as MessageAvailableCondition
+from headrace.conditions.multi_message import MultiMessageAvailableCondition as MultiMessageAvailableCondition
+from headrace.conditions.multi_message import (
+    MultiMessageAvailableTimeoutCondition as MultiMessageAvailableTimeoutCondition,
+)
+from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
+from headrace.conditions.periodic import PeriodicCondition as PeriodicCondition
+from headrace.conditions.periodic import PeriodicConditionPolicy as PeriodicConditionPolicy

@@ -1,0 +1,22 @@
+from headrace.gpu.ambient import current_stream as current_stream
+from headrace.gpu.ambient import use_stream as use_stream
+from headrace.gpu.backend import Backend as Backend
+from headrace.gpu.backend import DeviceUnavailable as DeviceUnavailable
+from headrace.gpu.backend import backend as backend
+from headrace.gpu.backend import register_device as register_device
+from headrace.gpu.callbacks import launch_host as launch_host
+from headrace.gpu.callbacks import when_done as when_done
+from headrace.gpu.capture import is_capturing as is_capturing
+from headrace.gpu.capture import record_external as record_external
+from headrace.gpu.capture import wait_external as wait_external
+from headrace.gpu.current_device import on_device as on_device
+from headrace.gpu.kernels import kernel as kernel
+from headrace.gpu.partitions import Partition as Partition
+from headrace.gpu.partitions import PartitionError as PartitionError
+from headrace.gpu.partitions import PartitionRounded as PartitionRounded
+from headrace.gpu.partitions import Partitions as Partitions
+from headrace.gpu.partitions import Plan as Plan
+from headrace.gpu.partitions import Share as Share
+from headrace.gpu.partitions import partition as partition
+from headrace.gpu.sim.cuda_core import *  # noqa: F403
+from headrace.gpu.stream_handle import StreamHandle as StreamHandle

@@ -1,0 +1,300 @@
+"""RunPage: what the page of one run is told, and what it may ask for.
+
+The reader's thread adds what happened to the figures. The server's thread makes a message of them a few times a
+second, if a client can take one. A client that has not shown the last two gets none, and what it was not sent is
+part of the next: intervals of the time line and lines of the log are counted for each client.
+
+The server is the viewer's (`headrace._web`), with its rules. A page sends requests like those from the
+program: `Fragment.pause`, `step`, `stop_execution`, `Operator.set_live`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import asdict
+from importlib import resources
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from headrace._web.live_server import Client, LiveServer
+from headrace._web.messages import Fields, MalformedMessage, choice, number, string, whole
+from headrace.core.errors import ParameterError
+from headrace.observe.dashboard.device_slices import DeviceSlices
+from headrace.observe.dashboard.log_lines import LogLines
+from headrace.observe.figures.goals import GoalsWatcher
+from headrace.observe.figures.prometheus import StatisticsCollector
+from headrace.observe.figures.recent_figures import RecentFigures
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
+    from headrace.core.parameter import Parameter
+    from headrace.observe.events.observation import Observation
+    from headrace.observe.events.records import Computes, Flows, RunInfo
+    from headrace.observe.figures.distribution import Summary
+    from headrace.observe.figures.goals import Goal
+
+_LARGEST = 1e300  # value of a parameter in a message
+_MOST_STEPS = 10_000  # that a page may ask for at once
+_NAME = 200  # characters of the name of an operator or a parameter in a message
+_PROMPT = 0.05  # seconds after a request in which the page is told what came of it
+_SIMPLE = {float: "float", int: "int", bool: "bool", str: "str"}
+_log = logging.getLogger("headrace.observe")
+
+
+class RunPage(LiveServer):
+    """The page of a run; `options` are those of its server."""
+
+    def __init__(self, observation: Observation, run: RunInfo, **options: Any) -> None:
+        self._observation, self.run = observation, run
+        self._control = observation.fragment._run_control
+        # Not attached to the run themselves: they are shown what the dashboard is shown.
+        self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
+        self._statistics.begin(run)
+        self._figures.begin(run)
+        self._slices = DeviceSlices(observation.fragment, run)
+        self._parameters: dict[tuple[str, str], tuple[Operator, Parameter]] = {
+            (operator.name, name): (operator.node.operator, parameter)
+            for operator in run.operators
+            for name, parameter in operator.node.operator.live_parameters.items()
+        }
+        self._log_lines = LogLines()
+        self._is_over = False
+        self._update: asyncio.TimerHandle | None = None
+        super().__init__(
+            "the dashboard",
+            resources.files("headrace.observe.dashboard").joinpath("dashboard.html").read_text("utf-8"),
+            {"title": observation.fragment.name},
+            remedy="name another in HEADRACE_DASHBOARD=host:port, or 1 for any port that is free",
+            **options,
+        )
+        logging.getLogger().addHandler(self._log_lines)
+
+    def add_computes(self, computes: Computes) -> None:
+        """Add finished computes to the figures."""
+        self._statistics.computed(computes)
+        self._figures.computed(computes)
+
+    def add_flows(self, flows: list[Flows]) -> None:
+        """Add messages that reached the end of their paths to the figures."""
+        self._statistics.flowed(flows)
+        self._figures.flowed(flows)
+
+    def close(self) -> None:
+        """Show the last figures, and end the server."""
+        self._is_over = True
+        super().close()
+        logging.getLogger().removeHandler(self._log_lines)
+
+    # What the page is told.
+
+    def graph(self) -> Fields:
+        """Return the graph of the run and its parameters: what does not change."""
+        run = self.run
+        return {
+            "type": "graph",
+            "application": run.application,
+            "operators": [
+                {
+                    "name": operator.name,
+                    "kind": type(operator.node.operator).__name__,
+                    "on": f"{operator.slice}, {operator.sm_count} SMs" if operator.slice else "",
+                }
+                for operator in run.operators
+            ],
+            "segments": [
+                {"name": segment.name, "operators": [operator.index for operator in segment.operators]}
+                for segment in run.segments
+            ],
+            "queues": [_attributes(queue, "name", "limit") for queue in run.queues],
+            "flows": [
+                {
+                    "from": output.operator.index,
+                    "output": output.port,
+                    "to": queue.operator.index,
+                    "input": queue.port,
+                    "queue": queue.index,
+                    "limit": queue.limit,
+                    "closes": output.operator in queue.closing,
+                }
+                for queue in run.queues
+                for output in queue.outputs
+            ],
+            "parameters": [_described(*each) for each in self._parameters.values()],
+        }
+
+    def figures(self) -> Fields:
+        """Return the figures of this moment."""
+        run, now = self.run, self._observation.now()
+        state = "ended" if self._is_over else "paused" if self._control.pause_wanted else "running"
+        self._figures.forget(now)
+        recent = self._figures.snapshot(now)
+        return {
+            "type": "figures",
+            "now": (now - run.started) // 1000,
+            "seen": (self._figures.newest - run.started) // 1000,
+            "state": state,
+            "operators": [
+                {
+                    "count": each.count,
+                    "rate": round(each.rate, 2),
+                    "busy": round(each.busy, 3),
+                    "host": _percentiles(each.host),
+                    "gpu": _percentiles(each.gpu),
+                    "gpu_is_bound": each.gpu.is_bound,
+                    "gpu_busy": round(each.gpu_busy, 3),
+                    "is_saturated": each.is_saturated,
+                    "held": operator.frames_kept,
+                    **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
+                }
+                for each, operator in zip(recent.operators, run.operators, strict=True)
+            ],
+            "queues": [
+                {
+                    "depth": each.depth,
+                    "dropped": each.dropped,
+                    "wait": _percentiles(each.wait),
+                    "busy": round(each.busy, 3),
+                }
+                for each in recent.queues
+            ],
+            "paths": [
+                {
+                    "names": each.operators,
+                    "count": each.count,
+                    "rate": round(each.rate, 2),
+                    "latency": _percentiles(each.latency),
+                }
+                for each in recent.paths
+            ],
+            "workers": [round(busy, 3) for busy in self._figures.workers(now)],
+            "saturated": list(recent.saturated),
+            "gpus": self._slices.devices({each.key: round(each.busy, 3) for each in recent.slices}),
+            "segments": [asdict(segment) for segment in recent.segments],
+            "goals": [
+                _judged(goal)
+                for watcher in self._observation.watchers
+                if isinstance(watcher, GoalsWatcher)
+                for goal in watcher.goals
+            ],
+            "parameters": [
+                _shown(operator._live.get(parameter.name))  # type: ignore[union-attr]
+                for operator, parameter in self._parameters.values()
+            ],
+        }
+
+    def metrics(self) -> bytes:
+        """Return the figures of the whole run for Prometheus."""
+        return StatisticsCollector(self._statistics.snapshot).text()
+
+    def last_item(self, client: Client) -> str:
+        """Return the last figures."""
+        return self._complete(self.figures(), client)
+
+    def on_connect(self, client: Client) -> None:
+        """Send the graph, and the first figures."""
+        client.say(**self.graph())
+        client.send(self._complete(self.figures(), client), True)
+
+    def on_tick(self) -> None:
+        """Send figures to the clients that can take them."""
+        self._update = None
+        if self.wants_item():
+            figures = self.figures()
+            for client in self.clients:
+                if client.is_free:
+                    client.send(self._complete(figures, client), False)
+
+    def _complete(self, figures: Fields, client: Client) -> str:
+        """Return figures with the intervals and the lines of the log that a client has not seen, as JSON."""
+        seen = client.seen
+        seen["piece"], line = self._figures.pieces_after(seen.get("piece", 0))
+        seen["log"], log = self._log_lines.after(seen.get("log", 0))
+        return json.dumps({**figures, "line": line, "log": log})
+
+    # What the page may ask for.
+
+    def on_message(self, client: Client, fields: Fields) -> None:
+        """Do what a page asks for; raise MalformedMessage for anything that it may not ask."""
+        control, kind = self._control, fields.get("type")
+        if kind == "command":
+            commands = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
+            choice(fields, "do", commands)()
+        elif kind == "step":
+            control.step(whole(fields, "count", 1, _MOST_STEPS))
+        elif kind == "set":
+            identity = whole(fields, "id", 0, 1 << 53)
+            error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)
+            client.say(type="answer", id=identity, error=error)
+        else:
+            raise MalformedMessage(f"there is no request of the type {kind!r:.40}")
+        if self._update is None:
+            self._update = self._loop.call_later(_PROMPT, self.on_tick)
+
+    def _set(self, name: str, parameter_name: str, fields: Fields) -> str:
+        """Change a parameter, and return what is wrong with the value, if anything."""
+        value = fields.get("value")
+        if not isinstance(value, (bool, str)):
+            number(fields, "value", _LARGEST)
+        if (name, parameter_name) not in self._parameters:
+            return "There is no such parameter in this run."
+        operator, parameter = self._parameters[name, parameter_name]
+        if _kind_of(parameter) == "other":
+            return "This parameter can be changed by the program only."
+        try:
+            operator.set_live(parameter_name, value)
+        except ParameterError as error:
+            return str(error)
+        except Exception as error:  # of the program's own check
+            _log.exception("the check of parameter %r of %r raised", parameter_name, name)
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+
+def _attributes(described: Any, *names: str) -> Fields:
+    return {name: getattr(described, name) for name in names}
+
+
+def _judged(goal: Goal) -> Fields:
+    return {
+        "path": " → ".join(goal.names),
+        **_attributes(goal, "is_met", "count", "misses", "lost", "outstanding"),
+        "figures": [
+            {"name": name, "value": round(goal.figure(name) / 1e3, 1), "bound": bound / 1e3}
+            for name, bound in goal.bounds.items()
+        ],
+        "last": str(goal.recent[-1]) if goal.recent else "",
+    }
+
+
+def _percentiles(durations: Summary) -> list[float] | None:
+    """Return the median and the 99th percentile, in microseconds; None without any."""
+    return [round(durations.p50 / 1e3, 1), round(durations.p99 / 1e3, 1)] if durations.count else None
+
+
+def _kind_of(parameter: Parameter) -> str:
+    return _SIMPLE.get(parameter.expected or type(parameter.default), "other")
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as JSON can have it."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    return value if isinstance(value, (bool, int, float, str)) else f"{value!r:.200}"
+
+
+def _described(operator: Operator, parameter: Parameter) -> Fields:
+    def bound(value: Any) -> Any:
+        return value if isinstance(value, (int, float)) and isfinite(value) else None
+
+    return {
+        "operator": operator.name,
+        "name": parameter.name,
+        "kind": _kind_of(parameter),
+        "headline": parameter.headline or parameter.description,
+        "minimum": bound(parameter.minimum),
+        "maximum": bound(parameter.maximum),
+        "choices": [_shown(value) for value in parameter.choices],
+    }

@@ -1,0 +1,42 @@
+"""Pace: which operators count as slow, from the times of their computes."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace._runtime.scheduling.pace import SLOW, UNKNOWN, judge
+
+US = 1_000
+
+
+@pytest.mark.parametrize("slow", [0, UNKNOWN, 5])
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param((300 * US, 300 * US, 300 * US), id="it takes long"),
+        pytest.param((300 * US, 300 * US, 600 * US), id="it takes long beside others"),
+        pytest.param((300 * US, 5 * US, 5 * US), id="it is blocked"),
+        pytest.param((300 * US, 5 * US, 100 * US), id="it is blocked for longer than others compute"),
+    ],
+)
+def test_a_compute_that_takes_long_or_is_blocked_is_slow(slow: int, times: tuple[int, int, int]) -> None:
+    assert judge(slow, *times) == SLOW
+
+
+@pytest.mark.parametrize("slow", [0, UNKNOWN, 5])
+def test_a_compute_that_others_kept_from_running_says_nothing(slow: int) -> None:
+    assert judge(slow, 300 * US, 5 * US, 290 * US) == slow
+
+
+@pytest.mark.parametrize("times", [(40 * US, 40 * US, 40 * US), (60 * US, 20 * US, 20 * US), (5, 0, 0)])
+def test_an_operator_is_short_after_several_short_computes(times: tuple[int, int, int]) -> None:
+    slow, computes = SLOW, 0
+    while slow:
+        slow = judge(slow, *times)
+        computes += 1
+    assert computes == SLOW
+    assert judge(0, *times) == 0
+
+
+def test_an_operator_that_is_unknown_is_short_after_one_short_compute() -> None:
+    assert judge(UNKNOWN, US, US, US) == 0
