@@ -146,3 +146,9 @@ def test_a_dataclass_is_rebuilt() -> None:
     values: list[Any] = []
     found = take_apart(shot, arrays, values)
     assert rebuild(found, iter(arrays), iter([4])) == Shot(shot.frame, 4)
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), np.float32(1.5)])
+def test_a_value_in_memory_of_the_host_is_refused_with_what_to_do(value: Any) -> None:
+    with pytest.raises(Unsupported, match="copy it to the device before the segment"):
+        key_of_value(value)
