@@ -36,8 +36,8 @@ class RunningModel:
         The operator's name, for errors.
     may_change_shapes
         Whether the shapes of the inputs may change from frame to frame.
-    is_simulated
-        Whether a device is a simulated one, where a kernel of the host runs the model.
+    computes_on_host
+        Whether the host computes the model, in a kernel of a device that runs no CUDA.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class RunningModel:
     setting: ModelSetting
     operator: str
     may_change_shapes: bool
-    is_simulated: bool
+    computes_on_host: bool
     results: list[Any] = field(default_factory=list, init=False)
     stream: StreamHandle | None = field(default=None, init=False)
     _model: Model | None = field(default=None, init=False)
@@ -172,7 +172,7 @@ class RunningModel:
     ) -> list[Any]:
         """Submit a run on C-contiguous tensors in device memory, and return the outputs."""
         inputs = [in_shape(tensor, shape) for tensor, shape in self._inputs(tensors)]
-        if self.is_simulated:
+        if self.computes_on_host:
             # A kernel that takes effect on the memory of the device when it ends.
             sources = [simulated_memory(tensor) for tensor in inputs]
             targets = [simulated_memory(tensor) for tensor in outputs if tensor is not None]
@@ -200,7 +200,7 @@ class RunningModel:
         """Return the type of each output, and its shape if it is to be allocated."""
         model, key = self.model, tuple(self._shapes)
         shapes = model.output_shapes(self._shapes)
-        if not self.is_simulated:
+        if not self.computes_on_host:
             if model.returns_own_memory:
                 shapes = [None] * len(shapes)
             return [(shape, spec.dtype) for spec, shape in zip(model.outputs, shapes, strict=True)]
