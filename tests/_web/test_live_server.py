@@ -168,7 +168,7 @@ def test_unfinished_requests_leave_the_pipeline_its_files(server: LiveServer, tm
             while (files_left() or 0) > 0:  # which the reserve is for
                 files.enter_context(open(tmp_path / "file", "w"))
                 reserve -= 1
-        assert reserve <= 0
+        assert reserve <= 1  # the server may look how many are left at this moment, which takes one
 
 
 def test_a_request_that_is_not_finished_by_its_deadline_ends_and_a_client_stays(

@@ -75,7 +75,7 @@ _MODULES = [
     "headrace.conditions.asynchronous",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
-    "headrace.resources.manual_clock",
+    "headrace.resources.program_clocks",
     "headrace.core.clock",
     "headrace.resources.synthetic_clock",
     "headrace.waits",

@@ -172,18 +172,18 @@ def test_every_interval_and_every_line_of_the_log_is_sent_once(shared: Watched) 
     assert len(times) == len(set(times)) >= 3
 
 
-def test_a_page_that_does_not_confirm_gets_no_more_and_all_of_it_later(shared: Watched) -> None:
+def test_a_page_that_does_not_confirm_gets_no_more_and_all_of_it_later(one: Watched) -> None:
     async def action(socket: Any) -> Any:
         await socket.receive()  # the graph
         first = [json.loads((await socket.receive()).data) for _ in range(2)]
-        (client,) = shared.server._clients
-        figures, seen = shared.server._figures, client.seen["piece"]
+        (client,) = one.server._clients
+        figures, seen = one.server._figures, client.seen["piece"]
         await until(lambda: figures.last_piece >= seen + 9)  # three pieces of each operator that computes
         waiting = client._queue.qsize()
         await socket.send_str('{"type": "shown"}')
         return first, waiting, json.loads((await socket.receive()).data)
 
-    first, waiting, later = talk(shared, action)
+    first, waiting, later = talk(one, action)
     assert waiting == 0, "none is queued"
     assert len(first) == 2
     assert len(later["line"]) >= 9
@@ -194,7 +194,7 @@ def test_what_happens_is_known_sooner_while_somebody_looks(shared: Watched) -> N
     async def action(socket: Any) -> None:
         await until(lambda: shared.dashboard.longest_period == 0.5)
 
-    assert shared.dashboard.longest_period == 2.0
+    asyncio.run(until(lambda: shared.dashboard.longest_period == 2.0))  # the page before has gone
     talk(shared, action)
     asyncio.run(until(lambda: shared.dashboard.longest_period == 2.0))
 
@@ -551,3 +551,13 @@ def test_the_figures_of_the_run_are_served_to_prometheus(shared: Watched) -> Non
 
 def test_the_figures_need_the_token_too(shared: Watched) -> None:
     assert get(shared.server, "/metrics")[0] == 403
+
+
+def test_a_page_is_told_at_once_what_came_of_its_request() -> None:
+    async def action(socket: Any) -> Any:
+        await next_of(socket, "figures")
+        await socket.send_str('{"type": "command", "do": "pause"}')
+        return await next_of(socket, "figures")
+
+    with watched(interval="1h") as one:
+        assert talk(one, action)["state"] == "paused"

@@ -227,6 +227,20 @@ def test_a_wait_in_the_middle_makes_two_pieces() -> None:
     assert list(map(str, stream.recorded)) == ["0", "1", "wait other", "2", "3"]
 
 
+def test_the_default_stream_is_not_timed_once_the_operator_asks_for_another() -> None:
+    clock, default, own, found = Clock(), Stream(), Stream(), ComputeTimer()
+    info: Any = SimpleNamespace(operator=SimpleNamespace(name="one"))
+    assumed = StreamTimer(info, default, default.wait, clock)  # type: ignore[arg-type]
+    assumed.is_assumed = True
+    found.add(assumed)
+    assert found.begin(0)
+    found.add(StreamTimer(info, own, own.wait, clock))  # type: ignore[arg-type]
+    found.in_use[0].begin()
+    assert found.end() == [(1, 1)]
+    assert (len(default.recorded), len(own.recorded)) == (1, 2)
+    assert assumed.end() == 0  # what had begun there was dropped
+
+
 def test_only_a_timed_compute_times_its_waits() -> None:
     found, stream, _ = timer()
     found.begin(0)

@@ -80,6 +80,12 @@ def own_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
     return stream.stream
 
 
+def shared_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
+    if self.spec.inputs:  # that of `a`, which the message carries
+        return op_input.receive_cuda_stream("in", allocate=False).stream
+    return own_stream(self, op_input, op_output, context)
+
+
 def default_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
     return gpu.LEGACY_DEFAULT_STREAM
 
@@ -127,7 +133,7 @@ def run(
     return tracker.statistics, kernels, emitted
 
 
-ways = pytest.mark.parametrize("stream_of", [own_stream, default_stream])
+ways = pytest.mark.parametrize("stream_of", [own_stream, shared_stream, default_stream])
 crews = pytest.mark.parametrize("workers", [0, 2, 3, 5])
 
 
@@ -141,11 +147,11 @@ def test_times_are_those_of_the_kernels_or_bounds(stream_of: Any, workers: int) 
         assert shown.count >= FRAMES - 1  # in its first compute, an operator asks for its stream
         assert truth <= shown.mean <= 1.05 * truth, name
         assert statistics.operator(name).kernels.count == 0
-    # The device was idle when `a` launched: that it began at once is not known. Other workers may use the default
-    # stream at the same time.
+    # The device was idle when `a` launched: that it began at once is not known. Other workers may use a stream that
+    # operators share at the same time.
     assert statistics.operator("a").gpu.is_bound
     for name in ("b", "c"):
-        assert statistics.operator(name).gpu.is_bound == (workers > 0 and stream_of is default_stream)
+        assert statistics.operator(name).gpu.is_bound == (workers > 0 and stream_of is not own_stream)
     # A frame is there when its last kernel has ended.
     latency = statistics.path("a,b,c").latency
     assert latency.count == FRAMES

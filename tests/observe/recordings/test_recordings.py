@@ -12,6 +12,7 @@ import sys
 import tempfile
 import tracemalloc
 import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcap.data_stream import RecordBuilder
-from mcap.records import Channel, Header, McapRecord, Message, Metadata, Schema
+from mcap.data_stream import ReadDataStream, RecordBuilder
+from mcap.reader import SeekingReader
+from mcap.records import Channel, Header, McapRecord, Message, MessageIndex, Metadata, Schema
 
 from headrace.observe import RecordedMessage, RecordedPort, RecordedRun, Recording, RecordingError, encode
 from headrace.observe.recordings.recording_format import LONGEST_RUN, TREE
@@ -87,6 +89,30 @@ def test_messages_of_any_size_are_read_in_any_order(tmp_path: Path) -> None:
     first = recording.load(0).data
     first[...] = 0
     assert recording.load(0).data[0] == 10  # each has memory of its own
+
+
+def test_the_index_leads_to_every_message(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    write(path, [bytes(400_000)] * 6)  # two in each chunk
+    content = path.read_bytes()
+    summary = SeekingReader(BytesIO(content)).get_summary()
+    assert summary is not None
+    found = []
+    for chunk in summary.chunk_indexes:
+        end = chunk.chunk_start_offset + chunk.chunk_length
+        for channel, begin in chunk.message_index_offsets.items():
+            assert begin == end
+            opcode, length = struct.unpack_from("<BQ", content, begin)
+            end = begin + 9 + length
+            index = MessageIndex.read(ReadDataStream(BytesIO(content[begin + 9 : end])))
+            assert (opcode, index.channel_id) == (7, channel)
+            for time, offset in index.records:
+                place = chunk.chunk_start_offset + 49 + offset  # behind the head of the chunk
+                head = struct.unpack_from("<BQHIQ", content, place)
+                assert (head[0], head[2], head[4]) == (5, channel, time)
+                found.append((channel, head[3]))
+        assert end == chunk.chunk_start_offset + chunk.chunk_length + chunk.message_index_length
+    assert sorted(found) == [(channel, sequence) for channel in (1, 2) for sequence in range(3)]
 
 
 def test_a_file_cut_at_any_byte_has_all_complete_messages(tmp_path: Path) -> None:

@@ -85,11 +85,11 @@ class RunStreams:
                 f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each) or 'branch' (one for "
                 f"a chain of operators), not {per!r}"
             )
-        if self.has_device:
-            placed = place(self.fragment.graph)
-            if set(placed.values()) != {Placement.LEFT_ALONE}:
-                self.placements = placed
-                self.branches = branches(placed, self.fragment.graph) if per == "branch" else {}
+        placed = place(self.fragment.graph)
+        # A program that needs no device does not choose one.
+        if any(each is not Placement.LEFT_ALONE for each in placed.values()) and self.has_device:
+            self.placements = placed
+            self.branches = branches(placed, self.fragment.graph) if per == "branch" else {}
 
     def take_for_branch(self, operator: Operator, source: StreamLease) -> ManagedStream | None:
         """Return the stream that the operators of a branch share, from their source at the first call."""

@@ -61,31 +61,27 @@ class DeviceSlices:
 
     def _device(self, device: int, count: int, busy: Mapping[str, float]) -> dict[str, Any]:
         plan = self._plans.get(device)
+        # The name in its key, the name that is shown, the SMs that it has and that are drawn, and its index.
+        rows = [
+            (one.name, one.name, one.sm_count, one.sm_count, self._indices[f"{device}:{one.name}"])
+            for one in plan or ()
+        ]
+        shared = dict(map(self.of, self._run.operators)).get(f"{device}:*")
+        if shared is not None or plan is None:
+            rows.append(
+                ("*", "all SMs", count, count if plan is None else 0, -1 if shared is None else shared)
+            )
         slices = [
             {
-                "key": (key := f"{device}:{share.name}"),
-                "name": share.name,
-                "sms": share.sm_count,
-                "cells": share.sm_count,
-                "index": self._indices[key],
-                "busy": busy.get(key, 0.0),
+                "key": f"{device}:{key}",
+                "name": name,
+                "sms": sms,
+                "cells": cells,
+                "index": index,
+                "busy": busy.get(f"{device}:{key}", 0.0),
             }
-            for share in plan or ()
+            for key, name, sms, cells, index in rows
         ]
-        shared = next(
-            (found for found in map(self.of, self._run.operators) if found[0] == f"{device}:*"), None
-        )
-        if shared is not None or plan is None:
-            slices.append(
-                {
-                    "key": f"{device}:*",
-                    "name": "all SMs",
-                    "sms": count,
-                    "cells": 0 if plan is not None else count,
-                    "index": -1 if shared is None else shared[1],
-                    "busy": busy.get(f"{device}:*", 0.0),
-                }
-            )
         return {"name": plan.device_name if plan else f"device {device}", "sms": count, "slices": slices}
 
 

@@ -212,7 +212,7 @@ class RunPage(LiveServer):
         seen = client.seen
         seen["piece"], line = self._figures.pieces_after(seen.get("piece", 0))
         seen["log"], log = self._log_lines.after(seen.get("log", 0))
-        return json.dumps({**figures, "line": line, "log": log})
+        return json.dumps({**figures, "line": line, "log": log}, separators=(",", ":"))
 
     # What the page may ask for.
 

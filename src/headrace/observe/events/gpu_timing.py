@@ -190,34 +190,39 @@ class StreamTimer(Timer):
     managed
         The stream.
     wait
-        Makes the stream wait for an event; None for the default stream, if the operator did not ask for it.
+        Makes the stream wait for an event.
     time
         The clock of the device.
+
+    Attributes
+    ----------
+    is_assumed
+        Whether the operator did not ask for the stream: the default stream, if it declares that.
+    splits
+        Whether the time of waits is left out. If several operators use the stream at the same time, nobody knows
+        whose waits they are.
     """
 
-    __slots__ = ("_began", "_count", "_wait", "managed")
+    __slots__ = ("_began", "_count", "_wait", "is_assumed", "managed", "splits")
 
     def __init__(
         self,
         stream: StreamInfo,
         managed: ManagedStream,
-        wait: Callable[[Any], None] | None,
+        wait: Callable[[Any], None],
         time: DeviceTime,
     ) -> None:
         super().__init__(stream, time)
+        self.is_assumed = False
+        self.splits = True
         self.managed = managed
         self._wait = wait
         self._began: Any = None
         self._count = 0
 
-    @property
-    def is_assumed(self) -> bool:
-        """Whether the operator did not ask for the stream."""
-        return self._wait is None
-
     def begin(self, receives: bool = False) -> None:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
-        if self._wait is not None:
+        if self.splits:
             self.managed.wait = self.wait
         if not receives:
             self._began = self._mark()
@@ -236,14 +241,13 @@ class StreamTimer(Timer):
 
     def wait(self, event: Any) -> None:
         """Make the stream wait, and leave the time of the wait out."""
-        assert self._wait is not None
         self._end()
         self._wait(event)
         self._began = self._mark()
 
     def end(self) -> int:
         """End to time a compute, and return the number of its pieces."""
-        if self._wait is not None:
+        if self.splits:
             self.managed.wait = self._wait
         self._end()
         if len(self.pieces) > self.time.most_unread:

@@ -68,8 +68,8 @@ class Observation:
         self._recorders: dict[Node, NodeRecorder] = {}
         self._queue_count = 0
         self._times: dict[int, DeviceTime] = {}
-        # How each stream waits, apart from any timer.
-        self._waits: dict[ManagedStream, Callable[[Any], None]] = {}
+        # How each stream waits, apart from any timer, and its timers.
+        self._streams: dict[ManagedStream, tuple[Callable[[Any], None], list[StreamTimer]]] = {}
         self._reader: Reader | None = None
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
@@ -147,7 +147,7 @@ class Observation:
             # It asks for no stream. If neighbours are on the default stream, too, nobody else tells of it.
             default = streams.default_stream(streams.device_of(node.operator))
             streams.manage(default)  # the run then ends after its work
-            self._add_timer(recorder, default, None)
+            self._add_timer(recorder, default, is_assumed=True)
         for watcher in self.watchers:
             try:
                 compute = watcher.around(recorder.info, compute)
@@ -163,11 +163,9 @@ class Observation:
         recorder = self._recorders.get(node)
         if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        with self._lock:
-            wait = self._waits.setdefault(managed, managed.wait)
         # Not this compute if its work on an earlier stream is not timed: half of the time would be missing.
         is_timed = recorder.is_timing or not recorder.timer.in_use
-        timer = self._add_timer(recorder, managed, wait)
+        timer = self._add_timer(recorder, managed)
         if is_timed:
             recorder.is_timing = True
             timer.begin()
@@ -191,7 +189,7 @@ class Observation:
                 self._reader.finish()
         finally:
             self._stop_kernels()
-            for managed, wait in self._waits.items():
+            for managed, (wait, _) in self._streams.items():
                 managed.wait = wait
             for device_time in self._times.values():
                 self.run.clock_errors[device_time.device_id] = device_time.error
@@ -364,15 +362,22 @@ class Observation:
         return show
 
     def _add_timer(
-        self, recorder: NodeRecorder, managed: ManagedStream, wait: Callable[[Any], None] | None
+        self, recorder: NodeRecorder, managed: ManagedStream, is_assumed: bool = False
     ) -> StreamTimer:
         info = recorder.info
         stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
         info.streams.append(stream)
         time = self._device_time(managed.device_id)
         time.add_events()
-        timer = StreamTimer(stream, managed, wait, time)
-        timer.may_be_exact = wait is not None or self._is_serial
+        with self._lock:
+            wait, timers = self._streams.setdefault(managed, (managed.wait, []))
+            timer = StreamTimer(stream, managed, wait, time)
+            timer.is_assumed = is_assumed
+            timers.append(timer)
+            if len({each.stream.operator for each in timers}) > 1 and not self._is_serial:
+                managed.wait = wait
+                for each in timers:
+                    each.splits = each.may_be_exact = False
         recorder.timer.add(timer)
         return timer
 
