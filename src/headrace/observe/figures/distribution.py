@@ -58,8 +58,10 @@ class Distribution:
         """Add durations that ended at these times, each of which stands for so many."""
         if not len(values):
             return
-        values = np.maximum(values, 0)
-        least, total = int(values.min()), int(values.sum())
+        least = int(values.min())
+        if least < 0:
+            values, least = np.maximum(values, 0), 0
+        total = int(values.sum())
         if not self.count:
             self.min, self.first = least, int(ended[0] - values[0])
         self.min, self.max = min(self.min, least), max(self.max, int(values.max()))
@@ -98,6 +100,19 @@ class Distribution:
             return Summary()
         p50, p95, p99 = (self.percentile(percent) for percent in (50, 95, 99))
         return Summary(self.count, self.total / self.count, self.min, p50, p95, p99, self.max, is_bound)
+
+
+class Occurrences(Distribution):
+    """Counts durations, and when they began and ended, without their distribution."""
+
+    __slots__ = ()
+
+    def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
+        """Count durations that ended at these times."""
+        if not self.count:
+            self.first = int(ended[0] - values[0])
+        self.count += len(values)
+        self.last = int(ended[-1])
 
 
 class RecentDurations:

@@ -13,7 +13,7 @@ from headrace.observe.events.cupti_activity import SHOWN
 from headrace.observe.events.records import RunInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
-from headrace.observe.figures.distribution import Distribution, RecentDurations
+from headrace.observe.figures.distribution import Distribution, Occurrences, RecentDurations
 from headrace.observe.figures.statistics import (
     OperatorStatistics,
     PathStatistics,
@@ -128,10 +128,14 @@ class StatisticsWatcher(Watcher):
         """Add messages that reached the end of their paths."""
         with self._lock:
             for each in flows:
-                self._paths[each.path] = None
-                latency, done, is_timed = each.latency, each.done, each.is_timed
+                if each.path not in self._paths:
+                    self._paths[each.path] = None
+                    if not self.window:
+                        self._durations["arrival", each.path] = Occurrences()
+                latency, done = each.latency, each.done
+                timed = slice(None) if each.is_timed.all() else each.is_timed
                 self._durations["arrival", each.path].add(latency, done)
-                self._durations["latency", each.path].add(latency[is_timed], done[is_timed])
+                self._durations["latency", each.path].add(latency[timed], done[timed])
 
     def snapshot(self, now: int = 0) -> Statistics:
         """Return the statistics so far; those of a window end now."""
