@@ -77,7 +77,6 @@ _MODULES = [
     "headrace.conditions.periodic",
     "headrace.resources.program_clocks",
     "headrace.core.clock",
-    "headrace.resources.program_clocks",
     "headrace.waits",
 ]
 

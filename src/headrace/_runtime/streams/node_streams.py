@@ -155,7 +155,9 @@ class NodeStreams:
                 self.first_values = None
                 if self._state is not _ON:
                     self._decide()
-            if self._state is _ON and self.checker is None and len(self.lifetimes.readers) == 1:
+            is_usual = self.checker is None and len(self.lifetimes.readers) == 1
+            # Something may have been put around the compute meanwhile.
+            if self._state is _ON and is_usual and self.node.compute == self._watched_compute:
                 self._steady = self.node.compute = steady_compute(
                     self._compute, self._current, self.allocation, self.lifetimes, self._ports
                 )
