@@ -110,6 +110,7 @@ class OnDefault(Operator):
 class Once(Operator):
     def setup(self, spec: Any) -> None:
         spec.output("out")
+        spec.default_stream()  # so that its messages bring no other stream
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_output.emit(1, "out")

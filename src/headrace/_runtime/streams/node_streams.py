@@ -366,7 +366,7 @@ class NodeStreams:
             self.checker.are_ordered_after_all(self._ports)
         if sync_to_default:
             self._sync_to_default(own)
-        return own.handle
+        return default_handle(own.device_id) if is_default(own.handle) else own.handle
 
     def _borrow(self, port: InputPort) -> ManagedStream | None:
         """Use the first stream received at a port for this compute and its messages, in place of its own."""
