@@ -98,7 +98,7 @@ class Shares:
 
 
 @dataclass(slots=True)
-class Part:
+class PathPart:
     """One part of the time of a path, in milliseconds.
 
     Attributes
@@ -152,7 +152,7 @@ class PathSummary:
     count: int
     p50: float
     p99: float
-    parts: list[Part]
+    parts: list[PathPart]
     conclusion: str
 
 
@@ -304,8 +304,8 @@ class _Sample:
         # For each message: the latency, the parts, and the columns of times.
         self._rows: list[tuple[float, dict[str, float], dict[str, list[float | None]]]] = []
         self._random = random.Random(12)
-        self.parts: list[Part] = []
-        self.grown: Part | None = None
+        self.parts: list[PathPart] = []
+        self.grown: PathPart | None = None
         self.began = self.ended = np.zeros(0)
         self.company: dict[tuple[int, str], float] = defaultdict(float)
 
@@ -334,7 +334,7 @@ class _Sample:
                 sum(parts.get(key, 0.0) for _, parts, _ in rows) / len(rows) / 1e3 for rows in (median, late)
             )
             share = slices.get(where, "") if kind in ("gpu", "device") else ""
-            self.parts.append(Part(kind, where, before, now, share))
+            self.parts.append(PathPart(kind, where, before, now, share))
         places = {operator: place for place, operator in reversed(list(enumerate(self.operators)))}
         order = list(_KINDS)
         self.parts.sort(key=lambda part: (places.get(part.operator, len(places)), order.index(part.kind)))
