@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.report import circumstances, publish, table
 
 STAGES, SIZE = 5, 1_024
-WARM, FRAMES, ROUNDS = 300, 2_000, 7
+WARM, FRAMES, ROUNDS = 300, 2_000, 5
 LIBRARIES = {
     "CuPy": ("cupy", ()),
     "CuPy, PyTorch imported": ("cupy", ("torch",)),
