@@ -60,7 +60,7 @@ PLANTS = [
         "        woken = False\n        try:\n            if engine.inbox:\n",
         "        full = bool(engine.inbox)\n        ready_queue.parked.append(parker)\n"
         "        woken = False\n        try:\n            if full:\n",
-        "event-1",
+        "alone-stop-2",
         (_LOST,),
     ),
     Plant(

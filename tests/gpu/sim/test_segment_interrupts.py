@@ -104,13 +104,13 @@ class InterruptAtTheEndOf:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.seen: set[FrameType] = set()
+        self.seen: set[Any] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.endswith(self.name):
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and line in ("with current:", "with gpu.use_stream(handle):"):
+        if event == "line" and line == "with gpu.use_stream(handle):":
             if frame in self.seen:
                 sys.settrace(None)
                 signal.raise_signal(signal.SIGINT)
@@ -118,9 +118,26 @@ class InterruptAtTheEndOf:
         return self
 
 
+class InterruptOnTheWay(InterruptAtTheEndOf):
+    """Raises an interrupt where a compute is about to make its stream current, the third time."""
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(self.name):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and line == "for make_current in self._setters:":
+            self.seen.add(len(self.seen))
+            if len(self.seen) == 3:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return self
+
+
 @pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
-@pytest.mark.parametrize("name", ["capture/recording.py", "streams/ambient.py"])
-def test_an_interrupt_between_a_block_and_its_exit(machine: sim.Machine, name: str) -> None:
+@pytest.mark.parametrize(
+    "interrupt", [InterruptAtTheEndOf("capture/recording.py"), InterruptOnTheWay("gpu/ambient.py")]
+)
+def test_an_interrupt_between_two_streams(machine: sim.Machine, interrupt: InterruptAtTheEndOf) -> None:
     class Ambient(Stage):
         def setup(self, spec: Any) -> None:
             super().setup(spec)
@@ -129,10 +146,10 @@ def test_an_interrupt_between_a_block_and_its_exit(machine: sim.Machine, name: s
     def compose(app: Any) -> None:
         members = [Ambient(app, name="one"), Ambient(app, name="two")]
         chain(app, Source(app, frames=7, name="source"), *members, Sink(app, name="sink"))
-        if "capture" in name:
+        if "capture" in interrupt.name:
             app.capture(*members, warmup=1)
 
-    sys.settrace(InterruptAtTheEndOf(name))
+    sys.settrace(interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             App(compose, greedy).run()
