@@ -13,10 +13,10 @@ US = 1_000
 @pytest.mark.parametrize(
     "times",
     [
-        pytest.param((300 * US, 300 * US, 300 * US), id="it takes long"),
-        pytest.param((300 * US, 300 * US, 600 * US), id="it takes long beside others"),
-        pytest.param((300 * US, 5 * US, 5 * US), id="it is blocked"),
-        pytest.param((300 * US, 5 * US, 100 * US), id="it is blocked for longer than others compute"),
+        pytest.param((3000 * US, 3000 * US, 3000 * US), id="it takes long"),
+        pytest.param((3000 * US, 3000 * US, 6000 * US), id="it takes long beside others"),
+        pytest.param((3000 * US, 5 * US, 5 * US), id="it is blocked"),
+        pytest.param((3000 * US, 5 * US, 100 * US), id="it is blocked for longer than others compute"),
     ],
 )
 def test_a_compute_that_takes_long_or_is_blocked_is_slow(slow: int, times: tuple[int, int, int]) -> None:
@@ -25,10 +25,10 @@ def test_a_compute_that_takes_long_or_is_blocked_is_slow(slow: int, times: tuple
 
 @pytest.mark.parametrize("slow", [0, UNKNOWN, 5])
 def test_a_compute_that_others_kept_from_running_says_nothing(slow: int) -> None:
-    assert judge(slow, 300 * US, 5 * US, 290 * US) == slow
+    assert judge(slow, 3000 * US, 5 * US, 2990 * US) == slow
 
 
-@pytest.mark.parametrize("times", [(40 * US, 40 * US, 40 * US), (60 * US, 20 * US, 20 * US), (5, 0, 0)])
+@pytest.mark.parametrize("times", [(40 * US, 40 * US, 40 * US), (260 * US, 40 * US, 40 * US), (5, 0, 0)])
 def test_an_operator_is_short_after_several_short_computes(times: tuple[int, int, int]) -> None:
     slow, computes = SLOW, 0
     while slow:

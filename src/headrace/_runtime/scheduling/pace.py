@@ -24,9 +24,11 @@ UNKNOWN = 1
 SLOW = 16
 """`Node.slow` after a slow compute."""
 
-# Nanoseconds. Waking a worker takes tens of microseconds.
-_LONG = 100_000
-_BLOCKED = 50_000
+# Nanoseconds. A hand-over wakes a worker and passes the interpreter lock twice, which takes up to 200 µs where many
+# calls release the lock, as launches of kernels do. Less than this must not count as blocked, or nodes that were slow
+# once would stay slow because of their hand-overs.
+_LONG = 500_000
+_BLOCKED = 500_000
 
 
 def judge(slow: int, wall: int, own: int, whole: int) -> int:
