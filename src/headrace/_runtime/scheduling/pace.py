@@ -25,8 +25,8 @@ SLOW = 16
 """`Node.slow` after a slow compute."""
 
 # Nanoseconds. A hand-over wakes a worker and passes the interpreter lock twice, which takes up to 200 µs where many
-# calls release the lock, as launches of kernels do. Less than this must not count as blocked, or nodes that were slow
-# once would stay slow because of their hand-overs.
+# calls release the lock, as launches of kernels do. Less than this must not count as blocked, or nodes that were
+# slow once would stay slow because of their hand-overs.
 _LONG = 500_000
 _BLOCKED = 500_000
 
