@@ -24,11 +24,14 @@ UNKNOWN = 1
 SLOW = 16
 """`Node.slow` after a slow compute."""
 
-# Nanoseconds. A hand-over wakes a worker and passes the interpreter lock twice, which takes up to 200 µs where many
-# calls release the lock, as launches of kernels do. Less than this must not count as blocked, or nodes that were
-# slow once would stay slow because of their hand-overs.
-_LONG = 500_000
-_BLOCKED = 500_000
+# Nanoseconds. Waking a worker takes tens of microseconds.
+_LONG = 200_000
+_BLOCKED = 100_000
+# A hand-over wakes a worker and passes the interpreter lock twice. That takes up to 200 µs where many calls release
+# the lock, as launches of kernels do. So if others computed meanwhile, less than this does not count as blocked:
+# nodes that were slow once would stay slow because of their hand-overs.
+_ALONE = 10_000
+_BLOCKED_BESIDE_OTHERS = 500_000
 
 
 def judge(slow: int, wall: int, own: int, whole: int) -> int:
@@ -41,8 +44,9 @@ def judge(slow: int, wall: int, own: int, whole: int) -> int:
     wall, own, whole
         The wall time of that compute, and the CPU time of its thread and of the process meanwhile, in nanoseconds.
     """
-    if own > _LONG or wall - whole > _BLOCKED:
+    limit = _BLOCKED if whole - own < _ALONE else _BLOCKED_BESIDE_OTHERS
+    if own > _LONG or wall - whole > limit:
         return SLOW
-    if wall - own > _BLOCKED:
+    if wall - own > limit:
         return slow  # others computed meanwhile, perhaps with the interpreter lock
     return max(slow - 1, 0)
