@@ -35,7 +35,6 @@ Work = Callable[[Any], Any]
 class Source(Operator):
     def setup(self, spec: Any) -> None:
         spec.output("out")
-        spec.ambient_stream()
 
     def start(self) -> None:
         self.began = 0
@@ -51,7 +50,6 @@ class Stage(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
-        spec.ambient_stream()
 
     def start(self) -> None:
         self.work = self.fragment.work
@@ -63,7 +61,6 @@ class Stage(Operator):
 class Sink(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
-        spec.ambient_stream()
 
     def start(self) -> None:
         self.ended = 0
