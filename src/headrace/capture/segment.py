@@ -158,7 +158,7 @@ class CapturedSegment:
     def _compute_in_slots(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; afterwards wait for a slot if there is none.
 
-        The condition is evaluated only then. With an evaluation for each frame, a frame takes 10 % longer.
+        The condition is evaluated only then.
         """
         self._compute(op_input, op_output, context)
         node, available = self.node, self._slot_available

@@ -27,9 +27,9 @@ SLOW = 16
 # Nanoseconds. Waking a worker takes tens of microseconds.
 _LONG = 200_000
 _BLOCKED = 100_000
-# A hand-over wakes a worker and passes the interpreter lock twice. That takes up to 200 µs where many calls release
-# the lock, as launches of kernels do. So if others computed meanwhile, less than this does not count as blocked:
-# nodes that were slow once would stay slow because of their hand-overs.
+# A hand-over wakes a worker and passes the interpreter lock twice, and a thread also waits for that lock after
+# each call that releases it, as launches of kernels do. So if others computed meanwhile, less than this does not
+# count as blocked: nodes that were slow once could stay slow because of their hand-overs. The limit is a guess.
 _ALONE = 10_000
 _BLOCKED_BESIDE_OTHERS = 500_000
 

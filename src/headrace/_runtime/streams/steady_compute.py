@@ -4,7 +4,7 @@ This is `NodeStreams._watched_compute` for the usual operator. It receives at mo
 stream, and keeps no reference. The array then lives until the stream has completed the next fence. Everything else
 goes the general way (`Lifetimes.end_compute`).
 
-It saves 6 % of what a stream of its own costs a compute (`benchmarks.stream_cost`). This module is not compiled:
+It saves at most a tenth of a step on streams that do nothing (6.1 and 5.4 µs). This module is not compiled:
 reference counts are read here, and they differ in compiled code.
 """
 
