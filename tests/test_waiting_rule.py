@@ -37,6 +37,8 @@ WAITING = {
 WORKER = "only a worker's thread gets here; what it waits for is short"
 ALLOWED = {
     ("_runtime/scheduling/parker.py", "Parker.__init__"): "the lock is new",
+    ("_runtime/scheduling/watchdog.py", "Watchdog.__init__"): "the lock is new",
+    ("_runtime/lifecycle/stop_timeout.py", "StopTimeout.__init__"): "the lock is new",
     ("_runtime/scheduling/parker.py", "Parker.park"): "on other threads than the main thread, and often",
     ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
     ("_runtime/scheduling/waiting.py", "WaitingWorkers.wait"): WORKER,

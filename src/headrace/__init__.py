@@ -20,7 +20,11 @@ from headrace.core import (
     Output,
     Resource,
     SchedulingStatusType,
+    dead_letter,
     op,
+    restart,
+    retry,
+    skip,
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from headrace.tensor import Tensor, TensorMap, as_tensor
@@ -54,7 +58,11 @@ __all__ = [
     "TensorMap",
     "__version__",
     "as_tensor",
+    "dead_letter",
     "op",
+    "restart",
+    "retry",
+    "skip",
 ]
 
 _LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")

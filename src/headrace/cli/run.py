@@ -60,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "end the run after this time: 500ms, 10s, 2min"
     _add(how, "--duration", text, type=checked(parse_duration), metavar="TIME")
+    text = "fail if the run has not stopped this long after it was asked to: 10s"
+    _add(how, "--stop-timeout", text, type=checked(parse_duration), metavar="TIME")
     _add(how, "--count", "end each source after N computes", type=checked(parse_count), metavar="N")
     text = (
         "record chains of operators as CUDA graphs (auto), or do with the program's own segments what is asked "

@@ -52,17 +52,39 @@ def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
                 f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
                 f"{choices(missing)}; pass it as a keyword argument or with add_arg"
             )
-        ErrorPolicy.of(operator.on_error, operator.name)
+        _check_policies(operator)
         if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
             check_compute(operator)  # the others may set their compute there
         connected = {flow.input for flow in operator._incoming}
         _check_inputs(graph, operator, connected)
         _check_queues(operator)
-        if operator._outgoing and operator.never_emits:  # a return is missing
+        flows = [flow for flow in operator._outgoing if flow.output != operator.spec.dead_letter]
+        if flows and operator.never_emits:  # a return is missing
             raise GraphError(
-                f"operator {operator.name!r}: the function never returns a value, so {operator._outgoing[0]} would "
+                f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "
                 "carry nothing; return the value to emit"
             )
+
+
+def _check_policies(operator: Operator) -> None:
+    """Raise if an operator cannot do what it declares about errors and stuck computes."""
+    port = ErrorPolicy.of(operator.on_error, operator.name).dead_letter
+    where = f"operator {operator.name!r}: dead_letter={port!r}"
+    if port and port not in operator.spec.outputs:
+        raise GraphError(
+            f"{where} names no output; give on_error where the operator is created, which adds it"
+        )
+    if port and not operator.spec.inputs:
+        raise GraphError(f"{where} sends messages that a compute received, and the operator has no input")
+    if port and not operator.is_metadata_enabled:
+        raise GraphError(
+            f"{where} describes the error in the metadata of the message, and metadata is turned off; turn it on "
+            "with enable_metadata(True)"
+        )
+    if operator.spec.on_stuck is not None and not operator.spec.time_limit:
+        raise ParameterError(
+            f"operator {operator.name!r} has an on_stuck and no deadline; add deadline='500ms'"
+        )
 
 
 def _check_resources(fragment: Composition) -> None:

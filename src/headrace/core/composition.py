@@ -19,6 +19,7 @@ from headrace.core.metadata import MetadataPolicy
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
+    from headrace.core.durations import Duration
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 class Composition:
     """The operators of a fragment, the flows between them, and their settings."""
+
+    stop_timeout: Duration | None = None
+    """How long a run may take to stop, in real time: ``"10s"``, seconds (float) or a timedelta. If it takes longer,
+    `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
+    begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:

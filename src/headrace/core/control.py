@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
@@ -43,12 +44,14 @@ class RunControl:
         Whether the last request was to pause or to step.
     """
 
-    __slots__ = ("_has_begun", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
+    __slots__ = ("_has_begun", "doing", "engine", "on_stop", "pause_wanted", "requests", "stop_wanted")
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
         self.engine: ControlledEngine | None = None
         self.stop_wanted = False
+        # Called after a stop was requested, on the thread that requested it.
+        self.on_stop: Callable[[], None] | None = None
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
         self._has_begun = threading.Event()
@@ -80,6 +83,8 @@ class RunControl:
         engine = self.engine
         if engine is not None:
             engine.request_stop()
+        if self.on_stop is not None:
+            self.on_stop()
 
     def pause(self) -> None:
         """Pause the run; may be called from any thread."""

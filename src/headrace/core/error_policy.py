@@ -1,41 +1,217 @@
 """ErrorPolicy: what happens when an operator's compute raises.
 
-A program writes it as a word, or as a mapping from the word to a limit, so that a configuration file can hold it:
-``"stop"``, ``"skip"``, ``{"skip": 100}``, ``{"restart": 3}``.
+A policy has up to three parts, in the order in which they apply: retries, an action for an error that remains
+(``stop``, ``skip``, ``restart``), and the output that gets the messages which are given up (``dead_letter``). A
+program writes it with the functions of this module, joined by ``|``::
+
+    retry(times=3, backoff="100ms") | restart(times=5, per="1h") | dead_letter("failed")
+
+or as a word or a mapping, so that a configuration file can hold it. The mapping has the names and the arguments of
+the functions; a bare number is `times`::
+
+    on_error: {retry: {times: 3, backoff: 100ms}, restart: {times: 5, per: 1h}, dead_letter: failed}
+
+Decided against: policies as a list. The order of its entries would look as if it mattered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from headrace.core.errors import ParameterError
+from headrace.core.durations import Duration, nanoseconds
+from headrace.core.errors import ParameterError, choices
 
-OnError: TypeAlias = "Literal['stop', 'skip'] | Mapping[str, int] | ErrorPolicy"
+OnError: TypeAlias = "Literal['stop', 'skip'] | Mapping[str, Any] | ErrorPolicy"
 """The type of ``on_error``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """What happens when a compute raises: `action`, at most `limit` times in a run (None: any number)."""
+    """What happens when a compute raises.
 
-    action: str = "stop"
+    Attributes
+    ----------
+    action
+        What becomes of an error after the retries: ``"stop"``, ``"skip"`` or ``"restart"``; an empty text means
+        ``"skip"`` with a `dead_letter`, and else ``"stop"``.
+    limit, per
+        How often the action may be taken (None: any number): in the run, or in every `per` nanoseconds.
+    retries, backoff, same_message
+        How often a compute is tried again; the nanoseconds before the first of these attempts, doubled before each
+        further one; and whether it gets the messages of the failed attempt.
+    dead_letter
+        The output that gets the messages which are given up; empty for none.
+    """
+
+    action: str = ""
     limit: int | None = None
+    per: int | None = None
+    retries: int = 0
+    backoff: int = 0
+    same_message: bool = True
+    dead_letter: str = ""
+
+    def __or__(self, other: OnError) -> ErrorPolicy:
+        """Return a policy with the parts of both."""
+        return _join(self, _parse(other))
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the messages of a compute are needed after it has failed."""
+        return bool(self.dead_letter or (self.retries and self.same_message))
 
     @staticmethod
     def of(value: Any, operator: str) -> ErrorPolicy:
-        """Return the policy that a program wrote as `value` for an operator."""
-        if isinstance(value, ErrorPolicy):
-            return value
-        if isinstance(value, str) and value in ("stop", "skip"):
-            return ErrorPolicy(value)
-        if isinstance(value, Mapping) and len(value) == 1:
-            ((action, limit),) = value.items()
-            is_count = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
-            if action in ("skip", "restart") and is_count:
-                return ErrorPolicy(action, limit)
+        """Return the policy that a program wrote as `value` for an operator, with its action filled in."""
+        try:
+            policy = _parse(value)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"operator {operator!r}: {error}") from None
+        return replace(policy, action=policy.action or ("skip" if policy.dead_letter else "stop"))
+
+
+def retry(times: int, *, backoff: Duration = 0, same_message: bool = True) -> ErrorPolicy:
+    """Compute again after an error, up to `times` times in a row.
+
+    Parameters
+    ----------
+    times
+        The number of further attempts. The error of the last one counts: it stops the run, or the policy joined to
+        this one by ``|`` applies.
+    backoff
+        How long to wait, by the run's clock, before the first of these attempts. Each further wait is twice as
+        long, up to a minute. Other operators run meanwhile.
+    same_message
+        Whether an attempt gets the messages of the failed one. What a failed attempt emitted is not sent then. If
+        False, these messages are skipped, and the attempts get the messages that follow.
+    """
+    return _parse({"retry": {"times": times, "backoff": backoff, "same_message": same_message}})
+
+
+def skip(times: int | None = None, *, per: Duration | None = None) -> ErrorPolicy:
+    """Skip the messages of a compute that failed, at most `times` times in a run, or in every period `per`."""
+    return _parse({"skip": {"times": times, "per": per}})
+
+
+def restart(times: int, *, per: Duration | None = None) -> ErrorPolicy:
+    """Skip the messages, and call `stop` and `start`, at most `times` times in a run, or in every period `per`."""
+    return _parse({"restart": {"times": times, "per": per}})
+
+
+def dead_letter(port: str) -> ErrorPolicy:
+    """Send the messages that are given up out of an output, with a description of the error in their metadata.
+
+    Parameters
+    ----------
+    port
+        The name of the output. The operator gets it, unless `setup` declares it.
+    """
+    return _parse({"dead_letter": port})
+
+
+def _parse(value: Any) -> ErrorPolicy:
+    """Return a policy; its action may be open."""
+    if isinstance(value, ErrorPolicy):
+        return value
+    if isinstance(value, str) and value in ("stop", "skip"):
+        return ErrorPolicy(value)
+    if isinstance(value, Mapping) and value:
+        policy = ErrorPolicy()
+        for part, arguments in value.items():
+            if part not in _PARTS:
+                raise _wrong(value, f"there is no {part!r}; there are {choices(_PARTS, str(part))}")
+            policy = _join(policy, _PARTS[part](arguments, value))
+        return policy
+    raise _wrong(value)
+
+
+def _join(first: ErrorPolicy, second: ErrorPolicy) -> ErrorPolicy:
+    if first.action and second.action:
         raise ParameterError(
-            f"operator {operator!r}: on_error must be 'stop', 'skip', {{'skip': limit}} or {{'restart': limit}}, "
-            f"where the limit is a positive int, not {value!r}"
+            f"on_error has both {first.action!r} and {second.action!r}; an error needs one of them"
         )
+    if (first.retries and second.retries) or (first.dead_letter and second.dead_letter):
+        raise ParameterError(f"on_error has {'retry' if first.retries else 'dead_letter'!r} twice")
+    action = first if first.action else second
+    retries = first if first.retries else second
+    return ErrorPolicy(
+        action.action,
+        action.limit,
+        action.per,
+        retries.retries,
+        retries.backoff,
+        retries.same_message,
+        first.dead_letter or second.dead_letter,
+    )
+
+
+def _retry(arguments: Any, value: Any) -> ErrorPolicy:
+    given = _arguments(arguments, ("times", "backoff", "same_message"), "retry", value)
+    same = given.get("same_message", True)
+    if not isinstance(same, bool):
+        raise _wrong(value, f"same_message must be true or false, not {same!r}")
+    times = _times(given.get("times"), "retry", value)
+    return ErrorPolicy(
+        retries=times, backoff=_duration(given.get("backoff", 0), "backoff", 0), same_message=same
+    )
+
+
+def _action(action: str) -> Callable[[Any, Any], ErrorPolicy]:
+    def parse(arguments: Any, value: Any) -> ErrorPolicy:
+        given = _arguments(arguments, ("times", "per"), action, value)
+        times, per = given.get("times"), given.get("per")
+        if times is None and per is not None:
+            raise _wrong(value, f"{action} has 'per' without 'times'")
+        limit = None if times is None and action == "skip" else _times(times, action, value)
+        return ErrorPolicy(action, limit, None if per is None else _duration(per, "per", 1))
+
+    return parse
+
+
+def _dead_letter(port: Any, value: Any) -> ErrorPolicy:
+    if not isinstance(port, str) or not port:
+        raise _wrong(value, f"dead_letter must be the name of an output, not {port!r}")
+    return ErrorPolicy(dead_letter=port)
+
+
+_PARTS: dict[str, Callable[[Any, Any], ErrorPolicy]] = {
+    "retry": _retry,
+    "skip": _action("skip"),
+    "restart": _action("restart"),
+    "dead_letter": _dead_letter,
+}
+
+
+def _arguments(given: Any, names: tuple[str, ...], part: str, value: Any) -> dict[str, Any]:
+    """Return the arguments of a part; a bare number is `times`, and nothing means none."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else {"times": given}
+    for name in given:
+        if name not in names:
+            raise _wrong(value, f"{part} does not take {name!r}; it takes {choices(names, str(name))}")
+    return dict(given)
+
+
+def _times(times: Any, part: str, value: Any) -> int:
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        raise _wrong(value, f"the times of {part} must be a positive int, not {times!r}")
+    return times
+
+
+def _duration(given: Any, name: str, least: int) -> int:
+    duration = nanoseconds(given, f"{name} in on_error")
+    if duration < least:
+        raise ParameterError(
+            f"{name} in on_error must be {'positive' if least else '0 or more'}, not {given!r}"
+        )
+    return duration
+
+
+def _wrong(value: Any, why: str = "") -> ParameterError:
+    return ParameterError(
+        "on_error must be 'stop', 'skip', or a mapping such as {'skip': 100}, {'restart': {'times': 3, 'per': '1h'"
+        f"}}}} or {{'retry': {{'times': 3, 'backoff': '100ms'}}, 'dead_letter': 'failed'}}, not {value!r}"
+        + (f": {why}" if why else "")
+    )

@@ -35,6 +35,10 @@ class QueueFullError(RuntimeError):
     """A message arrived at a full queue: an input's with the policy FAULT, or a data logger's with RAISE."""
 
 
+class StuckError(RuntimeError):
+    """A compute took longer than its deadline and ends the run, or a run did not stop within its `stop_timeout`."""
+
+
 class StreamError(RuntimeError):
     """A stream was used incorrectly."""
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, o
 
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
+from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED, reserved_names
@@ -36,6 +37,8 @@ from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.deadline import OnStuck
+    from headrace.core.durations import Duration
     from headrace.core.error_policy import OnError
     from headrace.core.node import Resume
     from headrace.core.operator import Part
@@ -55,6 +58,8 @@ def op(
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
     on_error: OnError = "stop",
+    deadline: Duration | None = None,
+    on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
 def op(
@@ -64,6 +69,8 @@ def op(
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
     on_error: OnError = "stop",
+    deadline: Duration | None = None,
+    on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
 ) -> Any:
     """Make a function usable as an operator.
@@ -85,10 +92,20 @@ def op(
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
+    deadline, on_stuck
+        How long one call may take, and what happens if one takes longer (see :meth:`OperatorSpec.deadline`).
     capturable
         Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
     """
-    make = partial(OperatorFunction, outputs=outputs, inputs=inputs, on_error=on_error, capturable=capturable)
+    make = partial(
+        OperatorFunction,
+        outputs=outputs,
+        inputs=inputs,
+        on_error=on_error,
+        deadline=deadline,
+        on_stuck=on_stuck,
+        capturable=capturable,
+    )
     return make if function is None else make(function)
 
 
@@ -116,6 +133,8 @@ class OperatorFunction(Generic[P, R]):
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
         on_error: OnError = "stop",
+        deadline: Duration | None = None,
+        on_stuck: OnStuck | None = None,
         capturable: bool | str = False,
     ) -> None:
         if not inspect.isfunction(function):
@@ -129,6 +148,8 @@ class OperatorFunction(Generic[P, R]):
             )
         self.function = function
         self.on_error = on_error
+        self.deadline = deadline
+        self.on_stuck = on_stuck
         self.capturable = capturable
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
@@ -291,6 +312,10 @@ class FunctionOperator(Operator):
         spec.annotations = inspect.get_annotations(declared.function)
         for name, default in declared.parameters.items():
             spec.param(name, default)
+        if declared.deadline is not None:
+            spec.deadline(declared.deadline)
+        if declared.on_stuck is not None:
+            spec.on_stuck = check_on_stuck(declared.on_stuck, self.name)
 
     def start(self) -> None:
         """Create the compute for this function once, so that a step costs only one more call."""

@@ -149,8 +149,10 @@ def _port(
         return name
     if name:
         raise GraphError(f"{where}: {absent(f'operator {operator.name!r}', kind, name, ports)}")
-    if len(ports) == 1:
-        return next(iter(ports))
+    # The output for messages that are given up does not count beside others.
+    usual = [port for port in ports if kind == "input" or port != operator.spec.dead_letter] or list(ports)
+    if len(usual) == 1:
+        return usual[0]
     if ports:
         raise GraphError(
             f"{where}: operator {operator.name!r} has several {kind}s ({choices(ports)}), so the port map must "

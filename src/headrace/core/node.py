@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.condition_types import SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
+    from headrace.core.fault_counts import FaultCounts
     from headrace.core.operator import Operator
 
 
@@ -46,6 +47,10 @@ class Node(Protocol):
     @property
     def computes(self) -> int:
         """The number of computes it has finished in this run."""
+
+    @property
+    def counts(self) -> FaultCounts:
+        """How often its computes failed or were stuck."""
 
     @property
     def context(self) -> ExecutionContext:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.construction import Arg, named_values, needs_fragment
+from headrace.core.deadline import check_on_stuck
+from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
@@ -55,7 +57,8 @@ class Operator:
     name
         The operator's unique name, which errors use too; by default the class's name, made unique.
     **kwargs
-        The parameters that `setup` declares. A condition, a resource or `on_error` may be given by keyword too.
+        The parameters that `setup` declares. A condition, a resource, `on_error`, `deadline` and `on_stuck` may be
+        given by keyword too.
     """
 
     fragment: Composition
@@ -88,7 +91,8 @@ class Operator:
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
-    ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times."""
+    ``{"skip": 100}`` at most 100 times; ``{"restart": 3}`` also calls `stop` and `start`, at most 3 times. The
+    functions `retry`, `skip`, `restart` and `dead_letter`, joined by ``|``, say more."""
 
     capturable: bool | str = False
     """Whether a segment may replay its `compute` as a CUDA graph (:meth:`Fragment.capture`).
@@ -145,8 +149,7 @@ class Operator:
         live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
         self._live = LiveValues(self, live) if live else None
         self._knobs = KnobValues(self)
-        if "on_error" in keywords:
-            self.on_error = keywords.pop("on_error")
+        self._take_policies(keywords)
         parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
         self.spec.apply(self, values)
@@ -155,6 +158,21 @@ class Operator:
             self.add_arg(part)
         if fragment._made is not None:
             fragment._made.append(self)
+
+    def _take_policies(self, given: dict[str, Any]) -> None:
+        """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""
+        if "on_error" in given:
+            self.on_error = given.pop("on_error")
+        port = ErrorPolicy.of(self.on_error, self.name).dead_letter
+        if port != self.spec.dead_letter:
+            if port not in self.spec.outputs:
+                self.spec.output(port)
+            self.spec.dead_letter = port
+        # A parameter of the program may have the other names.
+        if "deadline" in given and "deadline" not in self.spec.params:
+            self.spec.deadline(given.pop("deadline"))
+        if "on_stuck" in given and "on_stuck" not in self.spec.params:
+            self.spec.on_stuck = check_on_stuck(given.pop("on_stuck"), self.name)
 
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
@@ -228,8 +246,8 @@ class Operator:
         )
 
     def _set_parameter(self, name: str, value: Any) -> None:
-        if name == "on_error":
-            self.on_error = value
+        if name == "on_error" or (name in ("deadline", "on_stuck") and name not in self.spec.params):
+            self._take_policies({name: value})
         else:
             self.spec.give(self, f"operator {self.name!r}", name, value)
         self.args.append(Arg(name, value))

@@ -79,7 +79,7 @@ class OperatorOutcome:
     """What one operator did in a run."""
 
     computes: int
-    """The number of computes it finished, including those whose error was skipped."""
+    """The number of computes it finished, including those whose error was skipped or retried."""
     skipped: int = 0
     """The number of its errors that were skipped (``on_error``)."""
     restarts: int = 0
@@ -96,6 +96,12 @@ class OperatorOutcome:
     """The number of messages that waited at each input when a compute failed, and were skipped with it."""
     undelivered: dict[str, int] = field(default_factory=dict)
     """The number of messages still waiting at each input when the run ended."""
+    retries: int = 0
+    """The number of times it computed again after an error (``on_error``)."""
+    dead_letters: int = 0
+    """The number of failed computes whose messages were sent to the output for them."""
+    stuck: int = 0
+    """The number of its computes that took longer than its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,21 @@ class Outcome:
         return sum(operator.restarts for operator in self.operators.values())
 
     @property
+    def retries(self) -> int:
+        """The number of retries."""
+        return sum(operator.retries for operator in self.operators.values())
+
+    @property
+    def dead_letters(self) -> int:
+        """The number of failed computes whose messages were sent to an output for them."""
+        return sum(operator.dead_letters for operator in self.operators.values())
+
+    @property
+    def stuck(self) -> int:
+        """The number of computes that took longer than the deadline of their operator."""
+        return sum(operator.stuck for operator in self.operators.values())
+
+    @property
     def dropped(self) -> dict[str, int]:
         """The number of messages dropped at each port, by ``"operator.port"``."""
         return self._by_port("dropped")
@@ -205,7 +226,16 @@ class Outcome:
                 if (n := sum(self._by_port(what).values()))
             ),
             *([f"{_count(self.skipped, 'error')} skipped"] if self.skipped else []),
-            *([_count(self.restarts, "restart")] if self.restarts else []),
+            *(
+                _count(number, noun)
+                for number, noun in (
+                    (self.restarts, "restart"),
+                    (self.retries, "retry"),
+                    (self.dead_letters, "dead letter"),
+                    (self.stuck, "stuck compute"),
+                )
+                if number
+            ),
             *([self._captured()] if self.segments else []),
         ]
         text = f"{self.application!r} {ended} after {self.seconds:.3f} s: {', '.join(counts)}"
@@ -218,4 +248,5 @@ class Outcome:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"

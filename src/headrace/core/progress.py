@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
+    from headrace.core.fault_counts import FaultCounts
     from headrace.core.graph import Graph
     from headrace.core.node import Queue
     from headrace.core.operator import Operator
@@ -28,6 +29,11 @@ class Progress:
     """The number of messages that wait at each input now, by ``"operator.port"``, if it is not 0."""
     dropped: dict[str, int] = field(default_factory=dict)
     """The number of messages dropped at each port, by ``"operator.port"``, if it is not 0."""
+    computing: dict[str, float | None] = field(default_factory=dict)
+    """The operators that compute now, and for how many seconds of the run's clock each of them has; None for an
+    operator without a deadline, whose computes are not timed. A captured segment counts as one operator."""
+    faults: dict[str, FaultCounts] = field(default_factory=dict)
+    """How often computes of each operator failed or were stuck, if any did."""
 
 
 def progress_of(fragment: Composition) -> Progress:
@@ -36,14 +42,17 @@ def progress_of(fragment: Composition) -> Progress:
     It takes no lock. Every number was right at some moment of the call, but they may differ by the computes that
     finished meanwhile.
     """
-    graph = fragment.graph
+    graph, engine = fragment.graph, fragment._engine
+    nodes = [operator._node for operator in graph if operator._node is not None]
     return Progress(
         fragment.name,
-        fragment._engine is not None,
-        {operator.name: operator._node.computes for operator in graph if operator._node is not None},
+        engine is not None,
+        {node.name: node.computes for node in nodes},
         tuple(operator.name for operator in graph if not operator._incoming),
         count_by_port(graph, len),
         count_by_port(graph, lambda queue: queue.dropped),
+        {} if engine is None else engine.computing_for(),
+        {node.name: replace(node.counts) for node in nodes if node.counts},
     )
 
 

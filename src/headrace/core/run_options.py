@@ -5,6 +5,7 @@
                                                 ``multithread[:N]``, ``event[:N]``
     ``HEADRACE_DURATION=10s``                   end the run after that time of its clock
     ``HEADRACE_COUNT=100``                      end each source after that many computes
+    ``HEADRACE_STOP_TIMEOUT=10s``               how long the run may take to stop (`Composition.stop_timeout`)
     ==========================================  ===================================================================
 
 The variables of the Holoscan SDK and of its benchmarks are read where they mean something here; a variable of
@@ -73,11 +74,15 @@ class RunOptions:
     """The milliseconds to wait before that."""
     check_recession_period_ms: float | None = None
     """The period at which conditions are polled."""
+    stop_timeout_ms: int | None = None
+    """The milliseconds that the run may take to stop."""
 
     @property
     def changes_scheduler(self) -> bool:
         """Whether the run needs another scheduler than the application's own."""
-        return self != RunOptions(workers=self.workers, count=self.count)
+        return self != RunOptions(
+            workers=self.workers, count=self.count, stop_timeout_ms=self.stop_timeout_ms
+        )
 
 
 def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions:
@@ -113,6 +118,7 @@ def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions
         stop_on_deadlock=read(flag, "HOLOSCAN_STOP_ON_DEADLOCK"),
         stop_on_deadlock_timeout=read(_parse_milliseconds, "HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT"),
         check_recession_period_ms=read(_parse_period, "HOLOSCAN_CHECK_RECESSION_PERIOD_MS"),
+        stop_timeout_ms=read(parse_duration, "HEADRACE_STOP_TIMEOUT"),
     )
 
 

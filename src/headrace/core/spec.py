@@ -7,14 +7,19 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
 from headrace.core.condition_types import ConditionType
+from headrace.core.deadline import check_on_stuck, time_limit
+from headrace.core.durations import Duration
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
+
+if TYPE_CHECKING:
+    from headrace.core.deadline import OnStuck
 
 
 class ComponentSpec:
@@ -172,6 +177,11 @@ class OperatorSpec(ComponentSpec):
         self.states: list[str] = []
         self.multi_port: list[PortCondition] = []
         self.or_combined: list[tuple[str, ...]] = []
+        # The longest time of a compute in nanoseconds, 0 for any, and what happens when one takes longer.
+        self.time_limit = 0
+        self.on_stuck: OnStuck | None = None
+        # The output for messages that are given up, if its error policy has one.
+        self.dead_letter = ""
 
     def input(
         self, name: str = "input", *, size: int | IOSpec.IOSize = 1, policy: IOSpec.QueuePolicy | None = None
@@ -247,6 +257,22 @@ class OperatorSpec(ComponentSpec):
             if name in self.params:
                 raise ParameterError(f"operator {self.owner!r} declares {name!r} as a parameter already")
         self.states += names
+
+    def deadline(self, duration: Duration, on_stuck: OnStuck | None = None) -> None:
+        """Declare how long one `compute` may take.
+
+        Parameters
+        ----------
+        duration
+            The longest time, by the clock of the run: ``"500ms"``, seconds (float), nanoseconds (int), a timedelta.
+        on_stuck
+            What happens, once for each compute that takes longer, while it still computes: ``"log"``, the default,
+            logs where its thread is; ``"abort"`` stops the run, which then raises :class:`StuckError`; a function
+            is called with a :class:`Stuck`, on a thread of its own, or on that of the compute if it has just ended.
+        """
+        self.time_limit = time_limit(duration, self.owner)
+        if on_stuck is not None:
+            self.on_stuck = check_on_stuck(on_stuck, self.owner)
 
     def ambient_stream(self) -> None:
         """Run plain code of CuPy and PyTorch on the operator's own stream, even if it handles streams itself.

@@ -46,9 +46,10 @@ class OutputContext:
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
         self.ports = {name: OutputPort(queues) for name, queues in node.output_queues.items()}
-        if len(self.ports) == 1:
-            self.ports[""] = next(iter(self.ports.values()))
         operator = node.operator
+        usual = [name for name in self.ports if name != operator.spec.dead_letter]
+        if len(usual) == 1:
+            self.ports[""] = self.ports[usual[0]]
         self._metadata: dict[str, Any] = operator.metadata if operator.is_metadata_enabled else {}
         self.has_details = False
         self.acq_timestamp: int | None = None
@@ -110,7 +111,7 @@ class OutputContext:
             assert port.settle is not None
             port.settle()
         work = None if port.stream is None else EmittedWork(port.stream)
-        name = name or next(iter(self.ports))
+        name = name or next(each for each, other in self.ports.items() if other is port)
         try:
             data = as_message(data, work, (self._node.name, name))
         except TensorError as error:

@@ -51,8 +51,21 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             counter = node.output.ports[port].queues[0]
             assert isinstance(counter, MessageCounter)
             sent[port] = counter.passed_on
-    failed = (0, 0, "") if faults is None else (faults.skipped, faults.restarts, faults.last_error)
-    return OperatorOutcome(node.computes, *failed, received, sent, dropped, dict(discarded), undelivered)
+    counts = node.counts
+    return OperatorOutcome(
+        node.computes,
+        counts.skipped,
+        counts.restarts,
+        counts.last_error,
+        received,
+        sent,
+        dropped,
+        dict(discarded),
+        undelivered,
+        counts.retries,
+        counts.dead_letters,
+        counts.stuck,
+    )
 
 
 def count_messages(engine: Engine) -> None:

@@ -18,11 +18,14 @@ from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
+from headrace._runtime.lifecycle.stop_timeout import StopTimeout, stop_timeout_of
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun
+from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
+from headrace.core.errors import StuckError
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.resource import Resource
@@ -46,16 +49,22 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
         from headrace.core.log_output import configure_log
 
         configure_log()
+    errors = life.errors
     try:
         interrupts.install()
+        seconds = stop_timeout_of(fragment)
         fragment._claim(control)
         with supplies.progress(fragment):
-            life.live()
+            if seconds is None:
+                life.live()
+            elif not life.live_apart(seconds):
+                errors = life.give_up()
     finally:
-        fragment._release(control)
+        if not life.is_given_up:
+            fragment._release(control)
         interrupts.restore()
-    failure, interrupts.first = _what_comes_out(life.errors, interrupts.first), None
-    life.errors.clear()
+    failure, interrupts.first = _what_comes_out(errors, interrupts.first), None
+    errors.clear()
     if failure is not None:
         try:
             raise failure
@@ -113,6 +122,7 @@ class _Life:
         self._observer: Observer | None = None
         self._resources: list[Resource] = []
         self._started: list[Operator] = []
+        self._stop: StopTimeout | None = None
         self._began = self._ended = 0
         self._starved: tuple[Starved, ...] = ()
         self._operators: dict[str, OperatorOutcome] = {}
@@ -124,9 +134,11 @@ class _Life:
         fragment.outcome = None
         try:
             try:
-                self.interrupts.held = False
+                # On a thread of its own, no handler of a signal can raise in it.
+                self.interrupts.held = self._stop is not None
                 compose(fragment)
                 engine = self._engine = self._assemble()
+                engine.on_stop = self.control.on_stop
                 self.control.begin(engine)
                 for operator in fragment.graph:
                     if operator._stop_wanted:
@@ -140,6 +152,64 @@ class _Life:
             self.errors.append(error)
         if self._engine is not None:
             self._tear_down(self._engine)
+
+    def live_apart(self, seconds: float) -> bool:
+        """Run on a thread of its own; return False if the run took longer than `seconds` to stop, and goes on."""
+        control = self.control
+        stop = self._stop = StopTimeout(seconds, self._is_stopping)
+        control.on_stop = stop.look
+
+        def work() -> None:
+            try:
+                self.live()
+            except BaseException as error:
+                self.errors.append(error)
+
+        return stop.run(work, partial(self.fragment._release, control), f"{self.fragment.name} run")
+
+    def _is_stopping(self) -> bool:
+        return self.control.stop_wanted or (self._engine is not None and self._engine.stopping)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the run takes too long to stop, and nobody waits for it any more."""
+        return self._stop is not None and self._stop.is_given_up
+
+    def give_up(self) -> list[BaseException]:
+        """Return the errors of a run that is given up, and report how it ended; the run itself goes on."""
+        import logging
+
+        assert self._stop is not None
+        engine = self._engine
+        text = f"{self.fragment.name!r} has not stopped within {self._stop.seconds:g} s: it still waits for "
+        stuck = StuckError(
+            f"{text}{self._waits_for()}. Nothing was stopped or released, because it may be in use\n"
+            f"{self._stacks()}"
+        )
+        logging.getLogger("headrace.watchdog").error("%s", stuck)
+        # Copies: the run may go on to change its own.
+        errors: list[BaseException] = [*self.errors, *(() if engine is None else engine.errors)]
+        if errors:
+            add_note(errors[0], f"and the run did not stop: {type(stuck).__name__}: {stuck}")
+        errors.append(stuck)
+        if engine is not None:
+            with suppress(Exception):  # the queues are in use
+                self._operators = operators_of(engine)
+        self._conclude(engine, errors)
+        self.fragment.outcome = self.outcome
+        interrupt = self.interrupts.first
+        if isinstance(interrupt, SystemExit) and interrupt.code == _TERMINATED:
+            interrupt.code = 1  # it was not ended as SIGTERM asks for
+        return errors
+
+    def _stacks(self) -> str:
+        """Return where the threads are that a run waits for."""
+        if self._engine is not None and not self._doing:
+            found = stacks_of(node.operator for node in self._engine.operator_nodes)
+            if found:
+                return "\n".join(f"stack of operator {name!r}:\n{stack}" for name, stack in found.items())
+        assert self._stop is not None
+        return f"stack of the run:\n{stack_of(self._stop.thread)}"
 
     def _assemble(self) -> Engine:
         """Create the engine, and what watches the run, if anything was asked for."""
@@ -216,10 +286,7 @@ class _Life:
         """Return what the run is doing, for the log."""
         if self._doing or self._engine is None:
             return self._doing
-        try:
-            nodes = self._engine.computing()
-        except RuntimeError:  # a worker changed a queue meanwhile
-            nodes = []
+        nodes = self._engine.computing()
         computing = [f"{node.name!r} ({type(node.operator).__name__})" for node in nodes]
         return f"compute of {', '.join(computing)}" if computing else "its workers"
 
@@ -229,6 +296,8 @@ class _Life:
         """Stop and release everything, even after errors, and report how the run ended."""
         engine.stopping = engine.held = True
         engine.pausing.close()
+        if engine.watchdog is not None:  # before the errors are read, as it may add one
+            self._attempt(TearDownStep("its watchdog", engine.watchdog.close))
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
@@ -238,7 +307,9 @@ class _Life:
         )
         for step in (*steps, TearDownStep("its segments", self._describe_segments)):
             self._attempt(step)
-        self._conclude(engine)
+        self._conclude(engine, self.errors)
+        if not self.is_given_up:
+            self.fragment.outcome = self.outcome
         self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
@@ -266,15 +337,15 @@ class _Life:
     def _describe_segments(self) -> None:
         self._segments = tuple(segment.outcome() for segment in self.fragment.segments)
 
-    def _conclude(self, engine: Engine) -> None:
+    def _conclude(self, engine: Engine | None, errors: list[BaseException]) -> None:
         """Create the outcome; of plain data only, so that there is one whatever happened."""
-        self.outcome = self.fragment.outcome = Outcome(
+        self.outcome = Outcome(
             application=self.fragment.name,
-            ended_by=self._ended_by(engine),
+            ended_by=self._ended_by(engine, errors),
             seconds=max(self._ended - self._began, 0) / 1e9,
             operators=self._operators,
             starved=self._starved,
-            errors=tuple(map(_record, self.errors)),
+            errors=tuple(map(_record, errors)),
             segments=self._segments,
         )
 
@@ -288,19 +359,19 @@ class _Life:
         logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
         for segment in outcome.segments:
             logging.getLogger("headrace.capture").info("%s", segment)
-        for error in self.errors[1:]:
+        for error in self.errors[0 if self.is_given_up else 1 :]:
             logger.error(
                 "%r: an error in addition to the one that run() raises\n%s",
                 outcome.application,
                 traceback_of(error),
             )
 
-    def _ended_by(self, engine: Engine) -> EndedBy:
-        if self.interrupts.first is not None or any(isinstance(e, KeyboardInterrupt) for e in self.errors):
+    def _ended_by(self, engine: Engine | None, errors: list[BaseException]) -> EndedBy:
+        if self.interrupts.first is not None or any(isinstance(e, KeyboardInterrupt) for e in errors):
             return EndedBy.INTERRUPTED
-        if self.errors:
+        if errors:
             return EndedBy.FAILED
-        if engine.ended_by:
+        if engine is not None and engine.ended_by:
             return EndedBy(engine.ended_by)
         return EndedBy.STARVED if self._starved else EndedBy.FINISHED
 
@@ -315,6 +386,7 @@ def _resources_of(operator: Operator) -> list[Resource]:
     return found
 
 
+_TERMINATED = 128 + 15  # the exit status that `interrupts` chooses for SIGTERM
 _LEVELS = {EndedBy.STARVED: "WARNING", EndedBy.FAILED: "ERROR"}
 
 

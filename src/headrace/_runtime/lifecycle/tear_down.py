@@ -57,6 +57,9 @@ def steps_of(
     yield TearDownStep("the device", partial(_finish_device, engine))
     if observer is not None:
         yield TearDownStep("its observer", observer.finish)
+    for node in engine.operator_nodes:
+        if node.faults is not None:
+            yield TearDownStep(f"the retries of {name_of(node)!r}", node.faults.end_run)
     yield TearDownStep("its undelivered messages", partial(_count_undelivered, engine))
     yield TearDownStep("its outcome", account)
     # The groups before the memory and the streams that they use.

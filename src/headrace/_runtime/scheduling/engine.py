@@ -32,9 +32,10 @@ from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.waiting import WaitingWorkers
+from headrace._runtime.scheduling.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.observer import Observer
@@ -78,7 +79,7 @@ class Engine:
             "nodes",
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "ready_queues"),
-        *("scheduler", "stopping", "streams", "timed", "timers", "waiting"),
+        *("on_stop", "scheduler", "stopping", "streams", "timed", "timers", "waiting", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -93,6 +94,10 @@ class Engine:
         self.streams: RunStreams
         # The observer of the run, if there is one.
         self.observer: Observer | None = None
+        # What watches computes with a deadline, if there are any.
+        self.watchdog: Watchdog | None = None
+        # Called when the run begins to stop, on any thread.
+        self.on_stop: Callable[[], None] | None = None
         self.lock = LendableLock(self._hold)
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
@@ -141,6 +146,8 @@ class Engine:
         self.held = True
         self.inbox.append(None)
         self.waiting.wake_all()
+        if self.on_stop is not None:
+            self.on_stop()
 
     def end(self, ended_by: str = "") -> None:
         """End the run for the reason `ended_by`; by default, because there is nothing left to do."""
@@ -149,6 +156,8 @@ class Engine:
         self.stopping = True
         self.held = True
         self.waiting.wake_all()
+        if self.on_stop is not None:
+            self.on_stop()
 
     def _hold(self) -> None:
         """Make the holder of the lock look at what was requested before it takes a node."""
@@ -166,8 +175,20 @@ class Engine:
 
     def computing(self) -> list[Node]:
         """Return the nodes that compute now; only for display, because it takes no lock."""
-        ready = {node for ready_queue in self.ready_queues for node in (*ready_queue.now, *ready_queue.later)}
+        while True:
+            try:
+                ready = {node for queue in self.ready_queues for node in (*queue.now, *queue.later)}
+                break
+            except RuntimeError:  # a worker changed a queue meanwhile
+                continue
         return [node for node in self.nodes if node.busy and node not in ready]
+
+    def computing_for(self) -> dict[str, float | None]:
+        """Return the seconds for which each node that computes now has computed, or None; only for display."""
+        found: dict[str, float | None] = {node.name: None for node in self.computing()}
+        if self.watchdog is not None:
+            found.update(self.watchdog.computing_for())
+        return found
 
     # At the start.
 
@@ -190,6 +211,10 @@ class Engine:
                 compute = live.around(compute)
             if self.observer is not None:
                 compute = self.observer.around(node, compute)
+            if node.operator.spec.time_limit:
+                if self.watchdog is None:
+                    self.watchdog = Watchdog(self)
+                compute = self.watchdog.around(node, compute)
             node.compute = node.streams.around(compute)
         for group in self.groups:
             group.prime()
@@ -209,6 +234,8 @@ class Engine:
             elif node.evaluated is not None:
                 self.evaluate(node)
         self.clock.watch(self.time_moved)
+        if self.watchdog is not None:
+            self.watchdog.start()
 
     # The step.
 

@@ -74,7 +74,7 @@ class EvaluatedConditions:
         if self.are_polled:
             leave()  # the program's own code finds its own current stream
         for condition in self.conditions:
-            if resume is not None and resume.is_on and condition in resume.conditions:
+            if resume is not None and resume.needs_no_message and condition in resume.conditions:
                 continue
             try:
                 status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)

@@ -15,6 +15,7 @@ from headrace._runtime.scheduling.evaluated_conditions import EvaluatedCondition
 from headrace._runtime.scheduling.pace import UNKNOWN
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.fault_counts import FaultCounts
 from headrace.core.node import Receiver, Transmitter
 
 if TYPE_CHECKING:
@@ -40,7 +41,17 @@ class Node(RunningOperator):
     """
 
     __slots__ = (
-        *("awaited", "blockers", "busy", "engine", "evaluated", "faults", "granted", "input_states"),
+        *(
+            "awaited",
+            "blockers",
+            "busy",
+            "counts",
+            "engine",
+            "evaluated",
+            "faults",
+            "granted",
+            "input_states",
+        ),
         *("is_guarded", "is_measured", "output_states", "ready_queue", "serves_others", "shared_room"),
         *("slow", "stop_requested", "sweep", "wants_alone"),
     )
@@ -62,7 +73,8 @@ class Node(RunningOperator):
         self.is_guarded = False
         # Whether producers of its messages are in other ready queues.
         self.serves_others = False
-        # Its errors, if they do not stop the run.
+        # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
+        self.counts = FaultCounts()
         self.faults: Faults | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
         self.granted = -1

@@ -42,7 +42,9 @@ class Resume:
             node.evaluated.resume = self
         self.is_on = False
         """Whether the node continues with messages that it received before."""
-        self.received = False
+        self.is_retried = False
+        """Whether the next compute receives the messages of one that failed (`faults`)."""
+        self.received = True
         """Whether the current or last compute has received anything."""
         self._metadata: dict[str, Any] = {}
         self._acq_timestamp: int | None = None
@@ -59,8 +61,7 @@ class Resume:
         """Let the node run again without a new message."""
         if not self.is_on:
             self.is_on = True
-            for queue, _ in self._sizes:
-                queue.min_size = queue.state.min_size = 0
+            self._update_sizes()
 
     def begin_step(self) -> None:
         """Treat a continuing step as if it had received the messages of the first step."""
@@ -77,11 +78,29 @@ class Resume:
         """Let the node wait for messages again."""
         if self.is_on:
             self.is_on = False
-            for queue, size in self._sizes:
-                queue.min_size = queue.state.min_size = size
+            self._update_sizes()
         self._metadata = {}
         self._acq_timestamp = None
         self._items = []
+
+    def begin_retry(self) -> None:
+        """Let the node run again without a new message, because messages of a failed compute are kept for it."""
+        self.is_retried = True
+        self._update_sizes()
+
+    def end_retry(self) -> None:
+        """Let the node wait for messages again, because it computes with those that were kept."""
+        self.is_retried = False
+        self._update_sizes()
+
+    @property
+    def needs_no_message(self) -> bool:
+        """Whether the node runs without a new message."""
+        return self.is_on or self.is_retried
+
+    def _update_sizes(self) -> None:
+        for queue, size in self._sizes:
+            queue.min_size = queue.state.min_size = 0 if self.needs_no_message else size
 
     def may_receive(self) -> bool:
         """Return whether the next messages are waiting, so that a step can end one message and begin the next."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import Computes, Flows, RunInfo
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal
+    from headrace.observe.figures.statistics import OperatorStatistics
 
 _LARGEST = 1e300  # value of a parameter in a message
 _MOST_STEPS = 10_000  # that a page may ask for at once
@@ -147,6 +148,7 @@ class RunPage(LiveServer):
                     "gpu_busy": round(each.gpu_busy, 3),
                     "is_saturated": each.is_saturated,
                     "held": operator.frames_kept,
+                    "faults": _faults_of(each),
                     **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
                 }
                 for each, operator in zip(recent.operators, run.operators, strict=True)
@@ -255,6 +257,12 @@ class RunPage(LiveServer):
 
 def _attributes(described: Any, *names: str) -> Fields:
     return {name: getattr(described, name) for name in names}
+
+
+def _faults_of(operator: OperatorStatistics) -> Fields:
+    """Return what went wrong in the computes of an operator, by name, if anything did."""
+    names = ("skipped_errors", "restarts", "retries", "dead_letters", "stuck")
+    return {name: value for name, value in _attributes(operator, *names).items() if value}
 
 
 def _judged(goal: Goal) -> Fields:

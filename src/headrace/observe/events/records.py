@@ -61,14 +61,27 @@ class OperatorInfo:
     @property
     def skipped_errors(self) -> int:
         """The number of errors of its computes that were skipped so far (`Operator.on_error`)."""
-        faults = self.node.faults
-        return 0 if faults is None else int(faults.skipped)
+        return int(self.node.counts.skipped)
 
     @property
     def restarts(self) -> int:
         """The number of its restarts after errors so far."""
-        faults = self.node.faults
-        return 0 if faults is None else int(faults.restarts)
+        return int(self.node.counts.restarts)
+
+    @property
+    def retries(self) -> int:
+        """The number of its retries after errors so far."""
+        return int(self.node.counts.retries)
+
+    @property
+    def dead_letters(self) -> int:
+        """The number of its failed computes whose messages were sent to the output for them so far."""
+        return int(self.node.counts.dead_letters)
+
+    @property
+    def stuck(self) -> int:
+        """The number of its computes that took longer than its deadline so far."""
+        return int(self.node.counts.stuck)
 
     @property
     def is_source(self) -> bool:

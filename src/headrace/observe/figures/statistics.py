@@ -45,8 +45,10 @@ class OperatorStatistics:
         The share of the time in which the device certainly worked for it.
     skipped_errors
         The number of errors of its computes that were skipped (`Operator.on_error`).
-    restarts
-        The number of its restarts after errors.
+    restarts, retries, dead_letters
+        The number of its restarts and retries after errors, and of failed computes whose messages were sent on.
+    stuck
+        The number of computes that took longer than its deadline (`OperatorSpec.deadline`).
     """
 
     name: str
@@ -61,6 +63,9 @@ class OperatorStatistics:
     gpu_busy: float = 0.0
     skipped_errors: int = 0
     restarts: int = 0
+    retries: int = 0
+    dead_letters: int = 0
+    stuck: int = 0
 
     @property
     def is_saturated(self) -> bool:

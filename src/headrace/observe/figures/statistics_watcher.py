@@ -246,6 +246,9 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         time.share(time.of("gpu", operator).load),
         operator.skipped_errors,
         operator.restarts,
+        operator.retries,
+        operator.dead_letters,
+        operator.stuck,
     )
 
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 # What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
 _TABLES = {
-    "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts?",
+    "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts? "
+    "retries? dead_letters? stuck?",
     "queues": "received depth most busy dropped discarded? wait",
     "paths": "count rate latency",
     "workers": "count busy",
@@ -24,6 +25,7 @@ _TITLES = {
     "gpu_busy": "GPU busy",
     "sm_count": "SMs",
     "skipped_errors": "errors skipped",
+    "dead_letters": "dead letters",
     "depth": "waits",
     "host": "host mean",
     "gpu": "GPU span mean",

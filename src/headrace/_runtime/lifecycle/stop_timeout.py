@@ -1,0 +1,111 @@
+"""StopTimeout: a run that has to stop within a time, even if a compute never returns.
+
+Python cannot end a thread from outside, and nothing may be released under a compute: not its frames, its streams,
+the pools they are from, nor the files and models of other operators, which it may be using. So such a run is left
+alone as it is. What can be done is to stop waiting for it. For that, the whole run takes place on a thread of its
+own, from compose to the last step of its tear-down. The caller of `run` waits for that thread, and no longer than
+the timeout after the run has begun to stop, for whatever reason. All threads of a run are daemon threads, so the
+process can end while they are stuck. If the compute returns after all, the run goes on to stop and release
+everything, in the background, and only then may the application be run again.
+
+The time is real time. A clock of the program stands still when nobody moves it, and a process has to end anyway.
+
+Decided against: to wait for the workers with a timeout, and then to tear down what is not stuck. It would release
+what a stuck compute uses; and a `stop` or a device that hangs would hold the run as a compute does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from headrace import waits
+from headrace.core.durations import nanoseconds
+from headrace.core.errors import ParameterError
+from headrace.core.run_options import read_run_options
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+
+
+def stop_timeout_of(fragment: Composition) -> float | None:
+    """Return the seconds that a run of a fragment may take to stop; None for any number."""
+    milliseconds = read_run_options().stop_timeout_ms
+    if milliseconds is not None:
+        return milliseconds / 1e3
+    given = fragment.stop_timeout
+    if given is None:
+        return None
+    where = f"stop_timeout of {fragment.name!r}"
+    if isinstance(given, int):
+        raise ParameterError(f"{where} needs a unit, as in '10s' or '500ms', and is {given!r}")
+    try:
+        seconds = nanoseconds(given, where) / 1e9
+    except (TypeError, ValueError) as error:
+        raise ParameterError(str(error)) from None
+    if seconds <= 0:
+        raise ParameterError(f"{where} must be positive, not {given!r}")
+    return seconds
+
+
+class StopTimeout:
+    """Runs something on a thread of its own, and gives up waiting for it some time after it has begun to stop.
+
+    Parameters
+    ----------
+    seconds
+        How long it may take to stop.
+    is_stopping
+        Returns whether it has begun to stop; whoever makes it stop calls `look` afterwards.
+    """
+
+    def __init__(self, seconds: float, is_stopping: Callable[[], bool]) -> None:
+        self.seconds = seconds
+        self._is_stopping = is_stopping
+        self._is_over = False
+        self._deciding = threading.Lock()
+        self._permit = threading.Lock()
+        self._permit.acquire()
+        self.thread = 0
+        self.is_given_up = False
+        """Whether nobody waits for it any more."""
+
+    def look(self) -> None:
+        """Make the waiting thread look; from any thread, and from a signal handler."""
+        with suppress(RuntimeError):  # it is about to look
+            self._permit.release()
+
+    def run(self, work: Callable[[], None], after: Callable[[], None], name: str) -> bool:
+        """Run `work` to its end, and return True; return False if it was given up.
+
+        If it was given up and comes to its end later, `after` is called then.
+        """
+
+        def work_and_tell() -> None:
+            self.thread = threading.get_ident()
+            try:
+                work()
+            finally:
+                with self._deciding:
+                    self._is_over = True
+                self.look()
+                if self.is_given_up:
+                    after()
+
+        context = copy_context()
+        threading.Thread(target=context.run, args=(work_and_tell,), name=name, daemon=True).start()
+        until: float | None = None
+        while not self._is_over:
+            if until is None and self._is_stopping():
+                until = monotonic() + self.seconds
+            left = None if until is None else until - monotonic()
+            if left is not None and left <= 0:
+                with self._deciding:
+                    self.is_given_up = not self._is_over
+                break
+            waits.acquire(self._permit, left)
+        return not self.is_given_up

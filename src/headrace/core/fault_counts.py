@@ -1,0 +1,30 @@
+"""FaultCounts: how often the computes of an operator failed or were stuck in a run, and what was done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class FaultCounts:
+    """How often the computes of one operator failed or were stuck.
+
+    A run has one for each operator, and `Fragment.progress` returns copies. Only the operator's computes change it,
+    except for `stuck`, which the watchdog changes.
+    """
+
+    skipped: int = 0
+    """The number of errors whose messages were given up, without a restart (``on_error``)."""
+    restarts: int = 0
+    """The number of times it was stopped and started again after an error."""
+    retries: int = 0
+    """The number of times it computed again after an error."""
+    dead_letters: int = 0
+    """How many of the messages that were given up were sent to the output for them."""
+    stuck: int = 0
+    """The number of computes that took longer than the operator's deadline."""
+    last_error: str = ""
+    """The last of these errors."""
+
+    def __bool__(self) -> bool:
+        return bool(self.skipped or self.restarts or self.retries or self.dead_letters or self.stuck)
