@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_a_backoff_is_no_longer_than_a_minute() -> None:
     seen: list[Any] = []
     run(chain([0], [], {0: 9}, seen, on_error=retry(times=9, backoff="20s")))
     seconds = [time / 1e9 for _, time in seen]
-    assert [b - a for a, b in zip(seconds, seconds[1:], strict=False)] == [20, 40, *[60] * 7]
+    assert [b - a for a, b in pairwise(seconds)] == [20, 40, *[60] * 7]
 
 
 def test_a_retry_of_another_message_skips_the_failed_one_and_waits(scheduler: MakeScheduler) -> None:
@@ -126,7 +127,7 @@ def test_a_retry_of_another_message_skips_the_failed_one_and_waits(scheduler: Ma
     assert outcome is not None
     assert [value for value, _ in seen] == list(range(5))
     assert (outcome.retries, outcome.skipped) == (3, 3)
-    waits = [b[1] - a[1] for a, b in zip(seen, seen[1:], strict=False)]
+    waits = [b[1] - a[1] for a, b in pairwise(seen)]
     assert waits == [0, 5 * MILLISECOND, 10 * MILLISECOND, 0]
 
 
@@ -290,7 +291,7 @@ def test_metadata_and_timestamps_come_with_the_message_again() -> None:
 def test_messages_are_tried_again_in_the_order_of_their_streams(
     scheduler: MakeScheduler, machine: sim.Machine
 ) -> None:
-    """Every attempt reads what the producer's kernel wrote, and the frame lives until the last kernel has read it."""
+    """Every attempt reads what the producer's kernel wrote; the frame lives until the last kernel has read it."""
 
     def compose(app: Any) -> None:
         app.seen = []
@@ -556,7 +557,8 @@ def test_a_function_gets_the_output_too_and_arrays_stay_arrays() -> None:
 def test_a_file_writes_what_the_functions_write(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(
-        "stage:\n  on_error: {retry: {times: 3, backoff: 100ms}, restart: {times: 5, per: 1h}, dead_letter: failed}\n"
+        "stage:\n  on_error:\n    retry: {times: 3, backoff: 100ms}\n    restart: {times: 5, per: 1h}\n"
+        "    dead_letter: failed\n"
         "other:\n  on_error: {retry: 2, skip: }\n"
     )
     app = App(lambda app: None)
