@@ -165,9 +165,9 @@ def test_every_option_sets_its_variable_for_the_program_alone(
         + "print(*sorted(f'{k}={v}' for k, v in os.environ.items() if k.startswith('HEADRACE_')), sep='\\n')",
     )
     options = (
-        "--device none --scheduler event --workers 3 --duration 10s --count 7 --set camera.fps=30 "
-        "--set a.b.c=x=y --config other.yaml --track --trace out.json --log cam.out --log 'a.*,b.in' "
-        "--record rec.dat --ports cam.out --ports cam.depth --replay old.dat --dashboard 0.0.0.0:80 "
+        "--device none --scheduler event --workers 3 --duration 10s --stop-timeout 5s --count 7 "
+        "--set camera.fps=30 --set a.b.c=x=y --config other.yaml --track --trace out.json --log cam.out "
+        "--log 'a.*,b.in' --record rec.dat --ports cam.out --ports cam.depth --replay old.dat --dashboard 0.0.0.0:80 "
         "--view out.mp4 --no-progress --log-level info"
     )
     import shlex
@@ -188,6 +188,7 @@ def test_every_option_sets_its_variable_for_the_program_alone(
         "HEADRACE_SCHEDULER=event:3",
         "HEADRACE_SET_a__b__c=x=y",
         "HEADRACE_SET_camera__fps=30",
+        "HEADRACE_STOP_TIMEOUT=5s",
         "HEADRACE_TRACE=out.json",
         "HEADRACE_TRACK=1",
         "HEADRACE_VIEW=out.mp4",
@@ -217,6 +218,7 @@ def test_an_option_without_a_value_does_not_swallow_the_program(words: str, prep
     ("words", "text"),
     [
         ("--duration 10", "argument --duration: '10': must be a number with a unit, as in 500ms"),
+        ("--stop-timeout never", "argument --stop-timeout: 'never': must be a number with a unit"),
         ("--count 0", "argument --count: '0': must be a whole number of at least 1"),
         ("--scheduler fast", "must be greedy, multithread, event"),
         ("--scheduler event:100000000", "must be a whole number from 1 to 1024; write event:4"),

@@ -124,6 +124,31 @@ def test_flows_that_close_a_cycle_are_marked() -> None:
     ]
 
 
+def test_figures_show_what_went_wrong_in_computes() -> None:
+    told: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            told.append(app.board._page.figures()["operators"][0]["faults"])
+            app.scheduler().clock.sleep_for("1s")
+            if self.ticks < 3:
+                raise ValueError
+
+        policy = {"retry": 1, "skip": 1}
+        app.add_operator(
+            Step(app, CountCondition(app, 4), body=body, on_error=policy, deadline="900ms", name="a")
+        )
+
+    app: Any = App(compose)
+    app.board = Dashboard(app, announce=lambda url: None)
+    app.run()
+    assert told == [
+        {},
+        {"retries": 1, "stuck": 1},
+        *[{"skipped_errors": 1, "retries": 1, "stuck": n} for n in (2, 3)],
+    ]
+
+
 def test_figures_move(shared: Watched) -> None:
     async def action(socket: Any) -> Any:
         first = await next_of(socket, "figures", lambda found: found["operators"][1]["count"] > 10)

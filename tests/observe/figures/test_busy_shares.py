@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import FaultCounts
 from headrace.gpu import sim
 from headrace.observe import (
     Computes,
@@ -95,7 +96,7 @@ def test_a_trace_of_a_few_computes_names_nothing_as_saturated(tmp_path: Path) ->
 
 
 def test_computes_that_were_timed_on_the_device_stand_for_those_that_were_not() -> None:
-    operator = OperatorInfo("it", 0, node=SimpleNamespace(faults=None))
+    operator = OperatorInfo("it", 0, node=SimpleNamespace(counts=FaultCounts()))
     stream = StreamInfo(operator, 0, 1, 0)
     operator.streams.append(stream)
     watcher = StatisticsWatcher()
@@ -262,13 +263,18 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
             body=lambda self, i, o: o.emit(1, "out"),
             name="source",
         )
-        for name, on_error in (("skips", "skip"), ("restarts", {"restart": 9})):
-            step = Step(app, inputs=["in"], body=flaky, name=name)
-            step.on_error = on_error
-            app.add_flow(source, step)
-        app.add_flow(source, Step(app, inputs=["in"], body=takes(2), name="works"))
+        for name, on_error in (
+            ("skips", "skip"),
+            ("restarts", {"restart": 9}),
+            ("retries", {"retry": 1}),
+            ("letters", {"dead_letter": "failed"}),
+        ):
+            app.add_flow(source, Step(app, inputs=["in"], body=flaky, name=name, on_error=on_error))
+        app.add_flow(source, Step(app, inputs=["in"], body=takes(2), name="works", deadline="1ms"))
 
     statistics = tracked(compose)
+    assert (statistics.operator("retries").retries, statistics.operator("letters").dead_letters) == (10, 5)
+    assert statistics.operator("works").stuck == 10
     assert (statistics.operator("skips").skipped_errors, statistics.operator("skips").restarts) == (5, 0)
     assert statistics.operator("restarts").restarts == 5
     text = statistics.to_prometheus().splitlines()
@@ -276,6 +282,9 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
         'headrace_skipped_errors_total{application="App",operator="skips"} 5.0',
         'headrace_skipped_errors_total{application="App",operator="works"} 0.0',
         'headrace_restarts_total{application="App",operator="restarts"} 5.0',
+        'headrace_retries_total{application="App",operator="retries"} 10.0',
+        'headrace_dead_letters_total{application="App",operator="letters"} 5.0',
+        'headrace_stuck_computes_total{application="App",operator="works"} 10.0',
     ):
         assert line in text
     samples = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text if line[0] != "#"}
@@ -288,9 +297,9 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
     assert samples['headrace_queue_busy_ratio{application="App",queue="works.in"}'] == 0
     assert "# TYPE headrace_operator_busy_ratio gauge" in text
     (head,) = [line for line in str(statistics).splitlines() if line.startswith("operator")]
-    assert head.endswith("errors skipped  restarts")
+    assert head.split("errors skipped")[1].split() == ["restarts", "retries", "dead", "letters", "stuck"]
     (row,) = [line for line in str(statistics).splitlines() if line.startswith("skips ")]
-    assert row.split()[-2:] == ["5", "0"]
+    assert row.split()[-5:] == ["5", "0", "0", "0", "0"]
     assert "errors skipped" not in str(tracked(chain(1, 2)))
 
 

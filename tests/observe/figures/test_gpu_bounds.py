@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.core import FaultCounts
 from headrace.observe.events.cupti_activity import SHOWN, Activity
 from headrace.observe.events.records import (
     Computes,
@@ -46,7 +47,7 @@ def computes_of(operator: OperatorInfo, exact: list[bool]) -> Computes:
 def statistics_of(exact: list[bool]) -> Any:
     watcher, operator = StatisticsWatcher(), OperatorInfo("it", 0)
     watcher.begin(run_of(operator))
-    operator.node = type("Node", (), {"faults": None})
+    operator.node = type("Node", (), {"counts": FaultCounts()})
     watcher.computed(computes_of(operator, exact))
     return watcher.snapshot()
 
@@ -86,7 +87,7 @@ def test_time_in_which_the_device_may_have_waited_for_the_host_is_the_host_s() -
 
 def test_kernels_that_overlap_count_once() -> None:
     watcher, operator = StatisticsWatcher(), OperatorInfo("it", 0)
-    operator.node = type("Node", (), {"faults": None})
+    operator.node = type("Node", (), {"counts": FaultCounts()})
     watcher.wants_kernels = True
     watcher.begin(run_of(operator, kernels=SHOWN))
     watcher.computed(computes_of(operator, [False, True]))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.core import FaultCounts
 from headrace.observe import (
     Arrivals,
     Computes,
@@ -26,7 +27,7 @@ MS, SECOND = 1_000_000, 1_000_000_000
 
 
 def operator_of(name: str, index: int) -> OperatorInfo:
-    return OperatorInfo(name, index, node=SimpleNamespace(faults=None))
+    return OperatorInfo(name, index, node=SimpleNamespace(counts=FaultCounts()))
 
 
 def queue_of(operator: OperatorInfo, limit: int) -> QueueInfo:
