@@ -167,8 +167,8 @@ def test_every_option_sets_its_variable_for_the_program_alone(
     options = (
         "--device none --scheduler event --workers 3 --duration 10s --stop-timeout 5s --count 7 "
         "--set camera.fps=30 --set a.b.c=x=y --config other.yaml --track --trace out.json --log cam.out "
-        "--log 'a.*,b.in' --record rec.dat --ports cam.out --ports cam.depth --replay old.dat --dashboard 0.0.0.0:80 "
-        "--view out.mp4 --no-progress --log-level info"
+        "--log 'a.*,b.in' --record rec.dat --ports cam.out --ports cam.depth --replay old.dat "
+        "--dashboard 0.0.0.0:80 --view out.mp4 --no-progress --log-level info"
     )
     import shlex
 

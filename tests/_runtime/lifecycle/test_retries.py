@@ -176,6 +176,32 @@ def test_a_function_that_yields_starts_over_with_the_same_message(
     assert (outcome.retries, outcome.ended_by) == (1, "finished")
 
 
+def test_a_function_that_fails_after_its_first_value_is_not_retried_for_ever(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[Any] = []
+    dead: list[Any] = []
+
+    @op(on_error=retry(times=2) | dead_letter("failed"))
+    def twice(value: int) -> Any:
+        yield value
+        if value % 5 == 0:
+            raise ValueError
+        yield -value
+
+    def compose(app: App) -> None:
+        several = twice(app)
+        app.add_flow(source(app, range(1, 16)), several)
+        app.add_flow(several, sink(app, taken))
+        app.add_flow(several, sink(app, dead, name="dead"), {("failed", "in")})
+
+    outcome = run(compose, scheduler).outcome
+    assert outcome is not None
+    assert dead == [5, 10, 15]
+    assert taken == [each for n in range(1, 16) for each in ([n, -n] if n % 5 else [n] * 3)]
+    assert (outcome.retries, outcome.dead_letters) == (6, 3)
+
+
 def test_inputs_that_the_failed_attempt_had_not_received_keep_their_messages(
     scheduler: MakeScheduler,
 ) -> None:

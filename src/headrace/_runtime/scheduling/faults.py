@@ -86,7 +86,8 @@ class Faults:
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and apply the policy if that raises."""
-        self._is_earlier = has_more(self.node)
+        node = self.node
+        self._is_earlier = has_more(node)
         if not self._is_earlier:
             self._received.clear()
         try:
@@ -97,9 +98,11 @@ class Faults:
         except Exception as error:
             self._handle(error)
         else:
-            self._errors_in_a_row = 0
+            # A generator has not succeeded before it has ended for its messages.
+            if not node.inputs or not has_more(node):
+                self._errors_in_a_row = 0
         # Nothing here may keep messages alive, unless they are needed again.
-        if not has_more(self.node):
+        if not has_more(node):
             self._received.clear()
 
     def _attempt(self, resume: Resume, op_input: Any, op_output: Any, context: Any) -> None:
@@ -135,6 +138,7 @@ class Faults:
             item = waiting.popleft() if waiting else take()
             if self._is_earlier:  # a generator has ended, and begins with the next messages
                 self._is_earlier = False
+                self._errors_in_a_row = 0
                 received.clear()
             received.setdefault(name, []).append(item if keeps else None)
             return item

@@ -10,7 +10,7 @@ Time is that of the run's clock. The time of some clocks cannot be waited for: t
 thread (`Clock.watch`), or the computes themselves do. So a compute also looks at its end whether it took too long.
 The count is exact for every clock; only the stack is missing if the compute was over before the thread could look.
 
-What a deadline costs a compute: two readings of the clock, about 0.4 µs. Other computes cost nothing.
+What a deadline costs a compute: two readings of the clock, about 0.9 µs. Other computes cost nothing.
 
 The thread needs the interpreter lock. A compute that never releases it, inside of a library, is not noticed.
 """
