@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, IOSpec, PeriodicCondition, dead_letter, op, restart, retry, skip
+from headrace.conditions import MultiMessageAvailableCondition
 from headrace.core import GraphError, ParameterError
 from headrace.core.error_policy import ErrorPolicy
 from headrace.gpu import sim
@@ -232,6 +233,42 @@ def test_inputs_that_the_failed_attempt_had_not_received_keep_their_messages(
     assert taken == [(n, n) for n in range(40)]
     assert (outcome.discarded, outcome.ended_by) == ({}, "finished")
     assert outcome.operators["join"].received == {"left": 40, "right": 40}
+
+
+def test_a_condition_over_several_inputs_does_not_hold_a_retry_up(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
+            found = i.receive("a"), i.receive("b")
+            if op.ticks % 2:
+                raise ValueError
+            taken.append(found)
+
+        both = MultiMessageAvailableCondition(app, min_sum=2, receivers=["a", "b"])
+        join = Step(app, both, inputs=["a", "b"], body=body, on_error=retry(times=1), name="join")
+        for name in "ab":
+            app.add_flow(source(app, range(3), name=f"source {name}"), join, {("out", name)})
+
+    assert run(compose, scheduler).outcome.ended_by == "finished"  # type: ignore[union-attr]
+    assert taken == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_what_a_retry_no_longer_receives_is_counted() -> None:
+    def compose(app: App) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
+            i.receive("left")
+            if op.ticks == 1:
+                i.receive("right")
+                raise ValueError
+
+        join = Step(app, inputs=["left", "right"], body=body, on_error=retry(times=1), name="join")
+        app.add_flow(source(app, [1], name="a"), join, {("out", "left")})
+        app.add_flow(source(app, [2], name="b"), join, {("out", "right")})
+
+    outcome = run(compose).outcome
+    assert outcome is not None
+    assert outcome.discarded == {"join.right": 1}
 
 
 def test_half_a_frame_that_is_given_up_takes_the_other_half_with_it() -> None:
