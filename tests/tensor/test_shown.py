@@ -8,6 +8,8 @@ import pytest
 from headrace import TensorMap, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.tensor import copies
+from headrace.tensor.pending_work import StreamWork
+from tests.gpu.sim.launches import LONG, ONE_BLOCK
 
 
 def test_elements_are_shown_on_the_host() -> None:
@@ -18,8 +20,11 @@ def test_elements_are_shown_on_the_host() -> None:
 
 def test_elements_on_a_device_are_copied_after_the_work_on_them() -> None:
     with sim.Machine("h200"):
-        stream = gpu.StreamHandle(sim.Device(0).create_stream())
-        tensor = copies.upload(np.array([7, 8], np.int32), stream)
+        device = sim.Device(0)
+        device.set_current()
+        stream = gpu.StreamHandle(device.create_stream(options=sim.StreamOptions(nonblocking=True)))
+        sim.launch(stream.stream, ONE_BLOCK, LONG)
+        tensor = copies.upload(np.array([7, 8], np.int32), stream)._with_pending_work(StreamWork(stream))
         assert tensor._repr_html_().endswith("<pre>[7 8]</pre>")
 
 
