@@ -52,7 +52,7 @@ _MOST_MESSAGES = 500  # a second, from one client
 _START_TIMEOUT = 60.0  # seconds
 _MOST_STRANGERS = 24  # connections that are not, or not yet, a client's
 _END_TIMEOUT = 5.0  # seconds that a client has to show the last item
-_NOTEBOOKS = "http://localhost:* http://127.0.0.1:* http://[::1]:*"  # whose cells may show the page
+_NOTEBOOKS = "http://localhost:* http://127.0.0.1:*"  # whose cells may show the page
 _log = logging.getLogger("headrace.web")
 
 
