@@ -45,8 +45,10 @@ LAYERS = {
         "conditions",
         "schedulers",
         "resources",
+        "operators",
         "drawing",
         "observe",
+        "waits",
     },
     "testing": {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),

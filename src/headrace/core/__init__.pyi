@@ -11,6 +11,7 @@ from headrace.core.contexts import ExecutionContext as ExecutionContext
 from headrace.core.contexts import InputContext as InputContext
 from headrace.core.contexts import OutputContext as OutputContext
 from headrace.core.error_policy import ErrorPolicy as ErrorPolicy
+from headrace.core.errors import FeedClosedError as FeedClosedError
 from headrace.core.errors import GraphError as GraphError
 from headrace.core.errors import ParameterError as ParameterError
 from headrace.core.errors import PortError as PortError

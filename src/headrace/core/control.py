@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
@@ -43,7 +44,10 @@ class RunControl:
         Whether the last request was to pause or to step.
     """
 
-    __slots__ = ("_has_begun", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
+    __slots__ = (
+        *("_at_end", "_has_begun", "doing", "engine", "failure", "has_ended", "pause_wanted", "requests"),
+        "stop_wanted",
+    )
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
@@ -51,7 +55,12 @@ class RunControl:
         self.stop_wanted = False
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
+        self.has_ended = False
+        """Whether the use is over; set after `failure`."""
+        self.failure: BaseException | None = None
+        """What the run raised, once it has ended."""
         self._has_begun = threading.Event()
+        self._at_end: deque[Callable[[], object]] = deque()
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, and stop it if a stop was requested before."""
@@ -71,8 +80,28 @@ class RunControl:
         return control
 
     def end(self) -> None:
-        """End the waits for a run, because there will be none."""
+        """End the waits for a run, because it is over or there will be none."""
         self._has_begun.set()
+        self.has_ended = True
+        self._call_at_end()
+
+    def wait_until_begun(self) -> None:
+        """Wait until the graph of the run is composed, or the run has ended before that."""
+        waits.wait(self._has_begun)
+
+    def call_at_end(self, callback: Callable[[], object]) -> None:
+        """Call a function when the run has ended, once; at once if it has."""
+        self._at_end.append(callback)
+        if self.has_ended:
+            self._call_at_end()
+
+    def _call_at_end(self) -> None:
+        while True:
+            try:
+                callback = self._at_end.popleft()  # atomic: two threads never call the same one
+            except IndexError:
+                return
+            callback()
 
     def stop(self) -> None:
         """Stop the run; may be called from any thread."""

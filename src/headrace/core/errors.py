@@ -35,6 +35,10 @@ class QueueFullError(RuntimeError):
     """A message arrived at a full queue: an input's with the policy FAULT, or a data logger's with RAISE."""
 
 
+class FeedClosedError(RuntimeError):
+    """A frame was put into a feed that takes no more: it was closed, or its run has ended."""
+
+
 class StreamError(RuntimeError):
     """A stream was used incorrectly."""
 

@@ -51,7 +51,12 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
         fragment._claim(control)
         with supplies.progress(fragment):
             life.live()
+    except BaseException as error:
+        control.failure = error
+        raise
     finally:
+        if control.failure is None:
+            control.failure = _what_comes_out(life.errors, interrupts.first)
         fragment._release(control)
         interrupts.restore()
     failure, interrupts.first = _what_comes_out(life.errors, interrupts.first), None
@@ -86,7 +91,8 @@ def run_async(fragment: Composition, control: RunControl, supplies: Supplies) ->
         interrupts.install()
         fragment._claim(control)
         try:
-            threading.Thread(target=work, name=f"{fragment.name} run", daemon=True).start()
+            future.thread = threading.Thread(target=work, name=f"{fragment.name} run", daemon=True)
+            future.thread.start()
         except BaseException:
             fragment._release(control)
             raise
