@@ -138,7 +138,7 @@ class Fragment(Composition):
         return Running(self)
 
     def feed(self, name: str) -> Feed:
-        """Return the feed of a :class:`headrace.operators.FeedOp`, into which the program puts frames of this run."""
+        """Return the feed of a :class:`headrace.operators.FeedOp`, into which the program puts frames."""
         from headrace.operators import FeedOp
 
         operator = self._end_of("feed", name, FeedOp)
