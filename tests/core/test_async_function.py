@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, IOSpec, Input, op
+from headrace import Application, CountCondition, Input, IOSpec, op
 from headrace.observe import DataFlowTracker
 from tests.harness import PATIENCE, App, MakeScheduler, run, sink, source
 
@@ -101,7 +101,7 @@ def test_calls_overlap_only_if_asked_for_and_results_stay_in_order(scheduler: Ma
         def compose(app: App) -> None:
             waits = make(concurrency)(app)  # noqa: B023
             app.add_flow(source(app, range(9)), waits)
-            app.add_flow(waits, take(app))  # noqa: B023
+            app.add_flow(waits, take(app))
 
         run(compose, scheduler)
         assert taken == [(value, value) for value in range(9)]
