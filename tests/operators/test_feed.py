@@ -413,6 +413,60 @@ def test_frames_on_a_device_keep_their_order_and_their_memory(
     assert seen == [2 * number for number in range(1, 25)]
 
 
+def test_a_slow_stream_of_the_program_reads_what_it_was_given(
+    machine: sim.Machine, scheduler: MakeScheduler
+) -> None:
+    """Time passes only where the program sleeps, so work of the run is pending when a frame is taken out."""
+    app, seen = App(fed_frames, scheduler), []
+    app.max_in_flight = 100
+    put, taken = (gpu.StreamHandle(sim.Device(0).create_stream()) for _ in range(2))
+    with app.running():
+        feed, results = app.feed("frames"), app.results("found")
+        results.stream = taken
+        with machine.attach():
+            for number in range(1, 40):
+                data = frame(put)
+                write_frame(put, MS, data, number)
+                feed.put(data, stream=put)
+                del data
+                read_frame(taken, 10 * MS, next(results), seen)
+                machine.sleep(4 * MS)
+        feed.close()
+    taken.stream.sync()
+    assert seen == [2 * number for number in range(1, 40)]
+
+
+def test_a_stream_of_its_own_waits_for_the_work_behind_a_frame(machine: sim.Machine) -> None:
+    app, seen = App(fed_frames), []
+    put, taken = (gpu.StreamHandle(sim.Device(0).create_stream()) for _ in range(2))
+    with app.running():
+        with machine.attach(), gpu.use_stream(put):
+            data = frame(put)
+            write_frame(put, MS, data, 3)
+            app.feed("frames").put(data)
+            with gpu.use_stream(taken):
+                read_frame(taken, MS, next(app.results("found")), seen)
+        app.feed("frames").close()
+    taken.stream.sync()
+    assert seen == [6]
+
+
+def test_when_the_iteration_ends_the_work_on_its_frames_is_complete(machine: sim.Machine) -> None:
+    app, seen = App(fed_frames), []
+    stream = gpu.StreamHandle(sim.Device(0).create_stream())
+    with gpu.use_stream(stream), app.running() as future:
+        for number in (1, 2):
+            data = frame(stream)
+            write_frame(stream, MS, data, number)
+            app.feed("frames").put(data)
+        app.feed("frames").close()
+        future.result()
+        with machine.attach():
+            for data in app.results("found"):
+                read_frame(stream, MS, data, seen)
+            assert seen == [2, 4]
+
+
 def test_results_wait_for_the_default_stream_of_a_program_that_names_none(machine: sim.Machine) -> None:
     app, seen = App(fed_frames), []
     default = sim.LEGACY_DEFAULT_STREAM
