@@ -1,7 +1,7 @@
 """A pipeline inside an asyncio program: tasks put frames in and take results out.
 
-The operator `look_up` is an `async def`: it asks a service for each frame. Up to four calls are in progress at once,
-and their results stay in the order of the frames.
+The operator `look_up` is an `async def`: it asks a service for each frame. Up to four calls are in progress at
+once, and their results stay in the order of the frames.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 import numpy as np
 
 from headrace import Application, op
-from headrace.operators import Feed, FeedOp, Results, ResultsOp
+from headrace.application import Feed, Results
+from headrace.operators import FeedOp, ResultsOp
 
 
 @op

@@ -1,7 +1,7 @@
 """A pipeline inside a web server: each request puts an image in, and gets its result.
 
-Requests run side by side, and share one pipeline. The metadata says which request a frame belongs to. If the pipeline
-is busy, `put_async` makes requests wait; if it fails, they fail.
+Requests run side by side, and share one pipeline. The metadata says which request a frame belongs to. If the
+pipeline is busy, `put_async` makes requests wait; if it fails, they fail.
 
     python examples/embed_web_server.py
     curl --data-binary @picture.raw http://127.0.0.1:8080/mean

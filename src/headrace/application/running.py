@@ -37,7 +37,7 @@ class Running:
     ) -> None:
         self._let_end(error)
         assert self._future is not None
-        self._future.exception()  # waits
+        waits.wait_for_futures((self._future,))
         self._conclude(error)
 
     async def __aenter__(self) -> Future[Outcome]:
