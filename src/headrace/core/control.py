@@ -37,6 +37,8 @@ class RunControl:
 
     Attributes
     ----------
+    has_started
+        Whether every operator has started.
     requests
         What was requested and not carried out yet: the kind, and for steps their number and the operator, if one
         was named. Any thread appends.
@@ -45,7 +47,16 @@ class RunControl:
     """
 
     __slots__ = (
-        *("_at_end", "_has_begun", "doing", "engine", "failure", "has_ended", "pause_wanted", "requests"),
+        "_at_end",
+        "_has_begun",
+        "_is_under_way",
+        "doing",
+        "engine",
+        "failure",
+        "has_ended",
+        "has_started",
+        "pause_wanted",
+        "requests",
         "stop_wanted",
     )
 
@@ -55,11 +66,13 @@ class RunControl:
         self.stop_wanted = False
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
+        self.has_started = False
+        self._has_begun = threading.Event()
+        self._is_under_way = threading.Event()  # or it ended before
         self.has_ended = False
         """Whether the use is over; set after `failure`."""
         self.failure: BaseException | None = None
         """What the run raised, once it has ended."""
-        self._has_begun = threading.Event()
         self._at_end: deque[Callable[[], object]] = deque()
 
     def begin(self, engine: ControlledEngine) -> None:
@@ -72,6 +85,11 @@ class RunControl:
             engine.pausing.wake()
         self._has_begun.set()
 
+    def start(self) -> None:
+        """Record that every operator has started."""
+        self.has_started = True
+        self._is_under_way.set()
+
     @classmethod
     def of_no_run(cls) -> RunControl:
         """Return a control that has no effect, because there is no run."""
@@ -82,6 +100,7 @@ class RunControl:
     def end(self) -> None:
         """End the waits for a run, because it is over or there will be none."""
         self._has_begun.set()
+        self._is_under_way.set()
         self.has_ended = True
         self._call_at_end()
 
@@ -130,6 +149,11 @@ class RunControl:
         engine = self.engine
         if engine is not None:
             engine.pausing.wake()
+
+    def wait_until_started(self, timeout: float | None) -> bool:
+        """Wait until every operator has started; return whether that is so."""
+        waits.wait(self._is_under_way, timeout)
+        return self.has_started
 
     def wait_until_paused(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes; return whether that is so."""
