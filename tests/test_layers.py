@@ -58,8 +58,10 @@ LAYERS = {
         "conditions",
         "schedulers",
         "resources",
+        "operators",
         "drawing",
         "observe",
+        "waits",
     },
     "testing": {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),

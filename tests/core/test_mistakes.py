@@ -343,12 +343,6 @@ def test_an_application_says_what_it_takes(make: Any, text: str) -> None:
     ("code", "text"),
     [
         (
-            "@op\nasync def fetch(url): ...",
-            "@op cannot run fetch, which is async: an operator has no event loop",
-        ),
-        ("@op\nasync def fetch(url):\n    yield url", "@op cannot run fetch, which is async"),
-        ("@op(outputs='frame')\nasync def fetch(url): ...", "with asyncio.run(...) inside it"),
-        (
             "class Camera:\n    @op\n    def read(self): ...",
             "Camera.read is a method: its 'self' would be an input",
         ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace import notebook
 from headrace.application.runner import Runner
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
-from headrace.core.errors import GraphError
+from headrace.core.errors import GraphError, choices
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from headrace.application.running import Running
     from headrace.capture import Segment
     from headrace.core.durations import Duration
     from headrace.core.graph import Graph
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
+    from headrace.operators.feed import Feed
+    from headrace.operators.results import Results
     from headrace.resources import CudaGreenContextPool
+
+E = TypeVar("E", bound="Operator")
 
 
 class Fragment(Composition):
@@ -121,6 +126,49 @@ class Fragment(Composition):
         until `stop_execution` is called.
         """
         return Fragment._runner.run_async(self)
+
+    def running(self) -> Running:
+        """Run beside the program for the duration of a ``with`` or ``async with`` block.
+
+        The block begins when the operators are there, and is given the future of `run_async`. Its end closes the
+        feeds, ends the other sources and closes the results; it waits until everything that is under way has been
+        computed, and raises the exception of a run that failed. If the block raises, the run is stopped at once.
+        """
+        from headrace.application.running import Running
+
+        return Running(self)
+
+    def feed(self, name: str) -> Feed:
+        """Return the feed of a :class:`headrace.operators.FeedOp`, into which the program puts frames."""
+        from headrace.operators import FeedOp
+
+        operator = self._end_of("feed", name, FeedOp)
+        return operator.feed
+
+    def results(self, name: str) -> Results:
+        """Return the results of a :class:`headrace.operators.ResultsOp`, from which the program takes frames."""
+        from headrace.operators import ResultsOp
+
+        operator = self._end_of("results", name, ResultsOp)
+        return operator.results
+
+    def _end_of(self, call: str, name: str, kind: type[E]) -> E:
+        """Return an operator through which the program exchanges frames with the run in progress."""
+        if self._is_composing_here:
+            raise GraphError(
+                f"{call}({name!r}) of {self.name!r} in compose(): call it while the application runs"
+            )
+        self._run_control.wait_until_begun()
+        found = [operator for operator in self.graph if isinstance(operator, kind)]
+        for operator in found:
+            if operator.name == name:
+                return operator
+        if not len(self.graph):
+            raise GraphError(
+                f"{call}({name!r}): {self.name!r} is not running; call it in a block `with app.running():`"
+            )
+        known = choices([operator.name for operator in found], name)
+        raise GraphError(f"{self.name!r} has no {kind.__name__} {name!r}; it has {known}")
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.

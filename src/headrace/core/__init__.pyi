@@ -16,6 +16,7 @@ from headrace.core.error_policy import dead_letter as dead_letter
 from headrace.core.error_policy import restart as restart
 from headrace.core.error_policy import retry as retry
 from headrace.core.error_policy import skip as skip
+from headrace.core.errors import FeedClosedError as FeedClosedError
 from headrace.core.errors import GraphError as GraphError
 from headrace.core.errors import ParameterError as ParameterError
 from headrace.core.errors import PortError as PortError

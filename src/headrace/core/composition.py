@@ -64,6 +64,8 @@ class Composition:
         self._watchers: list[Any] = []
         self._data_loggers: list[Any] = []
         self._replay: Any = None
+        # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
+        self._loop: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self._live_values: dict[tuple[str, str], Any] = {}
         # The same for knobs.

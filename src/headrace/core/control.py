@@ -47,10 +47,13 @@ class RunControl:
     """
 
     __slots__ = (
+        "_at_end",
         "_has_begun",
         "_is_under_way",
         "doing",
         "engine",
+        "failure",
+        "has_ended",
         "has_started",
         "on_stop",
         "pause_wanted",
@@ -69,6 +72,11 @@ class RunControl:
         self.has_started = False
         self._has_begun = threading.Event()
         self._is_under_way = threading.Event()  # or it ended before
+        self.has_ended = False
+        """Whether the use is over; set after `failure`."""
+        self.failure: BaseException | None = None
+        """What the run raised, once it has ended."""
+        self._at_end: deque[Callable[[], object]] = deque()
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, and stop it if a stop was requested before."""
@@ -93,9 +101,29 @@ class RunControl:
         return control
 
     def end(self) -> None:
-        """End the waits for a run, because there will be none."""
+        """End the waits for a run, because it is over or there will be none."""
         self._has_begun.set()
         self._is_under_way.set()
+        self.has_ended = True
+        self._call_at_end()
+
+    def wait_until_begun(self) -> None:
+        """Wait until the graph of the run is composed, or the run has ended before that."""
+        waits.wait(self._has_begun)
+
+    def call_at_end(self, callback: Callable[[], object]) -> None:
+        """Call a function when the run has ended, once; at once if it has."""
+        self._at_end.append(callback)
+        if self.has_ended:
+            self._call_at_end()
+
+    def _call_at_end(self) -> None:
+        while True:
+            try:
+                callback = self._at_end.popleft()  # atomic: two threads never call the same one
+            except IndexError:
+                return
+            callback()
 
     def stop(self) -> None:
         """Stop the run; may be called from any thread."""

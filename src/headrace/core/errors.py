@@ -39,6 +39,10 @@ class StuckError(RuntimeError):
     """A compute took longer than its deadline and ends the run, or a run did not stop within its `stop_timeout`."""
 
 
+class FeedClosedError(RuntimeError):
+    """A frame was put into a feed that takes no more: it was closed, or its run has ended."""
+
+
 class StreamError(RuntimeError):
     """A stream was used incorrectly."""
 

@@ -34,6 +34,7 @@ from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
+from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
@@ -61,6 +62,7 @@ def op(
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
+    concurrency: int = 1,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -72,6 +74,7 @@ def op(
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
+    concurrency: int = 1,
 ) -> Any:
     """Make a function usable as an operator.
 
@@ -96,6 +99,9 @@ def op(
         How long one call may take, and what happens if one takes longer (see :meth:`OperatorSpec.deadline`).
     capturable
         Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
+    concurrency
+        The number of calls of an ``async def`` that may be in progress at once, 1 unless given. Their results are
+        emitted in the order of the messages.
     """
     make = partial(
         OperatorFunction,
@@ -105,6 +111,7 @@ def op(
         deadline=deadline,
         on_stuck=on_stuck,
         capturable=capturable,
+        concurrency=concurrency,
     )
     return make if function is None else make(function)
 
@@ -136,16 +143,19 @@ class OperatorFunction(Generic[P, R]):
         deadline: Duration | None = None,
         on_stuck: OnStuck | None = None,
         capturable: bool | str = False,
+        concurrency: int = 1,
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(f"@op takes a plain function, not {function!r}")
         called = function.__name__
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        self.concurrency = whole_number(concurrency, f"@op: concurrency of {called}", 1)
+        if self.concurrency > 1 and not inspect.iscoroutinefunction(function):
             raise TypeError(
-                f"@op cannot run {called}, which is async: an operator has no event loop to await it. Make it a "
-                f"plain function (def {called}), with asyncio.run(...) inside it for a coroutine that ends; for "
-                "work that continues outside, write an Operator with an AsynchronousCondition"
+                f"@op: concurrency={concurrency} needs an `async def` that returns its value; {called} does not"
             )
+        if self.is_async and capturable is True:
+            raise TypeError(f"@op: {called} is async, and cannot be captured: a graph has no awaits")
         self.function = function
         self.on_error = on_error
         self.deadline = deadline
@@ -161,6 +171,11 @@ class OperatorFunction(Generic[P, R]):
                 raise TypeError(
                     f"@op: {name!r} of {called} cannot be a parameter: {called}(self, {name}=...) sets the {name} "
                     "of the operator; give the parameter another name"
+                )
+            if is_keyword and name == "context" and self.is_async:
+                raise TypeError(
+                    f"@op: {called} is async, and its calls outlast the compute that `context` belongs to; take "
+                    "`metadata`, or write a plain function"
                 )
             if is_keyword and name in _SUPPLIED:
                 self.supplied.append(name)
@@ -225,6 +240,10 @@ class OperatorFunction(Generic[P, R]):
         self, fragment: Composition, /, *parts: Part, name: str = "", **parameters: Any
     ) -> FunctionOperator:
         """Create an operator from this function in a fragment."""
+        if self.is_async:
+            from headrace.core.async_function import AsyncFunctionOperator
+
+            return AsyncFunctionOperator(fragment, self, *parts, name=name, **parameters)
         return FunctionOperator(fragment, self, *parts, name=name, **parameters)
 
     def __repr__(self) -> str:
@@ -275,6 +294,18 @@ class FunctionOperator(Operator):
         return self._steps is not None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether a compute may go on with messages that an earlier one received."""
+        return self.yields and bool(self.declared.inputs)
+
+    def base_of(self, number: int, base: int) -> int:
+        """Return the compute that received what the next compute goes on with.
+
+        `number` is the number of the next compute, and `base` is what this returned before the last one.
+        """
+        return base if self.has_more else number
+
+    @property
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
         return _never_returns(self.declared.function)
@@ -323,17 +354,20 @@ class FunctionOperator(Operator):
         if self.declared.supplied:
             assert self._node is not None
             supplied = {"metadata": self.metadata, "context": self._node.context}
-            parameters.update({name: supplied[name] for name in self.declared.supplied})
+            parameters.update(
+                {name: supplied[name] for name in self.declared.supplied if not self.declared.is_async}
+            )
         function = self.declared.function
         call = partial(function, **parameters) if parameters else function
+        self.compute = self._choose_compute(call)  # type: ignore[method-assign, assignment]
+
+    def _choose_compute(self, call: Callable[..., Any]) -> Compute:
         if not self.yields:
-            chosen = self._returning(call)
-        elif self.declared.inputs:
-            chosen = self._yielding(call)
-        else:
-            self._steps = call()
-            chosen = self._stepping(self._steps)
-        self.compute = chosen  # type: ignore[method-assign, assignment]
+            return self._returning(call)
+        if self.declared.inputs:
+            return self._yielding(call)
+        self._steps = call()
+        return self._stepping(self._steps)
 
     def stop(self) -> None:
         """Close a generator that has not ended."""

@@ -196,9 +196,11 @@ class Resume(Protocol):
     def node(self) -> Node:
         """The node."""
 
-    @property
-    def received(self) -> bool:
-        """Whether the current or last compute has received anything."""
+    received: bool
+    """Whether the current or last compute has received anything."""
+
+    noted: Any
+    """What `note` recorded; a node with several messages in progress keeps it for each of them."""
 
     def begin_step(self) -> None:
         """Begin a compute."""
@@ -211,6 +213,9 @@ class Resume(Protocol):
 
     def end(self) -> None:
         """Wait for messages again."""
+
+    def messages_wait(self) -> bool:
+        """Return whether the next messages are waiting; changes nothing."""
 
     def may_receive(self) -> bool:
         """Return whether the next messages are waiting."""

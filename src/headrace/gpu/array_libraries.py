@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class StreamLibrary(Protocol):
     """A library that has a current stream for every thread."""
 
+    current_stream: Callable[[int], int] | None
+
     def read_stream(self) -> Any:
         """Return what is current on this thread, as `set_stream` takes it."""
 

@@ -64,8 +64,11 @@ class DeviceClock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Block until that much of its time has passed."""
 
-    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Block until ``ready()`` is true or that many seconds have passed; return whether it is true."""
+    def wait(self, ready: Callable[[], bool], timeout: float | None = None, outside: bool = False) -> bool:
+        """Block until ``ready()`` is true or that many seconds have passed; return whether it is true.
+
+        With ``outside``, what makes it true may come from outside of the device and of the attached threads.
+        """
 
     def notify(self) -> None:
         """Wake the threads that are blocked in :meth:`wait`, so that they check again."""

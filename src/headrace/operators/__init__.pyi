@@ -1,5 +1,6 @@
 from headrace.operators.bayer_demosaic import BayerDemosaicOp as BayerDemosaicOp
 from headrace.operators.camera_sim import CameraSimOp as CameraSimOp
+from headrace.operators.feed import FeedOp as FeedOp
 from headrace.operators.format_converter import FormatConverterOp as FormatConverterOp
 from headrace.operators.holoviz import HolovizOp as HolovizOp
 from headrace.operators.inference import InferenceOp as InferenceOp
@@ -9,6 +10,7 @@ from headrace.operators.ping import PingTxOp as PingTxOp
 from headrace.operators.ping_tensor import PingTensorRxOp as PingTensorRxOp
 from headrace.operators.ping_tensor import PingTensorTxOp as PingTensorTxOp
 from headrace.operators.probe import ProbeOp as ProbeOp
+from headrace.operators.results import ResultsOp as ResultsOp
 from headrace.operators.segmentation_postprocessor import (
     SegmentationPostprocessorOp as SegmentationPostprocessorOp,
 )

@@ -70,7 +70,8 @@ class MachineClock(Clock):
             woken = woken or parker.take()
             return woken
 
-        return self.machine.wait(is_woken, seconds)
+        # Without a time to wait for, a worker may wait for an event from outside.
+        return self.machine.wait(is_woken, seconds, outside=seconds is None)
 
     def unpark(self, parker: Parker) -> None:
         """End the wait of a worker that is parked in the machine's time."""

@@ -5,6 +5,7 @@ It is imported by the runs that need it: `concurrent.futures` takes as long to i
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 
 from headrace import waits
@@ -13,6 +14,9 @@ from headrace.core.outcome import Outcome
 
 class OutcomeFuture(Future[Outcome]):
     """The outcome of a run that is in progress on another thread."""
+
+    thread: threading.Thread | None = None
+    """The thread of the run; it ends right after the run."""
 
     def result(self, timeout: float | None = None) -> Outcome:
         """Return the outcome, or raise the exception that ended the run, after waiting for its end."""

@@ -59,8 +59,15 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
                 life.live()
             elif not life.live_apart(seconds):
                 errors = life.give_up()
+    except BaseException as error:
+        control.failure = error
+        raise
     finally:
-        if not life.is_given_up:
+        if control.failure is None:
+            control.failure = _what_comes_out(errors, interrupts.first)
+        if life.is_given_up:
+            control.end()  # nobody waits for it any more, but the fragment stays in use
+        else:
             fragment._release(control)
         interrupts.restore()
     failure, interrupts.first = _what_comes_out(errors, interrupts.first), None
@@ -95,7 +102,8 @@ def run_async(fragment: Composition, control: RunControl, supplies: Supplies) ->
         interrupts.install()
         fragment._claim(control)
         try:
-            threading.Thread(target=work, name=f"{fragment.name} run", daemon=True).start()
+            future.thread = threading.Thread(target=work, name=f"{fragment.name} run", daemon=True)
+            future.thread.start()
         except BaseException:
             fragment._release(control)
             raise

@@ -14,7 +14,7 @@ kept alive until the streams have completed the work of the last step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace.core.condition import Condition
@@ -46,16 +46,16 @@ class Resume:
         """Whether the next compute receives the messages of one that failed (`faults`)."""
         self.received = True
         """Whether the current or last compute has received anything."""
-        self._metadata: dict[str, Any] = {}
-        self._acq_timestamp: int | None = None
-        self._items: list[Any] = []
+        self.noted: _Noted | None = None
+        """What came with the messages that the node continues with."""
 
     def note(self) -> None:
         """Record the metadata and timestamps of the messages that were just received."""
         self.received = True
-        self._metadata = dict(self.node.operator.metadata)
-        self._acq_timestamp = self.node.output.acq_timestamp
-        self._items = self.node.streams.items_received()
+        node = self.node
+        self.noted = _Noted(
+            dict(node.operator.metadata), node.output.acq_timestamp, node.streams.items_received()
+        )
 
     def go_on(self) -> None:
         """Let the node run again without a new message."""
@@ -66,22 +66,21 @@ class Resume:
     def begin_step(self) -> None:
         """Treat a continuing step as if it had received the messages of the first step."""
         self.received = False
-        if self.is_on:
-            if self._metadata:
-                self.node.operator.metadata.update(self._metadata)
-            if self._acq_timestamp is not None:
+        noted = self.noted
+        if self.is_on and noted is not None:
+            if noted.metadata:
+                self.node.operator.metadata.update(noted.metadata)
+            if noted.acq_timestamp is not None:
                 self.node.expect_details()
-                self.node.output.pass_on(self._acq_timestamp)
-            self.node.streams.receive_again(self._items)
+                self.node.output.pass_on(noted.acq_timestamp)
+            self.node.streams.receive_again(noted.items)
 
     def end(self) -> None:
         """Let the node wait for messages again."""
         if self.is_on:
             self.is_on = False
             self._update_sizes()
-        self._metadata = {}
-        self._acq_timestamp = None
-        self._items = []
+        self.noted = None
 
     def begin_retry(self) -> None:
         """Let the node run again without a new message, because messages of a failed compute are kept for it."""
@@ -102,8 +101,8 @@ class Resume:
         for queue, size in self._sizes:
             queue.min_size = queue.state.min_size = 0 if self.needs_no_message else size
 
-    def may_receive(self) -> bool:
-        """Return whether the next messages are waiting, so that a step can end one message and begin the next."""
+    def messages_wait(self) -> bool:
+        """Return whether the next messages are waiting."""
         if any(len(queue) < size for queue, size in self._sizes):
             return False
         now = self.node.clock.timestamp() if self.conditions else 0
@@ -111,8 +110,22 @@ class Resume:
             condition.update_state(now)
             if condition.check(now)[0] is not _READY:
                 return False
+        return True
+
+    def may_receive(self) -> bool:
+        """Return whether the next messages are waiting, so that a step can end one message and begin the next."""
+        if not self.messages_wait():
+            return False
         self.node.clear_details()  # the details of the last messages do not belong to these
         return True
+
+
+class _Noted(NamedTuple):
+    """What came with the messages of one compute."""
+
+    metadata: dict[str, Any]
+    acq_timestamp: int | None
+    items: list[Any]
 
 
 def _is_about_inputs(condition: Condition) -> bool:

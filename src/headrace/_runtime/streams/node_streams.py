@@ -460,6 +460,18 @@ class NodeStreams:
             self.knobs = Knobs(self)
         return self.knobs.get(name, dtype, value)
 
+    def hand_out(self, port: InputPort, readers: Iterable[Any]) -> Any:
+        """Return an event after the work behind the messages of a port, for a program outside of the run.
+
+        Returns None if they come with no work. `readers` are the handles of the program's streams. From now on,
+        received frames are also kept until the work on those streams is complete.
+        """
+        for reader in readers:
+            self._use(self.run.stream_of(reader))
+        if not any(message.has_fences for message in messages_in(port.item)):
+            return None
+        return self.run.stream_of(self.receive(port, True, False)).now()
+
     def set_output(self, stream: Any, port: str) -> None:
         """Attach a stream to the messages emitted at a port."""
         current = self.outputs.chosen(port)

@@ -123,11 +123,12 @@ class Timeline:
 
     # -- for the program's threads, without the lock --------------------------------------------------
 
-    def wait(self, ready: Callable[[], bool], timeout: int | None = None) -> bool:
+    def wait(self, ready: Callable[[], bool], timeout: int | None = None, outside: bool = False) -> bool:
         """Block until ``ready()`` is true or that many nanoseconds have passed.
 
         ``ready`` is called with the lock held. Returns whether it became true. Raises CUDAError if the timeline is
-        closed first.
+        closed first. With ``outside``, a thread that is not attached may make it true: if nothing is scheduled,
+        time stands still until then, and that is no error.
         """
         me = threading.get_ident()
         with self.lock:
@@ -139,7 +140,7 @@ class Timeline:
                 )
             deadline = None if timeout is None else self.host_now() + timeout
             self.reset_polls()
-            wait = _Wait(ready, deadline, me in self._attached)
+            wait = _Wait(ready, deadline, me in self._attached, outside)
             self._register(wait)
             try:
                 while not self._is_over(wait):
@@ -229,6 +230,8 @@ class Timeline:
 
     def _work_added(self) -> None:
         """Make sure that an action or user code that was just scheduled will run."""
+        if self._waits:
+            self._changed.notify_all()  # all threads may be waiting for what comes from outside
 
     def _wake_all(self) -> None:
         """Wake every waiting thread: time may pass now, or never again."""
@@ -236,8 +239,7 @@ class Timeline:
 
     def _block(self, wait: _Wait, me: int) -> None:
         """Block this thread until its wait may be over, or run what is due until then."""
-        if self._may_advance():
-            self._advance(wait, me)
+        if self._may_advance() and self._advance(wait, me):
             return
         if any(map(self._is_over, self._waits)):
             self._changed.notify_all()  # a thread can continue and may not have noticed
@@ -273,19 +275,25 @@ class Timeline:
                 blocked += 1
         return blocked == len(self._attached)
 
-    def _advance(self, wait: _Wait, me: int) -> None:
-        """Run what is due until this wait is over or an attached thread can continue."""
+    def _advance(self, wait: _Wait, me: int) -> bool:
+        """Run what is due until this wait is over or an attached thread can continue.
+
+        Returns False if nothing is left to run, and somebody waits for what comes from outside.
+        """
         try:
             while not self._stopped and self._may_advance() and not self._is_over(wait):
                 self._stepper = me
                 try:
                     if not self._step():
+                        if any(each.outside for each in self._waits):
+                            return False
                         raise RuntimeError(
                             "the simulated clock cannot advance: "
                             "every thread is waiting and nothing is scheduled on the device"
                         )
                 finally:
                     self._stepper = None
+            return True
         finally:
             self._changed.notify_all()  # after an error, too: another thread has to continue
 
@@ -380,6 +388,7 @@ class _Wait:
     ready: Callable[[], bool]
     deadline: int | None
     attached: bool
+    outside: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -297,8 +297,8 @@ class Observation:
         if recorder is None:
             info = OperatorInfo(node.name, node.engine.operator_nodes.index(node), node=node)
             operator, timer = node.operator, ComputeTimer()
-            if isinstance(operator, FunctionOperator) and operator.yields and operator.spec.inputs:
-                recorder = GeneratorRecorder(info, self._now, timer, lambda: operator.has_more)
+            if isinstance(operator, FunctionOperator) and operator.goes_on:
+                recorder = GeneratorRecorder(info, self._now, timer, operator.base_of)
             else:
                 recorder = NodeRecorder(info, self._now, timer)
             self._recorders[node] = recorder

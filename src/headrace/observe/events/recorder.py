@@ -136,8 +136,8 @@ class GeneratorRecorder(NodeRecorder):
 
     Parameters
     ----------
-    has_more
-        Returns whether the next compute goes on.
+    find_base
+        Returns the compute from which messages of the next compute follow, given its number and the one before.
 
     Attributes
     ----------
@@ -145,18 +145,18 @@ class GeneratorRecorder(NodeRecorder):
         The compute from which messages that are emitted now follow.
     """
 
-    __slots__ = ("_has_more", "base")
+    __slots__ = ("_find_base", "base")
 
     def __init__(
         self,
         info: OperatorInfo,
         now: Callable[[], int],
         timer: ComputeTimer,
-        has_more: Callable[[], bool],
+        find_base: Callable[[int, int], int],
     ) -> None:
         super().__init__(info, now, timer)
         self.base = 0
-        self._has_more = has_more
+        self._find_base = find_base
 
     @property
     def oldest_producer(self) -> int:
@@ -168,8 +168,7 @@ class GeneratorRecorder(NodeRecorder):
         run = super().around(compute, notes_threads)
 
         def go_on(op_input: Any, op_output: Any, context: Any) -> None:
-            if not self._has_more():
-                self.base = self.number
+            self.base = self._find_base(self.number, self.base)
             run(op_input, op_output, context)
 
         return go_on

@@ -1,0 +1,110 @@
+"""Running: a run beside the program, for the duration of a block."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace import waits
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from headrace._runtime import OutcomeFuture
+    from headrace.application.fragment import Fragment
+    from headrace.core.outcome import Outcome
+
+
+class Running:
+    """A run of a fragment beside the program, in a ``with`` or ``async with`` block."""
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self._future: OutcomeFuture | None = None
+
+    def __enter__(self) -> Future[Outcome]:
+        future = self._start()
+        try:
+            self._wait_until_begun()
+        except BaseException:
+            self._fragment.stop_execution()
+            raise
+        return future
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._let_end(error)
+        assert self._future is not None
+        waits.wait_for_futures((self._future,))
+        self._conclude(error)
+
+    async def __aenter__(self) -> Future[Outcome]:
+        future = self._start()
+        try:
+            await asyncio.to_thread(self._wait_until_begun)
+        except BaseException as error:
+            await self._end(error)
+            raise
+        return future
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        cancelled = await self._end(error)
+        self._conclude(error or cancelled)
+        if cancelled is not None:
+            raise cancelled
+
+    def _start(self) -> OutcomeFuture:
+        self._future = cast("OutcomeFuture", self._fragment.run_async())
+        self._control = self._fragment._run_control
+        return self._future
+
+    def _wait_until_begun(self) -> None:
+        """Wait until the operators are there, so that the block finds them; raise what `compose` raised."""
+        assert self._future is not None
+        self._control.wait_until_begun()
+        if self._control.engine is None:  # the run ended before, or so quickly that it is over
+            self._future.result()
+
+    def _let_end(self, error: BaseException | None) -> None:
+        """End the sources, so that what is under way flows to its end; after an exception, stop at once."""
+        fragment = self._fragment
+        if error is not None or self._control.engine is None:
+            fragment.stop_execution()
+            return
+        for operator in list(fragment.graph):
+            if not operator.spec.inputs:
+                feed = getattr(operator, "feed", None)
+                if feed is None:
+                    operator.stop_execution()
+                else:
+                    feed.close()  # it emits what was put before it ends
+            elif (results := getattr(operator, "results", None)) is not None:
+                results.close()
+        fragment.resume()
+
+    async def _end(self, error: BaseException | None) -> asyncio.CancelledError | None:
+        """Await the end of the run, even if this task is cancelled meanwhile; return the cancellation."""
+        assert self._future is not None
+        self._let_end(error)
+        cancelled = None
+        ended: asyncio.Future[Any] = asyncio.wrap_future(self._future)
+        ended.add_done_callback(lambda future: future.cancelled() or future.exception())
+        while not self._future.done():
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as cancellation:
+                self._fragment.stop_execution()
+                cancelled = cancellation
+        return cancelled
+
+    def _conclude(self, error: BaseException | None) -> None:
+        """Leave no thread behind, and raise what the run raised, unless the block already raises."""
+        assert self._future is not None
+        if self._future.thread is not None:
+            waits.join(self._future.thread)
+        if error is None:
+            self._future.result()

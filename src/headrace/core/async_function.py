@@ -1,0 +1,347 @@
+"""Functions that await, as operators: coroutines and async generators, on the event loop of the run.
+
+No worker waits while they await. One compute receives the messages and begins a call on the loop; when the call has
+ended, another compute emits its result, with the metadata and timestamp of these messages, or raises its exception.
+A source begins its next call ahead, so that each compute emits one value.
+
+Each step of a call, from one await to the next, runs with the operator's own stream current. So array code in it is
+ordered like that of other operators. Tasks that the function creates itself run wherever the loop runs them.
+
+Decided against: awaiting in `compute`, which would hold a worker, and a loop for each operator, since what a
+program shares between its functions (a client session, a lock) belongs to one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from headrace import gpu
+from headrace.core.composition import Composition
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.construction import needs_fragment
+from headrace.core.function import FunctionOperator, OperatorFunction
+from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
+
+if TYPE_CHECKING:
+    from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+    from headrace.core.operator import Part
+
+_ENDED = object()  # the value of a generator that has no more
+
+
+class AsyncFunctionOperator(FunctionOperator):
+    """The operator of a decorated function that is async."""
+
+    _calls: deque[_Call]
+    _computes: int
+    _emits_for: _Call | None
+    _loop: LoopThread | None
+    _answered: _Answered
+    _call_function: Callable[..., Any]
+
+    @needs_fragment
+    def __init__(
+        self,
+        fragment: Composition,
+        declared: OperatorFunction[..., Any],
+        /,
+        *parts: Part,
+        name: str = "",
+        **parameters: Any,
+    ) -> None:
+        super().__init__(fragment, declared, *parts, name=name, **parameters)
+        # The calls that have begun and whose results were not emitted yet, oldest first.
+        self._calls = deque()
+        self._emits_for = None
+        self._computes = 0
+        self._loop = None
+        self._answered = _Answered(fragment, self)
+        self.add_arg(self._answered)
+
+    @property
+    def yields(self) -> bool:
+        """Whether the function yields values instead of returning one."""
+        return inspect.isasyncgenfunction(self.declared.function)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether calls have begun whose results were not emitted, or one is being emitted."""
+        return bool(self._calls) or self._emits_for is not None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a compute may go on with messages that an earlier one received."""
+        return bool(self.declared.inputs)
+
+    def base_of(self, number: int, base: int) -> int:
+        """Return the compute that began the oldest call, whose result is emitted next."""
+        return number - (self._computes - self._calls[0].began if self._calls else 0)
+
+    @property
+    def never_emits(self) -> bool:
+        """Whether the function never returns a value."""
+        return not self.yields and super().never_emits
+
+    def start(self) -> None:
+        """Join the event loop of the run; a source begins its first call."""
+        super().start()
+        self._loop = acquire_loop(self.fragment)
+        if not self.declared.inputs:
+            self._begin(_Call(self))
+
+    def _choose_compute(self, call: Callable[..., Any]) -> Callable[[Any, Any, Any], None]:
+        self._call_function = call
+        if not self.declared.inputs:
+            return self._compute_source
+        assert self._node is not None
+        if self._resume is None or self._resume.node is not self._node:  # a restart keeps the existing one
+            self._resume = self._node.make_resume()
+        self._receive_arguments = self._arguments()
+        return self._compute_messages
+
+    def stop(self) -> None:
+        """Cancel the calls that have not ended, and wait until they have."""
+        super().stop()
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            loop.call(self._cancel_calls())
+        finally:
+            self._calls.clear()
+            release_loop(self.fragment)
+
+    async def _cancel_calls(self) -> None:
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*(call.ended.wait() for call in calls))
+        for call in calls:
+            if call.generator is not None:
+                await call.generator.aclose()
+        for call in calls:
+            if (
+                call.error is not None
+                and not isinstance(call.error, asyncio.CancelledError)
+                and call.was_cancelled
+            ):
+                raise call.error
+
+    # Computes.
+
+    def _compute_source(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
+        call = self._calls.popleft()
+        value = _ENDED
+        try:
+            value = call.result()
+        finally:
+            if call.generator is None:
+                call = _Call(self)
+            if value is not _ENDED or call.error is not None or call.generator is None:
+                self._begin(call)
+        if value is _ENDED:
+            self.stop_execution()
+        else:
+            self._emit(op_output, value)
+
+    def _compute_messages(
+        self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext
+    ) -> None:
+        resume = self._resume
+        assert resume is not None
+        self._emits_for = None
+        self._computes += 1
+        try:
+            if self._calls and self._calls[0].is_done:
+                self._emit_first(op_output)
+                self._emits_for = (
+                    None  # but not after an error: the waiting messages are not those of this step
+                )
+            else:
+                resume.received = False
+                arguments = self._receive_arguments(op_input)
+                resume.note()
+                call = _Call(self, arguments)
+                call.began = self._computes - 1
+                call.note = resume.noted
+                call.keywords = self._supplied_copies()
+                self._begin(call)
+        finally:
+            if self._calls:
+                resume.go_on()
+            else:
+                resume.end()
+
+    def _emit_first(self, op_output: OutputContext) -> None:
+        """Emit the result of the oldest call, with what came with its messages."""
+        resume = self._resume
+        assert resume is not None
+        call = self._emits_for = self._calls.popleft()
+        resume.noted = call.note
+        resume.begin_step()
+        value = call.result()
+        if value is _ENDED:
+            return
+        if call.generator is not None:
+            self._calls.appendleft(call)
+            call.begin()
+        metadata = call.keywords.get("metadata")
+        if metadata is not None:
+            self.metadata.clear()
+            self.metadata.update(metadata)
+        self._emit(op_output, value)
+
+    def _supplied_copies(self) -> dict[str, Any]:
+        """Return the metadata of the messages for a function that takes it: a copy, since others follow."""
+        return {"metadata": dict(self.metadata)} if "metadata" in self.declared.supplied else {}
+
+    def _begin(self, call: _Call) -> None:
+        self._calls.append(call)
+        call.begin()
+
+    @property
+    def _status(self) -> SchedulingStatusType:
+        calls = self._calls
+        if not calls or calls[0].is_done:
+            return SchedulingStatusType.READY
+        if (
+            len(calls) < self.declared.concurrency
+            and self._resume is not None
+            and self._resume.messages_wait()
+        ):
+            return SchedulingStatusType.READY
+        return SchedulingStatusType.WAIT_EVENT
+
+
+class _Call:
+    """One call of a function on the event loop.
+
+    Attributes
+    ----------
+    is_done
+        Whether there is a value or an exception to be emitted.
+    ended
+        The same, for the tasks of the loop.
+    generator
+        The async generator that the call runs, if the function yields.
+    note
+        What came with the messages.
+    began
+        The number of the compute that began it.
+    """
+
+    def __init__(self, operator: AsyncFunctionOperator, arguments: list[Any] | None = None) -> None:
+        self._operator = operator
+        self._arguments = arguments or []
+        self._stream = gpu.current_stream()
+        self._value: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self.keywords: dict[str, Any] = {}
+        self.note: Any = None
+        self.error: BaseException | None = None
+        self.generator: AsyncGenerator[Any, None] | None = None
+        self.began = 0
+        self.is_done = False
+        self.was_cancelled = False
+        self.ended = asyncio.Event()
+
+    def begin(self) -> None:
+        """Run the function on the loop, to its end or to the next value."""
+        self.is_done = False
+        self.ended.clear()
+        loop = self._operator._loop
+        assert loop is not None
+        loop.loop.call_soon_threadsafe(self._create_task)
+
+    def cancel(self) -> None:
+        """Cancel the call; on the loop."""
+        if self._task is not None and not self.is_done:
+            self.was_cancelled = True
+            self._task.cancel()
+
+    def result(self) -> Any:
+        """Return the value, or raise the exception of the function."""
+        error = self.error
+        if error is None:
+            return self._value
+        if isinstance(error, asyncio.CancelledError):
+            raise RuntimeError(
+                f"operator {self._operator.name!r}: its function was cancelled by its own code; something that it "
+                "awaited was cancelled"
+            ) from error
+        raise error
+
+    def _create_task(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        try:
+            self._value = await _on_stream(self._stream, self._next())
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.is_done = True
+            self.ended.set()
+            self._operator._answered.notify_scheduler()
+
+    def _next(self) -> Awaitable[Any]:
+        """Return what is to be awaited: the function, or the next value of its generator."""
+        operator = self._operator
+        if not operator.yields:
+            returned: Awaitable[Any] = operator._call_function(*self._arguments, **self.keywords)
+            return returned
+        if self.generator is None:
+            self.generator = operator._call_function(*self._arguments, **self.keywords)
+        return _value_of(self.generator)
+
+
+async def _value_of(generator: AsyncGenerator[Any, None]) -> Any:
+    try:
+        return await generator.__anext__()
+    except StopAsyncIteration:
+        return _ENDED
+
+
+@types.coroutine
+def _on_stream(stream: Any, awaitable: Any) -> Generator[Any, Any, Any]:
+    """Await a coroutine; a stream is current in each of its steps, and not while other tasks run."""
+    if stream is None:
+        return (yield from awaitable.__await__())
+    use = gpu.use_stream(stream)
+    resume, argument = awaitable.send, None
+    while True:
+        try:
+            with gpu.on_device(stream.device.device_id), use:
+                awaited = resume(argument)
+        except StopIteration as end:
+            return end.value
+        try:
+            argument = yield awaited
+            resume = awaitable.send
+        except BaseException as error:
+            argument, resume = error, awaitable.throw
+
+
+class _Answered(Condition):
+    """Lets an operator run when its oldest call has ended, or when it may begin another."""
+
+    polled = False
+    depends_on_ports = True
+
+    def __init__(self, fragment: Composition, operator: AsyncFunctionOperator) -> None:
+        super().__init__(fragment, name="answered")
+        self._operator = operator
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return whether the operator has something to emit or to begin."""
+        return self._operator._status, None
+
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Check each time: a message that arrives counts while the operator waits for the end of a call."""
+        return self.check(timestamp)

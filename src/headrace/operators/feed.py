@@ -1,0 +1,241 @@
+"""FeedOp: a source whose frames the program puts in from outside, through `app.feed(name)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.core.composition import Composition
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.construction import needs_fragment
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.errors import FeedClosedError
+from headrace.core.operator import Operator
+from headrace.core.whole_numbers import whole_number
+from headrace.operators.caller_streams import caller_streams
+from headrace.operators.channel import PENDING, Channel
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from headrace.core.spec import OperatorSpec
+
+
+class FeedOp(Operator):
+    """Emits what the program puts into its feed, in order; it ends when the feed is closed.
+
+    ``app.feed("its name")`` returns the :class:`Feed`. The run waits for it, and does not end before it is closed.
+
+    Parameters
+    ----------
+    size
+        The number of frames that may wait in the feed, 4 unless given; `put` waits while it is full.
+    """
+
+    size: int
+
+    @needs_fragment
+    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+        super().__init__(fragment, *args, name=name, **kwargs)
+        whole_number(self.size, f"operator {self.name!r}: size", 1)
+        self._has_frame = _HasFrame(fragment, name="has_frame")
+        self.feed = self._has_frame.feed = Feed(self)
+        """The end that the program uses."""
+        self.add_arg(self._has_frame)
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output."""
+        spec.output("out")
+        spec.param("size", 4)
+
+    def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit the next frame, ordered after the work that the program had launched when it put the frame."""
+        frame = self.feed._take()
+        if frame.events:
+            stream = context.allocate_cuda_stream("feed")
+            if stream is None:
+                for event in frame.events:  # the pool has no stream left, so nothing else can carry the order
+                    event.sync()
+            else:
+                for event in frame.events:
+                    stream.stream.wait(event)
+                op_output.set_cuda_stream(stream, "out")
+        if frame.metadata:
+            self.metadata.update(frame.metadata)
+        op_output.emit(
+            frame.data, "out", acq_timestamp=-1 if frame.acq_timestamp is None else frame.acq_timestamp
+        )
+
+    def stop_execution(self) -> None:
+        """Never run this operator again in this run; its feed takes no more."""
+        super().stop_execution()
+        self.feed.close()
+
+
+class Feed:
+    """The end of a :class:`FeedOp` that the program puts frames into, from any thread or task.
+
+    In a ``with`` block, the end of the block closes it.
+    """
+
+    def __init__(self, operator: FeedOp) -> None:
+        self.name = operator.name
+        """The name of the operator."""
+        self.undelivered = 0
+        """The number of frames that were put and that the run, which has ended, did not take."""
+        self._operator = operator
+        self._channel: Channel[_Frame] = Channel(operator.size)
+        self._control = operator.fragment._run_control
+        self._control.call_at_end(self._end)
+
+    def put(
+        self,
+        data: Any,
+        *,
+        metadata: dict[str, Any] | None = None,
+        acq_timestamp: int | None = None,
+        stream: Any = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Put a frame in, and wait for room if the feed is full.
+
+        Readers are ordered after the work on the streams that are current on this thread, and the frame stays alive
+        until they have read it. It must not be written to any more.
+
+        Parameters
+        ----------
+        data
+            What the operator emits.
+        metadata, acq_timestamp
+            What travels with it: metadata, and when it was acquired, in nanoseconds.
+        stream
+            The stream of the work that makes the frame, for a program that makes no stream current.
+        timeout
+            The seconds to wait for room; for ever unless given.
+
+        Raises
+        ------
+        FeedClosedError
+            If the feed was closed or the run has ended.
+        TimeoutError
+            If there was no room in time; the frame was not put.
+        BaseException
+            The run's own exception, if the run has failed.
+        """
+        frame = _frame(data, metadata, acq_timestamp, stream)
+        try:
+            self._channel.wait(lambda: self._add(frame), timeout)
+        except TimeoutError:
+            raise TimeoutError(
+                f"feed {self.name!r} was full for {timeout} s: {self._channel.size} frames wait, and the run "
+                "takes none"
+            ) from None
+        self._announce()
+
+    async def put_async(
+        self,
+        data: Any,
+        *,
+        metadata: dict[str, Any] | None = None,
+        acq_timestamp: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Put a frame in as `put` does; a task of asyncio awaits room. A cancelled call has put nothing."""
+        frame = _frame(data, metadata, acq_timestamp, stream)
+        await self._channel.wait_async(lambda: self._add(frame))
+        self._announce()
+
+    def close(self) -> None:
+        """Put no more: the source ends when the frames that wait have been emitted; may be called repeatedly."""
+        self._channel.change(lambda: setattr(self._channel, "is_closed", True))
+        self._announce()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the feed takes no more frames."""
+        return self._channel.is_closed
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Return the number of frames that wait in the feed."""
+        return len(self._channel.items)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self)} of {self._channel.size} frames"
+        return f"<Feed {self.name!r}: {state}>"
+
+    def _add(self, frame: _Frame) -> Any:
+        channel, control = self._channel, self._control
+        if control.has_ended:
+            if control.failure is not None:
+                raise control.failure
+            raise FeedClosedError(
+                f"feed {self.name!r}: its run has ended, so nobody takes the frame; put frames while the "
+                "application runs, in a block `with app.running():`"
+            )
+        node = self._operator._node
+        if channel.is_closed or (node is not None and node.status() is SchedulingStatusType.NEVER):
+            why = "was closed" if channel.is_closed else "has an operator that has ended"
+            raise FeedClosedError(f"feed {self.name!r} {why}, so it takes no more frames")
+        if channel.is_full:
+            return PENDING
+        channel.items.append(frame)
+        return None
+
+    def _take(self) -> _Frame:
+        frame: _Frame = self._channel.change(self._channel.items.popleft)
+        return frame
+
+    def _announce(self) -> None:
+        self._operator._has_frame.notify_scheduler()
+
+    def _end(self) -> None:
+        """Note that the run has ended; drop what it did not take, and wake whoever waits for room."""
+
+        def drop() -> None:
+            self.undelivered = len(self._channel.items)
+            self._channel.items.clear()
+            self._channel.is_closed = True
+
+        self._channel.change(drop)
+
+
+class _Frame(NamedTuple):
+    """A frame in a feed, with the events of the work that makes it."""
+
+    data: Any
+    events: list[Any]
+    metadata: dict[str, Any] | None
+    acq_timestamp: int | None
+
+
+def _frame(data: Any, metadata: dict[str, Any] | None, acq_timestamp: int | None, stream: Any) -> _Frame:
+    events = [each.record() for each in caller_streams(stream)]
+    return _Frame(data, events, None if metadata is None else dict(metadata), acq_timestamp)
+
+
+class _HasFrame(Condition):
+    """Lets the operator run while its feed has frames, and never again when it is closed and empty."""
+
+    polled = False
+    depends_on_ports = False
+    feed: Feed
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return whether a frame waits."""
+        channel = self.feed._channel
+        # Read first: a frame may be put between two reads, but none after the feed was closed.
+        is_closed = channel.is_closed
+        if channel.items:
+            return SchedulingStatusType.READY, None
+        return (SchedulingStatusType.NEVER if is_closed else SchedulingStatusType.WAIT_EVENT), None

@@ -1,0 +1,254 @@
+"""Coroutines and async generators as operators."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, Input, IOSpec, op
+from headrace.observe import DataFlowTracker
+from tests.harness import PATIENCE, App, MakeScheduler, run, sink, source
+
+
+@op
+async def numbers(*, count: int) -> Any:
+    for number in range(count):
+        await asyncio.sleep(0)
+        yield number
+
+
+def test_a_coroutine_is_awaited_for_each_message(scheduler: MakeScheduler) -> None:
+    @op
+    async def double(value: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * value
+
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        middle = double(app)
+        app.add_flow(numbers(app, count=5), middle)
+        app.add_flow(middle, sink(app, taken))
+
+    assert run(compose, scheduler).outcome.ended_by == "finished"
+    assert taken == [0, 2, 4, 6, 8]
+
+
+def test_an_async_generator_yields_several_values_for_a_message(scheduler: MakeScheduler) -> None:
+    @op
+    async def count_up(value: int) -> Any:
+        for step in range(value):
+            await asyncio.sleep(0)
+            yield value, step
+
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        middle = count_up(app)
+        app.add_flow(source(app, [2, 0, 1]), middle)
+        app.add_flow(middle, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [(2, 0), (2, 1), (1, 0)]
+
+
+def test_each_compute_of_an_async_source_emits_one_value(scheduler: MakeScheduler) -> None:
+    @op
+    async def five() -> int:
+        return 5
+
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        app.add_flow(five(app, CountCondition(app, 3)), sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [5, 5, 5]
+
+
+def test_calls_overlap_only_if_asked_for_and_results_stay_in_order(scheduler: MakeScheduler) -> None:
+    most = {1: 0, 3: 0}
+
+    def make(concurrency: int) -> Any:
+        active = 0
+        gate: list[asyncio.Barrier] = []
+
+        @op(concurrency=concurrency, inputs={"value": Input(policy=IOSpec.QueuePolicy.FAULT)})
+        async def wait(value: int, *, metadata: dict[str, Any]) -> int:
+            nonlocal active
+            active += 1
+            most[concurrency] = max(most[concurrency], active)
+            gate[:] = gate or [asyncio.Barrier(concurrency)]
+            await gate[0].wait()  # passes only if as many calls are in progress
+            for _ in range(3 - value % 3):  # later calls end earlier
+                await asyncio.sleep(0)
+            active -= 1
+            metadata["value"] = value
+            return value
+
+        return wait
+
+    for concurrency in most:
+        taken: list[Any] = []
+
+        @op(outputs=())
+        def take(value: int, *, metadata: dict[str, Any]) -> None:
+            taken.append((value, metadata["value"]))  # noqa: B023
+
+        def compose(app: App) -> None:
+            waits = make(concurrency)(app)  # noqa: B023
+            app.add_flow(source(app, range(9)), waits)
+            app.add_flow(waits, take(app))
+
+        run(compose, scheduler)
+        assert taken == [(value, value) for value in range(9)]
+    assert most == {1: 1, 3: 3}
+
+
+def test_a_worker_computes_others_while_a_coroutine_awaits() -> None:
+    other_ran = threading.Event()
+
+    @op
+    def other(value: int) -> None:
+        other_ran.set()
+
+    @op
+    async def wait(value: int) -> int:
+        await asyncio.to_thread(other_ran.wait, PATIENCE)
+        return value
+
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        waits = wait(app)
+        app.add_flow(source(app, [1], name="first"), waits)
+        app.add_flow(waits, sink(app, taken, name="out"))
+        app.add_flow(source(app, [2], name="second"), other(app))
+
+    run(compose)  # greedy: one thread
+    assert taken == [1]
+
+
+def test_an_error_stops_the_run_and_names_the_operator() -> None:
+    @op
+    async def fail(value: int) -> int:
+        await asyncio.sleep(0)
+        raise ValueError(f"bad {value}")
+
+    def compose(app: App) -> None:
+        app.add_flow(source(app, [1, 2]), fail(app))
+
+    with pytest.raises(ValueError, match="bad 1") as caught:
+        run(compose)
+    assert "operator 'fail'" in "".join(caught.value.__notes__)
+    assert not _loops()
+
+
+@pytest.mark.parametrize("policy", ["skip", {"restart": 1}])
+def test_an_error_that_is_skipped_loses_only_its_own_message(policy: Any, scheduler: MakeScheduler) -> None:
+    @op(on_error=policy)
+    async def check(value: int) -> int:
+        if value == 2:
+            raise ValueError(value)
+        return value
+
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        checks = check(app)
+        app.add_flow(source(app, [1, 2, 3, 4]), checks)
+        app.add_flow(checks, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [1, 3, 4]
+
+
+def test_what_still_awaits_is_cancelled_when_the_run_ends(scheduler: MakeScheduler) -> None:
+    ended: list[str] = []
+
+    @op
+    async def forever(value: int) -> int:
+        try:
+            app.stop_execution()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("call")
+        return value
+
+    @op
+    async def endless() -> Any:
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.append("generator")
+
+    class Stops(Application):
+        def compose(self) -> None:
+            self.add_flow(endless(self), forever(self))
+
+    app = Stops()
+    app.scheduler(scheduler(app))
+    assert app.run().ended_by == "stopped"
+    assert sorted(ended) == ["call", "generator"]
+    assert not _loops()
+
+
+def test_a_coroutine_that_cancels_itself_is_an_error() -> None:
+    @op
+    async def gives_up(value: int) -> int:
+        raise asyncio.CancelledError
+
+    def compose(app: App) -> None:
+        app.add_flow(source(app, [1]), gives_up(app))
+
+    with pytest.raises(RuntimeError, match="'gives_up': its function was cancelled"):
+        run(compose)
+
+
+def test_messages_of_overlapping_calls_are_tracked_from_their_own_beginning() -> None:
+    @op(concurrency=2)
+    async def pass_on(value: int) -> int:
+        await asyncio.sleep(0)
+        return value
+
+    class Tracked(Application):
+        def compose(self) -> None:
+            middle = pass_on(self)
+            self.add_flow(source(self, range(20)), middle)
+            self.add_flow(middle, sink(self, []))
+
+    app = Tracked()
+    with app.track(0, 0) as tracker:
+        app.run()
+    assert isinstance(tracker, DataFlowTracker)
+    (path,) = tracker.get_path_strings()
+    assert path == "source,pass_on,sink"
+
+
+def test_what_an_async_function_cannot_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="concurrency=2 needs an `async def`"):
+
+        @op(concurrency=2)
+        def plain(value: int) -> int:
+            return value
+
+    with pytest.raises(TypeError, match="cannot be captured"):
+
+        @op(capturable=True)
+        async def captured(value: int) -> int:
+            return value
+
+    with pytest.raises(TypeError, match="take `metadata`"):
+
+        @op
+        async def contextual(value: int, *, context: Any) -> int:
+            return value
+
+
+def _loops() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "event loop" in thread.name]
