@@ -20,6 +20,7 @@ from headrace.core import (
     Output,
     Resource,
     SchedulingStatusType,
+    Subgraph,
     op,
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
@@ -50,6 +51,7 @@ __all__ = [
     "PeriodicCondition",
     "Resource",
     "SchedulingStatusType",
+    "Subgraph",
     "Tensor",
     "TensorMap",
     "__version__",

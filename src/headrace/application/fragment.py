@@ -256,8 +256,10 @@ class Fragment(Composition):
 
             find_segments(self)
 
-    def draw(self, style: str = "text") -> str:
+    def draw(self, style: str = "text", *, unfold: bool = False) -> str:
         """Return the graph drawn in a style, composed first if necessary.
+
+        A subgraph is one box, unless `unfold` is true: then its operators are drawn.
 
         The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
         ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``. Captured segments are groups in it,
@@ -267,7 +269,7 @@ class Fragment(Composition):
 
         if not len(self.graph):
             self.compose_graph()
-        return draw(self.graph, style, self._segments)
+        return draw(self.graph, style, self._segments, unfold=unfold)
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.

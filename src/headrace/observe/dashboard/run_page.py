@@ -104,6 +104,7 @@ class RunPage(LiveServer):
                 }
                 for operator in run.operators
             ],
+            "subgraphs": list(self._observation.fragment.graph.subgraphs),
             "segments": [
                 {"name": segment.name, "operators": [operator.index for operator in segment.operators]}
                 for segment in run.segments
