@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
 from headrace.core.config import Config
@@ -93,33 +93,12 @@ class Composition:
         self._check_composing(f"add_operator({op.name!r})")
         self.graph.add(op)
 
-    @overload
     def add_flow(
         self,
         upstream_op: Ends,
         downstream_op: Ends,
-        port_pairs: PortPairs | None = None,
-        *,
-        size: int | None = None,
-        policy: IOSpec.QueuePolicy | None = None,
-    ) -> None: ...
-    @overload
-    def add_flow(
-        self,
-        upstream_op: Ends,
-        downstream_op: Ends,
-        third: Ends,
-        /,
+        port_pairs: PortPairs | Ends | None = None,
         *more: Ends,
-        size: int | None = None,
-        policy: IOSpec.QueuePolicy | None = None,
-    ) -> None: ...
-    def add_flow(
-        self,
-        upstream_op: Any,
-        downstream_op: Any,
-        port_pairs: Any = None,
-        *more: Any,
         size: int | None = None,
         policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
@@ -144,17 +123,18 @@ class Composition:
             ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
             drops.
         """
-        chain = [upstream_op, downstream_op]
-        if more or are_ends(port_pairs):
-            chain += [port_pairs, *more]
-            port_pairs = None
+        chain: list[Any] = [upstream_op, downstream_op]
+        pairs: Any = port_pairs
+        if more or are_ends(pairs):
+            chain += [pairs, *more]
+            pairs = None
         for end in (end for ends in chain for end in ends_of(ends)):
             self._check_place(end)
         self._check_composing(f"add_flow({', '.join(map(name_of, chain))})")
         for sources, targets in pairwise(chain):
             for source in ends_of(sources):
                 for target in ends_of(targets):
-                    self.graph.connect(source, target, port_pairs, size, policy)
+                    self.graph.connect(source, target, pairs, size, policy)
 
     def _check_place(self, end: End) -> None:
         """Raise if an operator or a subgraph was not created in this fragment or subgraph."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
+NamedPart: TypeAlias = Condition | Resource
+"""The keyword arguments of an operator that are no parameters."""
 
 
 class Operator(Connectable):
