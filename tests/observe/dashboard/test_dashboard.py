@@ -81,7 +81,7 @@ def test_a_page_is_told_the_graph_first(shared: Watched) -> None:
     assert [operator["name"] for operator in graph["operators"]] == ["source", "filter", HOSTILE, "slow"]
     assert [operator["kind"] for operator in graph["operators"]] == ["Step", "Filter", "Step", "Step"]
     assert [(flow["from"], flow["to"]) for flow in graph["flows"]] == [(0, 1), (1, 2), (1, 3)]
-    assert {flow["limit"] for flow in graph["flows"]} == {1}
+    assert {flow["size"] for flow in graph["flows"]} == {1}
     kinds = {each["name"]: each["kind"] for each in graph["parameters"]}
     assert kinds == {
         "gain": "float",

@@ -109,7 +109,7 @@ class RunPage(LiveServer):
                 {"name": segment.name, "operators": [operator.index for operator in segment.operators]}
                 for segment in run.segments
             ],
-            "queues": [_attributes(queue, "name", "limit") for queue in run.queues],
+            "queues": [_attributes(queue, "name", "size") for queue in run.queues],
             "flows": [
                 {
                     "from": output.operator.index,
@@ -117,7 +117,7 @@ class RunPage(LiveServer):
                     "to": queue.operator.index,
                     "input": queue.port,
                     "queue": queue.index,
-                    "limit": queue.limit,
+                    "size": queue.size,
                     "closes": output.operator in queue.closing,
                 }
                 for queue in run.queues
