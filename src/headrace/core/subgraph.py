@@ -107,7 +107,7 @@ class Subgraph(Connectable, Composition):
         if not all(isinstance(arg, (Arg, ArgList)) for arg in args):
             raise ParameterError(
                 f"{what} takes named values, such as from_config('section'), as positional arguments, not "
-                f"{', '.join(map(repr, args))}; parameters ({choices(self.spec.params)}) are given by keyword"
+                f"{', '.join(map(repr, args))}; name=... and parameters ({choices(self.spec.params)}) are keywords"
             )
         named = {arg.name: arg.value for arg in named_values(args)}
         sections = [
