@@ -10,6 +10,8 @@ import pytest
 from headrace import Application, IOSpec, Operator, OperatorSpec, Subgraph, op
 from headrace.conditions import CountCondition
 from headrace.core import ConditionType, GraphError, ParameterError, SubgraphSpec
+from headrace.observe import Carrier, PortRecorder, RecordedMessage, replay, watch
+from headrace.resources import ThreadPool
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 
 
@@ -370,3 +372,41 @@ def test_an_optional_input_of_a_subgraph_does_not_count() -> None:
     found: list[int] = []
     run(lambda app: count(app) >> Wrapped(app) >> collect(app, into=found))
     assert found == [1, 2, 3]
+
+
+def test_conditions_and_thread_pools_made_in_a_subgraph_belong_to_the_fragment() -> None:
+    class Pooled(Subgraph):
+        def compose(self) -> None:
+            condition = CountCondition(self, 1)
+            source = count(self, condition)
+            ThreadPool(self, 1).add(source)
+            assert condition.fragment is source.fragment is self.fragment
+            self.add_output("out", source)
+
+    found: list[int] = []
+    app = run(lambda app: Pooled(app) >> collect(app, into=found))
+    assert found == [1]
+    assert [operator.name for pool in app._thread_pools for operator in pool.operators] == ["pooled.count"]
+
+
+def test_a_replayed_operator_stays_in_its_subgraph() -> None:
+    found: list[int] = []
+
+    class App(Application):
+        def compose(self) -> None:
+            Twice(self, name="left") >> collect(self, into=found)
+
+    carried: list[RecordedMessage] = []
+
+    class Kept(Carrier):
+        def carry(self, message: RecordedMessage) -> None:
+            carried.append(message)
+
+    app = App()
+    watch(app, PortRecorder(Kept(), ["left.count.out"]))
+    app.run()
+    app, found[:] = App(), []
+    replay(app, carried)
+    app.run()
+    assert found == [30, 60, 90]
+    assert app.draw().splitlines()[:2] == ["left (Twice)", "  out -> collect.value"]

@@ -6,6 +6,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from headrace import Application, Subgraph, op
+from headrace.gpu import sim
+from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, sink, source, through
 from tests.harness.segments import chain
 
@@ -130,9 +132,44 @@ def test_segments_without_subgraphs_are_drawn_as_ever() -> None:
     assert "segment middle: one, two, three" in App(compose).draw()
 
 
+def test_a_flow_from_a_subgraph_back_to_it_is_drawn_and_those_inside_are_not() -> None:
+    class Loop(Subgraph):
+        def compose(self) -> None:
+            first, last = double(self, name="first"), double(self, name="last")
+            first >> last
+            self.add_input("in", first)
+            self.add_output("out", last)
+
+    def compose(app: Any) -> None:
+        loop = Loop(app, name="loop")
+        loop >> loop
+
+    assert App(compose).draw().splitlines() == ["loop (Loop)", "  out -> loop.in"]
+    assert App(compose).draw("svg").count('class="flow"') == 1
+
+
 def test_a_subgraph_lists_outputs_that_lead_nowhere() -> None:
     class Alone(Subgraph):
         def compose(self) -> None:
             self.add_output("out", unused(self))
 
     assert App(lambda app: Alone(app)).draw().splitlines() == ["alone (Alone)", "  out -> (nothing)"]
+
+
+def test_a_box_has_the_slice_that_all_of_its_operators_share(machine: sim.Machine) -> None:
+    class Sliced(Subgraph):
+        def compose(self) -> None:
+            slices: CudaGreenContextPool = self._place.slices
+            names = ("vision", "vision") if self.name == "same" else ("vision", "control")
+            for number, name in enumerate(names):
+                pool = CudaStreamPool(self, cuda_green_context=CudaGreenContext(self, slices, name))
+                self.add_output(f"out{number}", source(self, [1], pool, name=f"{number}"))
+
+    def compose(app: Any) -> None:
+        app.slices = CudaGreenContextPool(app, sms_per_partition={"vision": 16, "control": 40})
+        Sliced(app, name="same")
+        Sliced(app, name="different")
+
+    texts = list(ElementTree.fromstring(App(compose).draw("svg")).itertext())
+    assert "same: Sliced, vision: 16 SMs" in texts
+    assert "different: Sliced" in texts

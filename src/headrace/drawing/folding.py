@@ -23,16 +23,14 @@ def fold(graph: Graph, segments: Sequence[Segment]) -> tuple[Graph, list[Segment
     boxes: dict[Operator, Any] = {operator: _outermost(graph, operator) or operator for operator in graph}
     folded = Graph()
     folded.operators = list(dict.fromkeys(boxes.values()))
-    flows = {
-        Flow(
-            boxes[flow.source],
-            _port(boxes[flow.source], "outputs", flow.source, flow.output),
-            boxes[flow.target],
-            _port(boxes[flow.target], "inputs", flow.target, flow.input),
-        ): None
-        for flow in graph.flows
-        if boxes[flow.source] is not boxes[flow.target] or boxes[flow.source] is flow.source
-    }
+    flows: dict[Flow, None] = {}
+    for flow in graph.flows:
+        source, target = boxes[flow.source], boxes[flow.target]
+        output = _port(source, "outputs", flow.source, flow.output)
+        input_ = _port(target, "inputs", flow.target, flow.input)
+        # Other flows are inside of the box.
+        if output is not None and input_ is not None:
+            flows[Flow(source, output, target, input_)] = None
     folded.flows = list(flows)
     left: list[Segment] = []
     taken: set[Any] = set()
@@ -67,13 +65,12 @@ def _outermost(graph: Graph, operator: Operator) -> Subgraph | None:
     return None if name is None else graph.subgraphs[name]
 
 
-def _port(box: Any, side: str, operator: Operator, port: str) -> str:
-    """Return the port of a box that stands for a port of an operator."""
+def _port(box: Any, side: str, operator: Operator, port: str) -> str | None:
+    """Return the port of a box that stands for a port of an operator, or None if there is none."""
     if not box.is_subgraph:
         return port
     ports_of: dict[str, tuple[Port, ...]] = getattr(box.spec, side)
-    return next(
-        name
-        for name, ports in ports_of.items()
-        if any(each.owner.name == operator.name and each.name == port for each in ports)
-    )
+    for name, ports in ports_of.items():
+        if any(each.owner.name == operator.name and each.name == port for each in ports):
+            return name
+    return None
