@@ -96,3 +96,24 @@ def test_a_file_that_cannot_be_written_is_one_line(folder: Path, capsys: pytest.
     assert capsys.readouterr().err == (
         "headrace graph: cannot write 'no/such/folder.svg': No such file or directory\n"
     )
+
+
+def test_subgraphs_are_folded_unless_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = """
+from headrace import Subgraph
+
+class Counted(Subgraph):
+    def compose(self):
+        self.add_output("out", numbers(self))
+
+class Grouped(Application):
+    def compose(self):
+        Counted(self, name="left") >> show(self)
+
+Grouped().run()
+"""
+    app = write(folder, program)
+    assert main(["graph", app, "--format", "mermaid"]) == 0
+    assert 'n0["left"]' in capsys.readouterr().out
+    assert main(["graph", app, "--format", "mermaid", "--unfold"]) == 0
+    assert 'n0["left.numbers"]' in capsys.readouterr().out

@@ -175,16 +175,16 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         lambda app: app.add_flow(Step(app, outputs=["frame"], name="camera"), add(app)),
         GraphError,
         (
-            "operator 'add' has several inputs ('left', 'right'), so the port map must name one, such "
-            "as {('frame', 'left')}"
+            "operator 'add' has several inputs ('left', 'right'), so name one, by "
+            "{('frame', 'left')} or by add['left']"
         ),
     ),
     "an ambiguous output": (
         lambda app: app.add_flow(Step(app, outputs=["low", "high"], name="split"), show(app)),
         GraphError,
         (
-            "operator 'split' has several outputs ('low', 'high'), so the port map must name one, such "
-            "as {('low', 'value')}"
+            "operator 'split' has several outputs ('low', 'high'), so name one, by "
+            "{('low', 'value')} or by split['low']"
         ),
     ),
     "an input that is not connected": (
@@ -214,10 +214,10 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
             "; not 'out'"
         ),
     ),
-    "three operators in one flow": (
-        lambda app: app.add_flow(numbers(app), show(app), show(app)),  # type: ignore[arg-type]
+    "neither a port map nor an operator": (
+        lambda app: app.add_flow(numbers(app), show(app), 3),  # type: ignore[call-overload]
         GraphError,
-        "connects two operators, and the third argument is a port map such as {('out', 'in')}",
+        "the third argument is a port map such as {('out', 'in')}, or the next operator of a chain, not 3",
     ),
     "a misspelled output in a flow": (
         lambda app: app.add_flow(

@@ -16,7 +16,8 @@ from headrace import (
     op,
 )
 from headrace.conditions import CountConditon  # expect: attr-defined
-from headrace.resources import CudaStreamPool, RealTimeClock  # expect: attr-defined
+from headrace.operators import CameraSimOp, FormatConverterOp, HolovizOp, InferenceOp, PingTxOp
+from headrace.resources import BlockMemoryPool, CudaStreamPool, RealTimeClock  # expect: attr-defined
 
 headrace.Opertor  # expect: attr-defined
 
@@ -59,6 +60,18 @@ class Program(Application):
         self.make_thread_pool("workers").add("scale")  # expect: arg-type
         self.scheduler(EventBasedScheduler)  # expect: arg-type
         self.run().ended_at  # expect: attr-defined
+        FormatConverterOp(self, in_dype="rgb888")  # expect: arg-type
+        FormatConverterOp(self, out_dtype=8)  # expect: arg-type
+        HolovizOp(self, headles=True)  # expect: arg-type
+        InferenceOp(self, model_path_maps={})  # expect: arg-type
+        CameraSimOp(self, CountCondition(self, 3), hight=480)  # expect: arg-type
+        PingTxOp(self, count=3)  # expect: arg-type
+        CountCondition(self, conut=3)  # expect: call-arg
+        BlockMemoryPool(self, blok_size=64)  # expect: call-arg
+        EventBasedScheduler(self, max_duration=3)  # expect: call-arg
+        scale >> amplify  # expect: operator
+        scale >> "amplify"  # expect: operator
+        scale["in", "out"] >> scale  # expect: index
 
 
 amplify("loud", gain=2.0)  # expect: call-overload

@@ -16,10 +16,13 @@ from headrace import (
     Outcome,
     OutputContext,
     SchedulingStatusType,
+    Subgraph,
     op,
 )
-from headrace.core import Scheduler
+from headrace.core import Port, Scheduler, SubgraphSpec
 from headrace.core.function import FunctionOperator
+from headrace.observe import DataFlowTracker, Goal
+from headrace.operators import FormatConverterOp, PingTxOp
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
 from headrace.testing import run_operator
 
@@ -70,6 +73,34 @@ class Scale(Operator):
         op_output.emit(self.factor * value, "out")
 
 
+class Scaled(Subgraph):
+    """A subgraph with a parameter."""
+
+    factor: float
+
+    def setup(self, spec: SubgraphSpec) -> None:
+        spec.param("factor", 2.0)
+
+    def compose(self) -> None:
+        scale = Scale(self, CountCondition(self, 3), factor=self.factor)
+        assert_type(scale["in"], Port)
+        self.add_input("value", scale["in"])
+        self.add_output("result", scale)
+        assert_type(self.fragment.name, str)
+
+
+class Wired(Application):
+    def compose(self) -> None:
+        source, scaled, last = sensor(self, samples=3), Scaled(self, name="left"), amplify(self)
+        assert_type(source >> scaled, Scaled)
+        assert_type(scaled["result"] >> last, FunctionOperator)
+        source >> (amplify(self), amplify(self)) >> Scale(self)["in"] >> Scale(self)
+        self.add_flow(source, scaled, last, size=2)
+        self.add_flow(source["out"], (last, scaled["value"]))
+        PingTxOp(self, count=CountCondition(self, 3), on_error="skip", name="tx")
+        FormatConverterOp(self, self.from_config("convert"), out_dtype="rgb888", **self.kwargs("more"))
+
+
 class Program(Application):
     def compose(self) -> None:
         source = sensor(self, CountCondition(self, 3), samples=3, name="source")
@@ -95,3 +126,7 @@ assert_type(split(0.5), tuple[float | None, float | None])
 assert_type(Program().run(), Outcome)
 assert_type(Program().run_async().result(), Outcome)
 assert_type(run_operator(amplify, inputs=[1.0])["out"], list[Any])
+assert_type(run_operator(Scale, inputs=[1.0], factor=3.0).operator, Scale)
+assert_type(run_operator(lambda app: Scale(app, factor=3.0), inputs=[1.0]).operator.factor, float)
+assert_type(Program().track(), DataFlowTracker)
+assert_type(Program().expect("source->scale", p99="5ms"), Goal)

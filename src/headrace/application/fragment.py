@@ -313,8 +313,10 @@ class Fragment(Composition):
 
             find_segments(self)
 
-    def draw(self, style: str = "text") -> str:
+    def draw(self, style: str = "text", *, unfold: bool = False) -> str:
         """Return the graph drawn in a style, composed first if necessary.
+
+        A subgraph is one box, unless `unfold` is true: then its operators are drawn.
 
         The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
         ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``. Captured segments are groups in it,
@@ -324,7 +326,7 @@ class Fragment(Composition):
 
         if not len(self.graph):
             self.compose_graph()
-        return draw(self.graph, style, self._segments)
+        return draw(self.graph, style, self._segments, unfold=unfold)
 
     def _repr_html_(self) -> str:
         return notebook.picture(self.draw("svg").encode(), "image/svg+xml", self.draw())

@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, help="the kind of drawing; that of the file's name, or else text"
     )
+    parser.add_argument(
+        "--unfold", action="store_true", help="draw the operators of subgraphs, not a box for each subgraph"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the drawing to a file")
 
 
@@ -44,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _graph(options: argparse.Namespace) -> int:
     kind = options.format or (SUFFIXES.get(options.output.suffix.lower()) if options.output else None)
-    text = _draw(compose_program(options, "draw"), kind or "text")
+    text = _draw(compose_program(options, "draw"), kind or "text", options.unfold)
     if options.output is None:
         print(text)
         return 0
@@ -81,8 +84,7 @@ def compose_program(options: argparse.Namespace, what: str) -> Fragment:
     raise ProgramError(f"{program.name} ended without running an application, and there is nothing to {what}")
 
 
-def _draw(fragment: Fragment, kind: str) -> str:
-    if kind != "text":
-        return fragment.draw(kind)
+def _draw(fragment: Fragment, kind: str, unfold: bool) -> str:
     # The boxes show the shape, the list has the ports.
-    return f"{fragment.draw('boxes')}\n\n{fragment.draw('text')}"
+    styles = ("boxes", "text") if kind == "text" else (kind,)
+    return "\n\n".join(fragment.draw(style, unfold=unfold) for style in styles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
@@ -53,9 +53,8 @@ class MultiMessageAvailableCondition(PortCondition):
         receivers: Sequence[str] = (),
         *,
         name: str = "multi_message_condition",
-        **kwargs: Any,
     ) -> None:
-        super().__init__(fragment, receivers, name=name, **kwargs)
+        super().__init__(fragment, receivers, name=name)
         if isinstance(sampling_mode, str):
             sampling_mode = _BY_NAME.get(sampling_mode, sampling_mode)
         if not isinstance(sampling_mode, _SamplingMode):
@@ -124,9 +123,8 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         receivers: Sequence[str] = (),
         *,
         name: str = "multi_message_timeout_condition",
-        **kwargs: Any,
     ) -> None:
-        super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name, **kwargs)
+        super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name)
         self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
         self._since: int | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.core.condition import Condition
 from headrace.core.errors import GraphError
@@ -24,10 +24,8 @@ class PortCondition(Condition):
 
     polled = False
 
-    def __init__(
-        self, fragment: Composition | None, ports: str | Sequence[str] | None, *, name: str, **kwargs: Any
-    ) -> None:
-        super().__init__(fragment, name=name, **kwargs)
+    def __init__(self, fragment: Composition | None, ports: str | Sequence[str] | None, *, name: str) -> None:
+        super().__init__(fragment, name=name)
         if self.port_role != "receivers" and not isinstance(ports, str | None):
             raise TypeError(f"condition {name!r}: {self.port_role} must be the name of a port, not {ports!r}")
         self.ports = () if ports is None else port_names(ports, f"condition {name!r}: {self.port_role}")

@@ -43,3 +43,6 @@ from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler
 from headrace.core.spec import ComponentSpec as ComponentSpec
 from headrace.core.spec import OperatorSpec as OperatorSpec
+from headrace.core.subgraph import Subgraph as Subgraph
+from headrace.core.subgraph import SubgraphSpec as SubgraphSpec
+from headrace.core.wiring import Port as Port

@@ -141,8 +141,8 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
     name = waits_for_ever(operator, connected)
     if name is not None:
         raise GraphError(
-            f"input {name!r} of operator {operator.name!r} is not connected, so the operator would never "
-            f"run; {_connect(graph, operator)}, or declare it with "
+            f"input {name!r} of operator {operator.name!r}{_through(graph, operator, name)} is not connected, so "
+            f"the operator would never run; {_connect(graph, operator)}, or declare it with "
             ".condition(ConditionType.NONE) if it may stay empty"
         )
     if has_nothing_to_wait_for(operator, connected):
@@ -151,6 +151,15 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             "number of flows and has none, so the function would be called without arguments for ever; "
             f"{_connect(graph, operator)}, or give the operator a condition, such as CountCondition(self, 1)"
         )
+
+
+def _through(graph: Graph, operator: Operator, name: str) -> str:
+    """Return the port of the outermost subgraph that leads to an input, in words."""
+    for subgraph in graph.subgraphs.values():
+        for port, behind in subgraph.spec.inputs.items():
+            if any(each.owner is operator and each.name == name for each in behind):
+                return f" (port {port!r} of subgraph {subgraph.name!r})"
+    return ""
 
 
 def _connect(graph: Graph, operator: Operator) -> str:

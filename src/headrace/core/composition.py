@@ -6,6 +6,7 @@ It is the part of a fragment that operators, the runtime and watchers know. It d
 
 from __future__ import annotations
 
+from itertools import pairwise
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
+from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
     from headrace.core.scheduler import Scheduler
+    from headrace.core.wiring import End, Ends
 
 
 class Composition:
@@ -93,20 +96,24 @@ class Composition:
 
     def add_operator(self, op: Operator) -> None:
         """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
-        check_member(self, op)
+        check_member(self._root, op)
+        self._check_place(op)
         self._check_composing(f"add_operator({op.name!r})")
         self.graph.add(op)
 
     def add_flow(
         self,
-        upstream_op: Operator,
-        downstream_op: Operator,
-        port_pairs: PortPairs | None = None,
-        *,
+        upstream_op: Ends,
+        downstream_op: Ends,
+        port_pairs: PortPairs | Ends | None = None,
+        *more: Ends,
         size: int | None = None,
         policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
-        """Connect outputs of one operator to inputs of another.
+        """Connect outputs of one operator to inputs of another, or several operators in a chain.
+
+        ``a >> b >> c`` is short for ``add_flow(a, b, c)``. Instead of an operator there may be a subgraph, a port
+        of either (``a["out"]``), and a tuple of these: ``add_flow(a, (b, c))`` sends every message to both.
 
         Parameters
         ----------
@@ -114,7 +121,8 @@ class Composition:
             The operators.
         port_pairs
             A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
-            not needed where there is one output and one input.
+            not needed where there is one output and one input. An input with ``ConditionType.NONE`` is optional and
+            does not count. Or the third operator of a chain, after which more may follow.
         size
             The number of messages that may wait at the input, if it is more than the input's own ``size``. It
             changes neither what `receive` returns nor when the operator runs.
@@ -123,10 +131,32 @@ class Composition:
             ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
             drops.
         """
-        check_member(self, upstream_op)
-        check_member(self, downstream_op)
-        self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
-        self.graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
+        chain: list[Any] = [upstream_op, downstream_op]
+        pairs: Any = port_pairs
+        if more or are_ends(pairs):
+            chain += [pairs, *more]
+            pairs = None
+        for end in (end for ends in chain for end in ends_of(ends)):
+            self._check_place(end)
+        self._check_composing(f"add_flow({', '.join(map(name_of, chain))})")
+        for sources, targets in pairwise(chain):
+            for source in ends_of(sources):
+                for target in ends_of(targets):
+                    self.graph.connect(source, target, pairs, size, policy)
+
+    def _check_place(self, end: End) -> None:
+        """Raise if an operator or a subgraph was not created in this fragment or subgraph."""
+        owner = owner_of(end)
+        check_member(self._root, owner, or_subgraph=True)
+        place = owner._place
+        if place is not self:
+            what = f"{owner._noun} {owner.name!r}"
+            inside = f"{place.name!r}" if place is place._root else f"subgraph {place.name!r}"
+            raise GraphError(
+                f"{what} was created in {inside} and cannot be connected in {self.name!r}: a flow into a subgraph "
+                "or out of it goes through a port of the subgraph, which its compose declares by add_input('name', "
+                "operator['port']) or add_output('name', operator['port'])"
+            )
 
     @property
     def segments(self) -> list[Any]:
@@ -269,6 +299,15 @@ class Composition:
         if self._controls.get("run") is control:
             del self._controls["run"]
             control.end()
+
+    @property
+    def _root(self) -> Composition:
+        """The fragment; another one than this object if this is a subgraph."""
+        return self
+
+    def _qualified(self, name: str) -> str:
+        """Return the name that an operator of this name has in the whole fragment."""
+        return name
 
     def _unused_name(self, base: str) -> str:
         number = self._names[base] = self._names.get(base, 0) + 1

@@ -212,3 +212,10 @@ def _too_many(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: d
         f"{cls.__name__} takes ({positional}) by position and {choices(keywords)} by keyword: "
         f"{_corrected_call(cls, signature, args[1:], kwargs)}"
     )
+
+
+def snake_case(class_name: str) -> str:
+    """Turn ``PingTxOp`` into ``ping_tx``."""
+    name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
+    spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return spelled.lstrip("_") or "operator"

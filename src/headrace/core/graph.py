@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, absent, choices
 from headrace.core.ports import IOSpec
+from headrace.core.wiring import Connectable, Port, name_of, owner_of
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
+    from headrace.core.wiring import End
 
 PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[str]]
 """The connected ports: pairs, or a dict from an output to one input or several."""
@@ -33,13 +36,15 @@ class Flow:
 
 
 class Graph:
-    """The operators in the order they were added, and the flows between them."""
+    """The operators in the order they were added, the flows between them, and the subgraphs that they came in."""
 
-    __slots__ = ("_names", "flows", "operators")
+    __slots__ = ("_names", "flows", "operators", "subgraphs")
 
     def __init__(self) -> None:
         self.operators: list[Operator] = []
         self.flows: list[Flow] = []
+        # The subgraphs by name, outer ones before those inside them; of a class whose module imports this one.
+        self.subgraphs: dict[str, Any] = {}
         self._names: dict[str, Operator] = {}
 
     def __iter__(self) -> Iterator[Operator]:
@@ -71,43 +76,67 @@ class Graph:
                 f"two operators are named {operator.name!r} (a {type(other).__name__} and a "
                 f"{type(operator).__name__}); give one another name=..."
             )
+        if operator.name in self.subgraphs:
+            raise GraphError(
+                f"a subgraph and an operator are named {operator.name!r}; give one another name=..."
+            )
         self._names[operator.name] = operator
         self.operators.append(operator)
 
+    def add_subgraph(self, subgraph: Any) -> None:
+        """Add a subgraph, whose name must be its own."""
+        name = subgraph.name
+        if name in self.subgraphs or name in self._names:
+            both = "two subgraphs" if name in self.subgraphs else "a subgraph and an operator"
+            raise GraphError(f"{both} are named {name!r}; give one another name=...")
+        self.subgraphs[name] = subgraph
+
     def connect(
         self,
-        source: Operator,
-        target: Operator,
+        source: End,
+        target: End,
         port_pairs: PortPairs | None = None,
         size: int | None = None,
         policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
         """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible flow."""
-        where = f"add_flow({source.name!r}, {target.name!r})"
+        where = f"add_flow({name_of(source)}, {name_of(target)})"
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise GraphError(f"{where}: size must be a positive int, not {size!r}")
         if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
             raise GraphError(
                 f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
             )
-        outputs, inputs = source.spec.outputs, target.spec.inputs
-        pair = tuple(next(iter(side), "...") for side in (outputs, inputs))
-        for output, input_ in _pairs(port_pairs, where) or (("", ""),):
-            flow = Flow(
-                source,
-                _port(source, outputs, "output", output, where, pair),
-                target,
-                _port(target, inputs, "input", input_, where, pair),
-                size,
-                policy,
-            )
-            if flow in source._outgoing:
+        pairs = _pairs(port_pairs, where)
+        if pairs and (isinstance(source, Port) or isinstance(target, Port)):
+            raise GraphError(f"{where}: the ports are named already, so there is no port map besides")
+        sides = owner_of(source).spec.outputs, owner_of(target).spec.inputs
+        example = f"{{{tuple(next(iter(side), '...') for side in sides)!r}}}"
+        flows = [
+            Flow(begin.owner, begin.name, end.owner, end.name, size, policy)
+            for output, input_ in pairs or (("", ""),)
+            for begin in self.ports_at(source, "output", output, where, example)
+            for end in self.ports_at(target, "input", input_, where, example)
+        ]
+        for flow in flows:
+            if flow in flow.source._outgoing:
                 raise GraphError(f"{where}: {flow} is connected already")
-            self.add(source)
-            self.add(target)
+            self.add(flow.source)
+            self.add(flow.target)
             self.flows.append(flow)
-            source._outgoing.append(flow)
-            target._incoming.append(flow)
+            flow.source._outgoing.append(flow)
+            flow.target._incoming.append(flow)
+
+    def ports_at(self, end: End, kind: str, name: str, where: str, example: str) -> tuple[Port, ...]:
+        """Return the ports of operators at one end of a flow: several behind an input of a subgraph.
+
+        `kind` is ``"input"`` or ``"output"``. Without a name, it is the only one that can be meant.
+        """
+        owner = owner_of(end)
+        ports = owner.spec.inputs if kind == "input" else owner.spec.outputs
+        found = _port(owner, ports, kind, end.name if isinstance(end, Port) else name, where, example)
+        behind = ports[found]
+        return behind if isinstance(behind, tuple) else (Port(owner, found),)
 
 
 def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
@@ -115,8 +144,8 @@ def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
         return []
     if not isinstance(port_pairs, Iterable):
         raise GraphError(
-            f"{where} connects two operators, and the third argument is a port map such as {{('out', 'in')}}, not "
-            f"{port_pairs!r}; call it once for each flow"
+            f"{where}: the third argument is a port map such as {{('out', 'in')}}, or the next operator of a "
+            f"chain, not {port_pairs!r}"
         )
     if isinstance(port_pairs, Mapping):
         pairs: Iterable[Any] = [
@@ -141,37 +170,53 @@ def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
     return sorted(result) if isinstance(port_pairs, (set, frozenset)) else result
 
 
-def _port(
-    operator: Operator, ports: Mapping[str, Any], kind: str, name: str, where: str, pair: tuple[str, ...]
-) -> str:
-    """Return the name of a port; as in receive and emit, it may be omitted if there is one port."""
+def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str, example: str) -> str:
+    """Return the name of a port; it may be omitted if there is one, or one input that is not optional."""
+    what = f"{owner._noun} {owner.name!r}"
     if name in ports:
         return name
     if name:
-        raise GraphError(f"{where}: {absent(f'operator {operator.name!r}', kind, name, ports)}")
-    # The output for messages that are given up does not count beside others.
-    usual = [port for port in ports if kind == "input" or port != operator.spec.dead_letter] or list(ports)
-    if len(usual) == 1:
-        return usual[0]
+        raise GraphError(f"{where}: {absent(what, kind, name, ports)}")
+    if kind == "output":
+        # The output for messages that are given up does not count beside others.
+        lost = None if owner.is_subgraph else owner.spec.dead_letter
+        required = [each for each in ports if each != lost]
+    else:
+        required = [each for each, port in ports.items() if not is_optional(port)]
+    for choice in (required, list(ports)):
+        if len(choice) == 1:
+            return choice[0]
     if ports:
         raise GraphError(
-            f"{where}: operator {operator.name!r} has several {kind}s ({choices(ports)}), so the port map must "
-            f"name one, such as {{{pair!r}}}"
+            f"{where}: {what} has several {kind}s ({choices(ports)}), so name one, by {example} or by "
+            f"{owner.name.rpartition('.')[2]}[{(required or list(ports))[0]!r}]"
         )
     right = f"setup declares one by spec.{kind}('name')"
-    if operator.is_function:
+    if owner.is_subgraph:
+        right = f"its compose declares one by add_{kind}('name', operator['port'])"
+    elif owner.is_function:
         right = "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
     raise GraphError(
-        f"{where}: operator {operator.name!r} has no {kind} ({right}), and a flow goes from an output of the first "
+        f"{where}: {what} has no {kind} ({right}), and a flow goes from an output of the first "
         "operator to an input of the second"
     )
 
 
-def check_member(fragment: Composition, operator: Any) -> None:
-    """Raise if `operator` is not an operator of `fragment`."""
-    from headrace.core.operator import Operator
+def is_optional(port: Any) -> bool:
+    """Return whether an input of an operator or a subgraph may stay unconnected."""
+    if isinstance(port, tuple):
+        return all(is_optional(each.owner.spec.inputs[each.name]) for each in port)
+    return any(condition.kind is ConditionType.NONE for condition in port.conditions)
 
-    if not isinstance(operator, Operator):
+
+def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:
+    """Raise if `operator` is not an operator of `fragment`, or a subgraph where that may be one."""
+    if isinstance(operator, Connectable) and operator.is_subgraph and not or_subgraph:
+        raise GraphError(
+            f"subgraph {operator.name!r} is no operator; its operators are in the graph, and have names such as "
+            f"'{operator.name}.camera'"
+        )
+    if not isinstance(operator, Connectable):
         hint = ""
         if isinstance(operator, type) or callable(operator):
             hint = f"; create one first: {getattr(operator, '__name__', operator)}(self, name=...)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
-from headrace.core.construction import Arg, named_values, needs_fragment
+from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.deadline import check_on_stuck
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
@@ -19,6 +19,7 @@ from headrace.core.parameter import check_parameter_name
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
+from headrace.core.wiring import Connectable
 
 if TYPE_CHECKING:
     import logging
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
+NamedPart: TypeAlias = Condition | Resource
+"""The keyword arguments of an operator that are no parameters."""
 
 
-class Operator:
+class Operator(Connectable):
     """The base of operators; subclass it and write `setup` and `compute`.
 
     A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass:
@@ -51,7 +54,7 @@ class Operator:
     Parameters
     ----------
     fragment
-        The fragment (or application) that the operator belongs to.
+        The application, fragment or subgraph that the operator belongs to.
     *args
         Conditions, resources, and named values (an :class:`Arg` or what ``from_config`` returns).
     name
@@ -64,7 +67,7 @@ class Operator:
     fragment: Composition
     """The fragment that it belongs to."""
     name: str
-    """Its unique name."""
+    """Its unique name; in a subgraph ``left``, the name ``camera`` becomes ``left.camera``."""
     spec: OperatorSpec
     """What `setup` declared."""
     conditions: dict[str, Condition]
@@ -124,8 +127,9 @@ class Operator:
         """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
         if not isinstance(name, str):
             raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
-        self.fragment = fragment
-        self.name = name or fragment._unused_name(_snake_case(type(self).__name__))
+        self._place = fragment
+        self.fragment = fragment = fragment._root
+        self.name = self._place._qualified(name or self._place._unused_name(snake_case(type(self).__name__)))
         self.conditions = {}
         self.resources = {}
         self.args = []
@@ -177,18 +181,10 @@ class Operator:
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
 
-    is_function: ClassVar[bool] = False
-    """Whether `@op` created it from a function."""
-
     @property
     def _parameters(self) -> Any:
         """The object whose attributes are the values of the parameters."""
         return self
-
-    @property
-    def never_emits(self) -> bool:
-        """Whether it certainly never emits."""
-        return False
 
     # Methods that a subclass overrides.
 
@@ -424,10 +420,3 @@ def _raise_versions(cls: type[Operator]) -> None:
 
     __setattr__.raises_versions = True  # type: ignore[attr-defined]
     cls.__setattr__ = __setattr__  # type: ignore[method-assign, assignment]
-
-
-def _snake_case(class_name: str) -> str:
-    """Turn ``PingTxOp`` into ``ping_tx``."""
-    name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
-    spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    return spelled.lstrip("_") or "operator"

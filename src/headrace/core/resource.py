@@ -30,7 +30,7 @@ class Component:
         if args:
             raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
         check_name(type(self), name)
-        self.fragment = fragment
+        self.fragment = None if fragment is None else fragment._root
         self.name = name or type(self).__name__.lower()
 
     def __repr__(self) -> str:

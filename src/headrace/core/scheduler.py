@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, RealtimeClock
@@ -77,6 +77,18 @@ class Run(Protocol):
         """End the run; may be called from any thread."""
 
 
+class SchedulerOptions(TypedDict, total=False):
+    """The keyword arguments of :class:`Scheduler`, for schedulers that pass them on."""
+
+    clock: Clock | None
+    stop_on_deadlock: bool
+    stop_on_deadlock_timeout: int | str | timedelta
+    max_duration_ms: int | str | timedelta
+    check_recession_period_ms: float | str | timedelta
+    network_connection_timeout: int
+    name: str
+
+
 class Scheduler(Resource):
     """The base of schedulers; subclass it and write `execute`.
 
@@ -112,9 +124,8 @@ class Scheduler(Resource):
         check_recession_period_ms: float | str | timedelta = 5.0,
         network_connection_timeout: int = 5000,
         name: str = "",
-        **kwargs: Any,
     ) -> None:
-        super().__init__(fragment, name=name, **kwargs)
+        super().__init__(fragment, name=name)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
         self.clock_was_given = clock is not None

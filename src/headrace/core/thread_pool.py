@@ -41,7 +41,7 @@ class ThreadPool(Resource):
         self.initial_size = whole_number(initial_size, f"thread pool {name!r}: initial_size", 1, MOST_WORKERS)
         self.assignments: list[Assignment] = []
         if fragment is not None:
-            fragment._thread_pools.append(self)
+            fragment._root._thread_pools.append(self)
 
     def add(
         self,

@@ -10,11 +10,12 @@ import itertools
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from headrace._runtime import slice_of
 from headrace.core.queues import queues_of
+from headrace.drawing.folding import members_of
 from headrace.drawing.layout import lay_out, number_operators, place
 
 if TYPE_CHECKING:
@@ -209,13 +210,20 @@ def _outputs(operator: Operator) -> list[str]:
 
 def slices_of(graph: Graph) -> dict[str, str]:
     """Return the slice of the device of each operator that has one, as text: ``"vision: 16 SMs"``."""
-    shares = {operator.name: slice_of(operator) for operator in graph}
-    return {name: str(share) for name, share in shares.items() if share is not None}
+    shares = {operator.name: {slice_of(one) for one in members_of(operator)} for operator in graph}
+    return {
+        name: str(share)
+        for name, found in shares.items()
+        if len(found) == 1 and (share := found.pop()) is not None
+    }
 
 
 def queue_label(operator: Operator, port: str) -> str:
     """Return the size of an input's queue, and its policy if it drops: ``"[4 pop]"``."""
-    queues = queues_of(operator, operator.spec.inputs[port])
+    behind: Any = operator.spec.inputs[port]
+    if operator.is_subgraph:
+        return queue_label(behind[0].owner, behind[0].name)
+    queues = queues_of(operator, behind)
     if not queues:
         return "[0]"
     policy = "" if queues[0].policy.name == "FAULT" else f" {queues[0].policy.name.lower()}"

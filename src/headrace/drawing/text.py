@@ -6,21 +6,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import choices
+from headrace.drawing.folding import fold
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.drawing.layout import Segment
 
 
-def draw(graph: Graph, style: str = "text", segments: Sequence[Segment] = ()) -> str:
+def draw(graph: Graph, style: str = "text", segments: Sequence[Segment] = (), *, unfold: bool = False) -> str:
     """Return `graph` drawn in a style: ``"text"``, ``"boxes"``, ``"svg"``, ``"mermaid"`` or ``"dot"``.
 
-    Each of the captured segments is a group, with its name and, after a run, its state.
+    A subgraph is one box, unless `unfold` is true: then its operators are drawn. Each of the captured segments is a
+    group, with its name and, after a run, its state.
     """
     try:
         drawer = _DRAWERS[style]
     except KeyError:
         raise ValueError(f"there is no drawing style {style!r}; there are {choices(_DRAWERS)}") from None
+    if graph.subgraphs and not unfold:
+        graph, segments = fold(graph, segments)
     return drawer(graph, segments)
 
 
@@ -29,7 +33,7 @@ def _text(graph: Graph, segments: Sequence[Segment]) -> str:
     for operator in graph:
         lines.append(f"{operator.name} ({type(operator).__name__})")
         for name in operator.spec.outputs:
-            targets = [flow for flow in operator._outgoing if flow.output == name]
+            targets = [flow for flow in graph.flows if (flow.source, flow.output) == (operator, name)]
             if not targets and not operator.never_emits:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)

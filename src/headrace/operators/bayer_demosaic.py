@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,12 @@ from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 
 class BayerDemosaicOp(FrameOperator):
@@ -59,6 +65,24 @@ class BayerDemosaicOp(FrameOperator):
     alpha_value: int = 255
 
     ports = ("receiver", "transmitter")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            pool: Allocator | None = None,
+            in_tensor_name: str = "",
+            out_tensor_name: str = "",
+            interpolation_mode: int = 0,
+            bayer_grid_pos: int = 2,
+            generate_alpha: bool = False,
+            alpha_value: int = 255,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _BLOCK = 256
 
@@ -91,6 +97,33 @@ class CameraSimOp(PacedSource[Any]):
     read_ahead: int = 4
 
     _made: tuple[Any, BayerSensor] | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            width: int = 1920,
+            height: int = 1080,
+            frame_rate: float = 60.0,
+            count: int = 0,
+            realtime: bool = True,
+            dtype: Any = None,
+            bayer_grid_pos: int = 2,
+            objects: int = 4,
+            exposure: float = 1.0,
+            noise: float = 0.01,
+            shot_noise: float = 0.0,
+            seed: int = 0,
+            out_tensor_name: str = "",
+            storage_type: Any = None,
+            allocator: Allocator | None = None,
+            read_ahead: int = 4,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

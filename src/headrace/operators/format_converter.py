@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,12 @@ from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
 _SMOOTH_EDGE = 0x8000000
@@ -162,6 +168,29 @@ class FormatConverterOp(FrameOperator):
     out_channel_order: list[int]
 
     ports = ("source_video", "tensor")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            out_channel_order: list[int] = ...,
+            pool: Allocator | None = None,
+            out_dtype: str = ...,
+            in_dtype: str = "",
+            in_tensor_name: str = "",
+            out_tensor_name: str = "",
+            scale_min: float = 0.0,
+            scale_max: float = 1.0,
+            alpha_value: int = 255,
+            resize_height: int = 0,
+            resize_width: int = 0,
+            resize_mode: int = 0,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,12 @@ from headrace.viewer.events import CloseEvent, Event
 from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import THREE_D, LayerError, guess, match
 from headrace.viewer.renderer import Renderer, color_table
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _log = logging.getLogger("headrace.viewer")
 
@@ -178,7 +184,7 @@ class HolovizOp(TensorOperator):
     font_path: str = ""
 
     @needs_fragment
-    def __init__(
+    def _create(
         self,
         fragment: Any,
         *args: Any,
@@ -205,6 +211,56 @@ class HolovizOp(TensorOperator):
         """The error of a picture that was drawn in the order of a stream; the next compute raises it."""
         self._display: Display | None = None
         self._callbacks: Callbacks | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            window_close_condition: BooleanCondition | None = None,
+            key_callback: Callable[..., object] | None = None,
+            unicode_char_callback: Callable[..., object] | None = None,
+            mouse_button_callback: Callable[..., object] | None = None,
+            scroll_callback: Callable[..., object] | None = None,
+            cursor_pos_callback: Callable[..., object] | None = None,
+            framebuffer_size_callback: Callable[..., object] | None = None,
+            window_size_callback: Callable[..., object] | None = None,
+            window_close_callback: Callable[..., object] | None = None,
+            allocator: Allocator | None = None,
+            receivers: Sequence[Any] = (),
+            tensors: Sequence[Any] = (),
+            color_lut: Sequence[Any] = (),
+            window_title: str = "Holoviz",
+            display_name: str = "DP-0",
+            width: int = 1920,
+            height: int = 1080,
+            framerate: float = 60.0,
+            use_exclusive_display: bool = False,
+            fullscreen: bool = False,
+            headless: bool = False,
+            outlets: str = "",
+            framebuffer_srgb: bool = False,
+            vsync: bool = False,
+            display_color_space: formats.ColorSpace | str = formats.ColorSpace.AUTO,
+            enable_render_buffer_input: bool = False,
+            enable_render_buffer_output: bool = False,
+            enable_depth_buffer_input: bool = False,
+            enable_depth_buffer_output: bool = False,
+            enable_camera_pose_output: bool = False,
+            camera_pose_output_type: str = "projection_matrix",
+            camera_eye: Sequence[float] = (0.0, 0.0, 1.0),
+            camera_look_at: Sequence[float] = (0.0, 0.0, 0.0),
+            camera_up: Sequence[float] = (0.0, 1.0, 0.0),
+            interrupt_app_on_window_close: bool = False,
+            font_path: str = "",
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+        __init__ = _create
 
     def _repr_html_(self) -> str:
         if not self.url:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import source_of
@@ -16,7 +16,7 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
-from headrace.core.operator import Operator, Part
+from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.ports import IOSpec
 from headrace.core.spec import OperatorSpec
 from headrace.gpu import StreamHandle
@@ -30,6 +30,10 @@ from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
+
+if TYPE_CHECKING:
+    from headrace.core.error_policy import OnError
+    from headrace.resources import Allocator
 
 _Models: TypeAlias = list[RunningModel]
 _Tensors: TypeAlias = dict[str, Tensor]
@@ -152,7 +156,7 @@ class InferenceOp(Operator):
     is_engine_path: bool = False
 
     @needs_fragment
-    def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
+    def _create(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
         self._models: list[RunningModel] = []
         self._threads: Executor | None = None
         self._frame = 0
@@ -163,6 +167,45 @@ class InferenceOp(Operator):
         self.out_tensor_names = self.out_tensor_names or []
         self.trt_opt_profile = self.trt_opt_profile or {}
         set_default_allocator(self)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            device_map: dict[str, Any] = ...,
+            dla_core_map: dict[str, Any] = ...,
+            temporal_map: dict[str, Any] = ...,
+            activation_map: dict[str, Any] = ...,
+            backend_map: dict[str, Any] = ...,
+            backend: Any = None,
+            allocator: Allocator | None = None,
+            cuda_stream_pool: Any = None,
+            inference_map: dict[str, Any] = ...,
+            model_path_map: dict[str, Any] = ...,
+            pre_processor_map: dict[str, Any] = ...,
+            in_tensor_names: Any = None,
+            out_tensor_names: Any = None,
+            trt_opt_profile: Any = None,
+            infer_on_cpu: bool = False,
+            parallel_inference: bool = True,
+            input_on_cuda: bool = True,
+            output_on_cuda: bool = True,
+            transmit_on_cuda: bool = True,
+            dynamic_input_dims: bool = False,
+            enable_fp16: bool = False,
+            enable_cuda_graphs: bool = True,
+            dla_core: int = -1,
+            dla_gpu_fallback: bool = True,
+            is_engine_path: bool = False,
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+        __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports and parameters."""

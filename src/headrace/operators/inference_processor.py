@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
 from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import read_on_host
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _CUSTOM = "custom_cuda_kernel"
 # Each operation with the number of texts that follow it, separated by commas.
@@ -144,11 +150,36 @@ class InferenceProcessorOp(TensorOperator):
     config_path: str = ""
 
     @needs_fragment
-    def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
+    def _create(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
         # `setup`, which declares the output or does not, needs to know this.
         settings = {arg.name: arg.value for arg in named_values(args)} | params
         self._has_output = not settings.get("disable_transmitter", False)
         super().__init__(fragment, *args, name=name or fragment._unused_name("postprocessor"), **params)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            process_operations: dict[str, Any] = ...,
+            processed_map: dict[str, Any] = ...,
+            custom_kernels: dict[str, str] = ...,
+            in_tensor_names: list[str] = ...,
+            out_tensor_names: list[str] = ...,
+            allocator: Allocator | None = None,
+            input_on_cuda: bool = False,
+            output_on_cuda: bool = False,
+            transmit_on_cuda: bool = False,
+            disable_transmitter: bool = False,
+            config_path: str = "",
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+        __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""

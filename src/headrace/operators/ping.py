@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-from headrace.core.operator import Operator
+from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
 
 
 class PingTxOp(Operator):
@@ -17,6 +23,17 @@ class PingTxOp(Operator):
     """
 
     index = 1
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""
@@ -34,6 +51,17 @@ class PingTxOp(Operator):
 
 class PingRxOp(Operator):
     """Prints what it receives at its input ``in``, of any type: ``Rx message value: 1``."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input."""

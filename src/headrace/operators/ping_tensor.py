@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
 from headrace.operators.messages import find_tensor, tensors_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +64,26 @@ class PingTensorTxOp(TensorOperator):
     dtype: Any = None
     tensor_name: str = "tensor"
     async_device_allocation: bool = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            batch_size: int | None = None,
+            columns: int = 64,
+            channels: int | None = None,
+            allocator: Allocator | None = None,
+            storage_type: str = "system",
+            rows: int = 32,
+            dtype: Any = None,
+            tensor_name: str = "tensor",
+            async_device_allocation: bool = False,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""
@@ -129,6 +155,18 @@ class PingTensorRxOp(TensorOperator):
     """
 
     receive_as_tensormap: bool = True
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            receive_as_tensormap: bool = True,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameter."""

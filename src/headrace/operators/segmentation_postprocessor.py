@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +59,21 @@ class SegmentationPostprocessorOp(FrameOperator):
 
     ports = ("in_tensor", "out_tensor")
     out_tensor_name = "out_tensor"  # no parameter
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            allocator: Allocator | None = None,
+            in_tensor_name: str = "",
+            network_output_type: str = "softmax",
+            data_format: str = "hwc",
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
+
+if TYPE_CHECKING:
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 _logger = logging.getLogger("headrace.video")
 
@@ -91,10 +96,35 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
 
     @needs_fragment
-    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+    def _create(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         if not name and isinstance(fragment, Composition):
             name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            exposure_time: int | None = None,
+            gain: int | None = None,
+            allocator: Allocator | None = None,
+            device: str = "/dev/video0",
+            width: int = 0,
+            height: int = 0,
+            frame_rate: float = 0.0,
+            num_buffers: int = 4,
+            pixel_format: str = "auto",
+            pass_through: bool = False,
+            storage_type: Any = None,
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+        __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

@@ -6,18 +6,22 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import Operator
+from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import storage_of
 from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor.copies import HostMemory
 from headrace.video import EntityWriter
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
 
 # The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
 _MAX_PENDING = 4
@@ -62,6 +66,20 @@ class VideoStreamRecorderOp(Operator):
     directory: str | Path
     basename: str
     flush_on_tick: bool = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            directory: str | Path = ...,
+            basename: str = ...,
+            flush_on_tick: bool = False,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameters."""

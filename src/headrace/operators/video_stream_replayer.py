@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.spec import OperatorSpec
@@ -13,6 +13,12 @@ from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import Clip, ClipFrame, open_clip, play
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.core.operator import NamedPart, Part
+    from headrace.resources import Allocator
 
 
 class VideoStreamReplayerOp(PacedSource[ClipFrame]):
@@ -72,6 +78,29 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     entity_serializer: Any = None
 
     _clip: Clip | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            directory: str | Path = ...,
+            basename: str = ...,
+            batch_size: int = 1,
+            ignore_corrupted_entities: bool = True,
+            frame_rate: float = 0.0,
+            realtime: bool = True,
+            repeat: bool = False,
+            count: int = 0,
+            allocator: Allocator | None = None,
+            storage_type: Any = None,
+            read_ahead: int = 4,
+            entity_serializer: Any = None,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

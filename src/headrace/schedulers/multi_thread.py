@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from headrace.core.run_options import MOST_WORKERS
-from headrace.core.scheduler import Run, Scheduler
+from headrace.core.scheduler import Run, Scheduler, SchedulerOptions
 from headrace.core.whole_numbers import whole_number, whole_numbers
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class MultiThreadScheduler(Scheduler):
         worker_thread_number: int = 1,
         pin_cores: Sequence[int] | None = None,
         strict_job_thread_pinning: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[SchedulerOptions],
     ) -> None:
         super().__init__(fragment, **kwargs)
         where = f"scheduler {self.name!r}: "
@@ -56,6 +56,13 @@ class MultiThreadScheduler(Scheduler):
     def execute(self, run: Run) -> None:
         """Run operators until the run is over."""
         run.run_on_threads(self.worker_thread_number, self.pin_cores)
+
+
+class ThreadOptions(SchedulerOptions, total=False):
+    """The keyword arguments that :class:`EventBasedScheduler` passes on."""
+
+    pin_cores: Sequence[int] | None
+    strict_job_thread_pinning: bool
 
 
 class EventBasedScheduler(MultiThreadScheduler):
@@ -79,7 +86,7 @@ class EventBasedScheduler(MultiThreadScheduler):
         enable_queue_stealing: bool = False,
         steal_scan_limit: int = 0,
         enable_worker_postcheck_fastpath: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[ThreadOptions],
     ) -> None:
         super().__init__(fragment, worker_thread_number=worker_thread_number, **kwargs)
         self.enable_queue_stealing = enable_queue_stealing

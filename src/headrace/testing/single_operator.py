@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from headrace._runtime import Envelope
 from headrace.application import Application
@@ -36,16 +36,18 @@ _MAX_STEPS_PER_MESSAGE = 1_000
 # The length of a collector's queue: more than any test emits in one step. An empty queue takes no memory.
 _UNBOUNDED = 1 << 20
 
+Op = TypeVar("Op", bound=Operator)
+
 
 def run_operator(
-    operator: Callable[..., Any],
+    operator: Callable[..., Op],
     /,
     *,
     inputs: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
     steps: int | None = None,
     scheduler: Callable[[Application], Scheduler] | None = None,
     **parameters: Any,
-) -> OperatorResult:
+) -> OperatorResult[Op]:
     """Run one operator by itself, in virtual time, and return what it emitted.
 
     Parameters
@@ -77,7 +79,7 @@ def run_operator(
             "operator that does not end by itself, and check that it receives its messages"
         )
     messages = {name: collector.collected for name, collector in app.collectors.items()}
-    return OperatorResult(app.operator, messages, computes, app.not_received())
+    return OperatorResult(cast("Op", app.operator), messages, computes, app.not_received())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,10 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class OperatorResult(Mapping[str, list[Any]]):
+class OperatorResult(Mapping[str, list[Any]], Generic[Op]):
     """What an operator emitted: a list of values for each output, as in ``result["out"]``."""
 
-    operator: Any
+    operator: Op
     """The operator, as its last compute and `stop` left it."""
     messages: dict[str, list[Message]]
     """The emitted messages, by output, with metadata and times."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headrace import CountCondition
+from headrace import CountCondition, Subgraph
 from headrace.core.control import RunControl
 from headrace.gpu import sim
 from headrace.observe import Dashboard, Watcher, watch
@@ -81,7 +81,7 @@ def test_a_page_is_told_the_graph_first(shared: Watched) -> None:
     assert [operator["name"] for operator in graph["operators"]] == ["source", "filter", HOSTILE, "slow"]
     assert [operator["kind"] for operator in graph["operators"]] == ["Step", "Filter", "Step", "Step"]
     assert [(flow["from"], flow["to"]) for flow in graph["flows"]] == [(0, 1), (1, 2), (1, 3)]
-    assert {flow["limit"] for flow in graph["flows"]} == {1}
+    assert {flow["size"] for flow in graph["flows"]} == {1}
     kinds = {each["name"]: each["kind"] for each in graph["parameters"]}
     assert kinds == {
         "gain": "float",
@@ -96,7 +96,8 @@ def test_a_page_is_told_the_graph_first(shared: Watched) -> None:
     assert mode["choices"] == ["soft", "hard"]
 
 
-def test_flows_that_close_a_cycle_are_marked() -> None:
+def graph_of(compose: Any) -> Any:
+    """Return the graph that the page of a run is told."""
     told: list[Any] = []
 
     class Told(Dashboard):
@@ -104,6 +105,24 @@ def test_flows_that_close_a_cycle_are_marked() -> None:
             super().begin(run)
             told.append(self._page.graph())
 
+    app = App(compose)
+    Told(app, announce=lambda url: None)
+    app.run()
+    return told[0]
+
+
+def test_a_page_is_told_which_names_are_those_of_subgraphs() -> None:
+    class Pair(Subgraph):
+        def compose(self) -> None:
+            for name in ("one", "two"):
+                self.add_operator(Step(self, CountCondition(self, 1), name=name))
+
+    told = graph_of(lambda app: Pair(app, name="left"))
+    assert told["subgraphs"] == ["left"]
+    assert [operator["name"] for operator in told["operators"]] == ["left.one", "left.two"]
+
+
+def test_flows_that_close_a_cycle_are_marked() -> None:
     def compose(app: Any) -> None:
         first = Step(app, CountCondition(app, 1), outputs=["out"], name="first")
         loop = Step(
@@ -115,10 +134,7 @@ def test_flows_that_close_a_cycle_are_marked() -> None:
         app.add_flow(first, loop, {("out", "in")})
         app.add_flow(loop, loop, {("out", "back")})
 
-    app = App(compose)
-    Told(app, announce=lambda url: None)
-    app.run()
-    assert [(flow["from"], flow["to"], flow["closes"]) for flow in told[0]["flows"]] == [
+    assert [(flow["from"], flow["to"], flow["closes"]) for flow in graph_of(compose)["flows"]] == [
         (0, 1, False),
         (1, 1, True),
     ]

@@ -134,6 +134,19 @@ def test_operators_whose_names_begin_alike_are_one_box_at_first(page: Any) -> No
     assert lanes(page) == [f"line{line}" for line in range(LINES)]
 
 
+def test_subgraphs_begin_folded_in_a_small_graph_too(page: Any) -> None:
+    folded = """() => {
+        const all = graph;
+        graph = { ...all, operators: all.operators.slice(0, 20), subgraphs: ["line1"] };
+        makeGroups();
+        const names = [...folded].map((group) => group.name);
+        graph = all;
+        makeGroups();
+        return names;
+    }"""
+    assert page.evaluate(folded) == ["line1"]
+
+
 def test_a_group_is_unfolded_in_the_graph_and_folded_by_its_button(page: Any) -> None:
     page.locator('[data-group="line3"]').click()
     assert page.locator("#graph [data-operator]").count() == len(STAGES)

@@ -105,11 +105,12 @@ class RunPage(LiveServer):
                 }
                 for operator in run.operators
             ],
+            "subgraphs": list(self._observation.fragment.graph.subgraphs),
             "segments": [
                 {"name": segment.name, "operators": [operator.index for operator in segment.operators]}
                 for segment in run.segments
             ],
-            "queues": [_attributes(queue, "name", "limit") for queue in run.queues],
+            "queues": [_attributes(queue, "name", "size") for queue in run.queues],
             "flows": [
                 {
                     "from": output.operator.index,
@@ -117,7 +118,7 @@ class RunPage(LiveServer):
                     "to": queue.operator.index,
                     "input": queue.port,
                     "queue": queue.index,
-                    "limit": queue.limit,
+                    "size": queue.size,
                     "closes": output.operator in queue.closing,
                 }
                 for queue in run.queues

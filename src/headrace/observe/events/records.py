@@ -131,6 +131,8 @@ class QueueInfo:
 
     Attributes
     ----------
+    size
+        The number of messages that it holds.
     index
         The position among all queues of the run.
     outputs
@@ -145,7 +147,7 @@ class QueueInfo:
 
     operator: OperatorInfo
     port: str
-    limit: int
+    size: int
     index: int
     outputs: list[OutputInfo] = field(default_factory=list)
     feeds: list[Any] = field(default_factory=list, repr=False)

@@ -311,7 +311,7 @@ class GoalsWatcher(Watcher):
         for goal in self.goals:
             goal.begin(run)
         self._emitted = {
-            queue: deque(maxlen=min(queue.limit, _LONGEST_QUEUE))
+            queue: deque(maxlen=min(queue.size, _LONGEST_QUEUE))
             for goal in self.goals
             for queue in goal._queues
         }

@@ -263,7 +263,7 @@ def _queue(queue: QueueInfo, time: _Timespan) -> QueueStatistics:
         queue.dropped,
         queue.discarded,
         wait.summary(),
-        time.share(wait.load, queue.limit),
+        time.share(wait.load, queue.size),
     )
 
 

@@ -178,6 +178,7 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
         if flow.target not in gone
     }
     rewired = Graph()
+    rewired.subgraphs = graph.subgraphs
     for operator in graph:
         left = players.get(operator) or (None if operator in gone else operator)
         if left is not None:

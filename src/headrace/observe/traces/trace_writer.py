@@ -147,7 +147,7 @@ class TraceWriter(StatisticsWatcher):
                         "name": operator.name,
                         "slice": operator.slice,
                         "sm_count": operator.sm_count,
-                        "queues": {queue.name: queue.limit for queue in operator.inputs},
+                        "queues": {queue.name: queue.size for queue in operator.inputs},
                     }
                     for operator in run.operators
                 ],

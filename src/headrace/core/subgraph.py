@@ -1,0 +1,240 @@
+"""Subgraph: a group of operators with ports and parameters of its own, to be used several times.
+
+It is declared as an application is, by `compose`, and used as an operator is. There is nothing of it in a run: its
+operators are operators of the fragment with names such as ``left.camera``, and a flow to one of its ports is a flow
+to the operator behind that port. So whatever works for operators works for those in a subgraph: conditions,
+captured segments, recordings, goals.
+
+`compose` is called where the subgraph is created, so that its ports are known when it is connected.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.composition import Composition
+from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
+from headrace.core.errors import GraphError, ParameterError, absent, choices
+from headrace.core.notes import add_note
+from headrace.core.parameter import check_parameter_name
+from headrace.core.spec import ComponentSpec
+from headrace.core.wiring import Connectable, Port, name_of, owner_of
+
+if TYPE_CHECKING:
+    from headrace.core.wiring import End
+
+
+class SubgraphSpec(ComponentSpec):
+    """The parameters of a subgraph, and the ports of its operators that are behind each port of its own."""
+
+    def __init__(self, fragment: Composition, subgraph: Subgraph) -> None:
+        super().__init__(fragment, partial(check_parameter_name, kind=type(subgraph), base=Subgraph))
+        self.inputs: dict[str, tuple[Port, ...]] = {}
+        self.outputs: dict[str, tuple[Port, ...]] = {}
+
+
+class Subgraph(Connectable, Composition):
+    """A group of operators that is connected as one; subclass it and write `compose`.
+
+    ::
+
+        class Eye(Subgraph):
+            exposure: float
+
+            def setup(self, spec):
+                spec.param("exposure", 0.01)
+
+            def compose(self):
+                camera = CameraOp(self, exposure=self.exposure, name="camera")
+                detector = DetectorOp(self, name="detector")
+                camera >> detector
+                self.add_output("boxes", detector["boxes"])
+
+    In an application, ``Eye(self, name="left")["boxes"]`` is the output of the operator ``left.detector``.
+
+    Parameters
+    ----------
+    fragment
+        The application, fragment or subgraph that it is a part of.
+    *args
+        Named values (an :class:`Arg` or what ``from_config`` returns). A section of the configuration may contain
+        the sections of the operators inside: these are left to ``from_config`` in `compose`.
+    name
+        Its name; the names of its operators begin with it. By default the class's name, made unique.
+    **kwargs
+        The parameters that `setup` declares.
+    """
+
+    fragment: Composition
+    """The fragment that its operators belong to."""
+    spec: SubgraphSpec
+    """Its parameters and ports."""
+    _local_name: str
+    _noun = "subgraph"
+    is_subgraph = True
+
+    @needs_fragment
+    def __init__(self, fragment: Composition, *args: Arg | list[Arg], name: str = "", **kwargs: Any) -> None:
+        kind = type(self).__name__
+        if not isinstance(name, str) or "." in name:
+            raise TypeError(f"the name of a {kind} must be a str without a '.', not {name!r}")
+        self.fragment = fragment._root
+        self._place = fragment
+        self._local_name = name or fragment._unused_name(snake_case(kind))
+        self.name = fragment._qualified(self._local_name)
+        self.fragment._check_composing(f"{kind}({self.name!r})")
+        self._config = None
+        self._names = {}
+        self.spec = SubgraphSpec(self.fragment, self)
+        try:
+            self.setup(self.spec)
+        except Exception as error:
+            add_note(error, f"raised in setup of subgraph {self.name!r} ({kind})")
+            raise
+        sections = self._take_parameters(args, kwargs)
+        self.fragment.graph.add_subgraph(self)
+        try:
+            self.compose()
+        except Exception as error:
+            add_note(error, f"raised in compose of subgraph {self.name!r} ({kind})")
+            raise
+        self._check_sections(sections)
+
+    def _take_parameters(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
+        """Set the parameters, and return the names of the sections among the named values."""
+        what = f"subgraph {self.name!r} ({type(self).__name__})"
+        if not all(isinstance(arg, (Arg, ArgList)) for arg in args):
+            raise ParameterError(
+                f"{what} takes named values, such as from_config('section'), as positional arguments, not "
+                f"{', '.join(map(repr, args))}; name=... and parameters ({choices(self.spec.params)}) are keywords"
+            )
+        named = {arg.name: arg.value for arg in named_values(args)}
+        sections = [
+            name for name, value in named.items() if isinstance(value, dict) and name not in self.spec.params
+        ]
+        self.spec.apply(
+            self, {name: value for name, value in named.items() if name not in sections} | keywords
+        )
+        missing = self.spec.missing(self)
+        if missing:
+            raise ParameterError(
+                f"{what} needs a value for {choices(missing)}; pass it as a keyword argument"
+            )
+        return sections
+
+    def _check_sections(self, sections: list[str]) -> None:
+        graph, prefix = self.fragment.graph, f"{self.name}."
+        made = [operator.name for operator in self.fragment._made or () if operator.name.startswith(prefix)]
+        inside = dict.fromkeys(
+            name.removeprefix(prefix).partition(".")[0]
+            for name in (*made, *graph.subgraphs)
+            if name.startswith(prefix)
+        )
+        for name in sections:
+            if name not in inside:
+                known = [*self.spec.params, *inside]
+                raise ParameterError(absent(f"subgraph {self.name!r}", "parameter or operator", name, known))
+
+    # Methods that a subclass overrides.
+
+    def setup(self, spec: SubgraphSpec) -> None:
+        """Declare parameters by ``spec.param``, as in an operator."""
+
+    # Methods that compose calls.
+
+    def add_input(self, name: str, *ports: End) -> None:
+        """Declare an input of the subgraph.
+
+        Parameters
+        ----------
+        name
+            The name that flows use.
+        *ports
+            The inputs that its messages go to: ``operator["port"]``, or the operator if it has one required input.
+            Each of several receives every message.
+        """
+        self._declare(self.spec.inputs, "input", name, ports)
+
+    def add_output(self, name: str, port: End) -> None:
+        """Declare an output of the subgraph: that of an operator, ``operator["port"]`` or its only one."""
+        self._declare(self.spec.outputs, "output", name, (port,))
+
+    def _declare(
+        self, known: dict[str, tuple[Port, ...]], kind: str, name: str, ports: tuple[Any, ...]
+    ) -> None:
+        where = f"subgraph {self.name!r}: add_{kind}({name!r}, {', '.join(map(name_of, ports))})"
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"{where}: the name of a port must be a non-empty str")
+        if name in known:
+            raise GraphError(f"{where}: the subgraph has the {kind} {name!r} already")
+        if not ports:
+            raise GraphError(f"{where}: give the {kind} of an operator inside, as in operator[{name!r}]")
+        for port in ports:
+            self._check_place(port)
+        known[name] = tuple(
+            found
+            for port in ports
+            for found in self.fragment.graph.ports_at(port, kind, "", f"{where}", f"operator[{name!r}]")
+        )
+        for port in known[name]:
+            self.fragment.graph.add(owner_of(port))
+
+    # The configuration: its section has its name.
+
+    def from_config(self, key: str) -> Any:
+        """Return a section under the subgraph's own: in the subgraph ``left``, "camera" is ``left.camera``.
+
+        A subgraph that reads a file of its own, by `config`, has the sections of that file.
+        """
+        return (
+            super().from_config(key) if self._config else self._place.from_config(f"{self._local_name}.{key}")
+        )
+
+    def kwargs(self, key: str) -> dict[str, Any]:
+        """Return a section under the subgraph's own as keyword arguments."""
+        return super().kwargs(key) if self._config else self._place.kwargs(f"{self._local_name}.{key}")
+
+    def config_keys(self) -> set[str]:
+        """Return every key under the subgraph's own section."""
+        if self._config:
+            return super().config_keys()
+        prefix = f"{self._local_name}."
+        return {key.removeprefix(prefix) for key in self._place.config_keys() if key.startswith(prefix)}
+
+    # The parts of a composition that it has.
+
+    @property
+    def graph(self) -> Any:  # type: ignore[override]
+        """The graph of the fragment."""
+        return self.fragment.graph
+
+    @property
+    def _root(self) -> Composition:
+        return self.fragment
+
+    @property
+    def _parameters(self) -> Any:
+        return self
+
+    def _qualified(self, name: str) -> str:
+        return f"{self.name}.{name}"
+
+    def _check_composing(self, call: str) -> None:
+        self.fragment._check_composing(call)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OF_THE_FRAGMENT:
+            raise AttributeError(
+                f"subgraph {self.name!r}: {name.strip('_')!r} is a setting of the whole fragment; set it in the "
+                "application, or for each operator"
+            )
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        fragment = self.__dict__.get("fragment")
+        hint = f"; its fragment has one: self.fragment.{name}" if hasattr(fragment, name) else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+
+
+_OF_THE_FRAGMENT = {"count_messages", "max_in_flight", "metadata_policy", "stream_per", "_metadata_enabled"}

@@ -1,0 +1,133 @@
+"""Wiring: `a >> b`, and `a["out"]` for a port.
+
+Both are short forms of :meth:`Fragment.add_flow`, which takes the same things: operators, subgraphs, their ports,
+and tuples of them. ``a >> b`` returns `b`, so that a chain can be written in one line. A port is a name with its
+owner. Whether it is an input or an output follows from the side of the flow that it is on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, TypeVar, overload
+
+from headrace.core.errors import GraphError, PortError, absent
+
+
+class Connectable:
+    """The base of what a flow connects: operators and subgraphs."""
+
+    name: str
+    fragment: Any
+    spec: Any
+    # The fragment or the subgraph that created it, in whose compose it is connected.
+    _place: Any
+    # What it is, in errors.
+    _noun: ClassVar[str] = "operator"
+
+    is_function: ClassVar[bool] = False
+    """Whether `@op` created it from a function."""
+    is_subgraph: ClassVar[bool] = False
+    """Whether it is a subgraph."""
+
+    @property
+    def never_emits(self) -> bool:
+        """Whether it certainly never emits."""
+        return False
+
+    def __getitem__(self, port: str) -> Port:
+        """Return a port, for a flow: ``camera["left"] >> detector["frame"]``."""
+        if not isinstance(port, str):
+            raise TypeError(f"the port of {self._noun} {self.name!r} is named by a str, not {port!r}")
+        known = {**self.spec.inputs, **self.spec.outputs}
+        if port not in known:
+            raise PortError(absent(f"{self._noun} {self.name!r}", "port", port, known))
+        return Port(self, port)
+
+    __iter__ = None  # or Python would take numbers for ports
+
+    @overload
+    def __rshift__(self, other: C) -> C: ...
+    @overload
+    def __rshift__(self, other: Port) -> Connectable: ...
+    @overload
+    def __rshift__(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
+    def __rshift__(self, other: Any) -> Any:
+        """Connect this to `other`, and return `other`; a tuple is several."""
+        return _connect(self, other)
+
+    def __rrshift__(self: C, other: tuple[End, ...]) -> C:
+        """Connect several to this, and return it."""
+        _connect(other, self)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of an operator or a subgraph, as a flow names it."""
+
+    owner: Any
+    name: str
+
+    @overload
+    def __rshift__(self, other: C) -> C: ...
+    @overload
+    def __rshift__(self, other: Port) -> Connectable: ...
+    @overload
+    def __rshift__(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
+    def __rshift__(self, other: Any) -> Any:
+        """Connect this output to `other`, and return the operator that it leads to."""
+        return _connect(self, other)
+
+    def __rrshift__(self, other: tuple[End, ...]) -> Connectable:
+        """Connect several to this input, and return its operator."""
+        owner: Connectable = _connect(other, self)
+        return owner
+
+    def __str__(self) -> str:
+        return f"{self.owner.name}.{self.name}"
+
+
+C = TypeVar("C", bound=Connectable)
+End: TypeAlias = Connectable | Port
+"""One end of a flow: an operator or a subgraph, or a port of one."""
+Ends: TypeAlias = End | tuple[End, ...]
+"""The ends that a flow leads to or comes from."""
+
+
+def are_ends(given: object) -> bool:
+    """Return whether something is an end of a flow, or a tuple of ends."""
+    if isinstance(given, tuple):
+        return bool(given) and all(isinstance(each, (Connectable, Port)) for each in given)
+    return isinstance(given, (Connectable, Port))
+
+
+def ends_of(given: Any) -> tuple[Any, ...]:
+    """Return one end or several as a tuple."""
+    if given == ():
+        raise GraphError("a flow leads from or to an operator or several of them, not to an empty tuple")
+    return given if isinstance(given, tuple) else (given,)
+
+
+def owner_of(end: Any) -> Any:
+    """Return the operator or the subgraph at one end of a flow."""
+    return end.owner if isinstance(end, Port) else end
+
+
+def name_of(ends: Any) -> str:
+    """Return the ends of a flow as an error shows them."""
+    if isinstance(ends, tuple):
+        return f"({', '.join(map(name_of, ends))})"
+    if isinstance(ends, Port):
+        return f"{ends.owner.name!r}[{ends.name!r}]"
+    return repr(getattr(ends, "name", ends))
+
+
+def _connect(source: Any, target: Any) -> Any:
+    places = (getattr(owner_of(end), "_place", None) for end in (*ends_of(source), *ends_of(target)))
+    place = next((found for found in places if found is not None), None)
+    if place is None:  # a subclass whose __init__ does not call that of Operator
+        kind = type(owner_of(ends_of(source)[0])).__name__
+        raise GraphError(f"{kind}.__init__ must call super().__init__(fragment, ...)")
+    place.add_flow(source, target)
+    owners = tuple(map(owner_of, ends_of(target)))
+    return owners if isinstance(target, tuple) else owners[0]

@@ -1,0 +1,412 @@
+"""Subgraphs: groups of operators with ports, parameters and names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace import Application, IOSpec, Operator, OperatorSpec, Subgraph, op
+from headrace.conditions import CountCondition
+from headrace.core import ConditionType, GraphError, ParameterError, SubgraphSpec
+from headrace.observe import Carrier, PortRecorder, RecordedMessage, replay, watch
+from headrace.resources import ThreadPool
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+
+
+@op
+def count(*, first: int = 1, last: int = 3):
+    yield from range(first, last + 1)
+
+
+@op
+def scale(value: int, *, factor: int = 1) -> int:
+    return factor * value
+
+
+@op(outputs=())
+def collect(value: Any, *, into: list[Any]) -> None:
+    into.append(value)
+
+
+@op
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+class Scaled(Subgraph):
+    """Multiplies what it receives by two factors."""
+
+    factor: int
+
+    def setup(self, spec: SubgraphSpec) -> None:
+        spec.param("factor", 2, minimum=1)
+
+    def compose(self) -> None:
+        first = scale(self, name="first", factor=self.factor)
+        second = scale(self, name="second", factor=10)
+        first >> second
+        self.add_input("value", first)
+        self.add_output("result", second["out"])
+
+
+class Twice(Subgraph):
+    """One subgraph in another, after a source of its own."""
+
+    def compose(self) -> None:
+        inner = Scaled(self, name="inner", factor=3)
+        count(self, name="count") >> inner
+        self.add_output("out", inner["result"])
+
+
+def run(compose: Callable[[Application], None], scheduler: Any = None) -> Application:
+    class App(Application):
+        def compose(self) -> None:
+            compose(self)
+
+    app = App()
+    if scheduler is not None:
+        app.scheduler(scheduler(app))
+    app.run()
+    return app
+
+
+def failing(compose: Callable[[Application], None], kind: type[Exception] = GraphError) -> str:
+    with pytest.raises(kind) as error:
+        run(compose)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        GreedyScheduler,
+        MultiThreadScheduler,
+        lambda app: EventBasedScheduler(app, worker_thread_number=2),
+        lambda app: EventBasedScheduler(app, worker_thread_number=5),
+    ],
+)
+def test_a_subgraph_is_its_operators_with_longer_names(scheduler: Any) -> None:
+    found: list[int] = []
+
+    def compose(app: Application) -> None:
+        app.add_flow(
+            count(app), Scaled(app, name="one"), Scaled(app, name="two", factor=1), collect(app, into=found)
+        )
+
+    app = run(compose, scheduler)
+    assert found == [200, 400, 600]
+    assert [operator.name for operator in app.graph] == [
+        *("one.first", "one.second", "two.first", "two.second"),
+        *("count", "collect"),
+    ]
+    assert [str(flow) for flow in app.graph.flows][2:] == [
+        "count.out -> one.first.value",
+        "one.second.out -> two.first.value",
+        "two.second.out -> collect.value",
+    ]
+    assert list(app.graph.subgraphs) == ["one", "two"]
+
+
+def test_subgraphs_are_nested_and_names_follow() -> None:
+    found: list[int] = []
+
+    def compose(app: Application) -> None:
+        Twice(app, name="left") >> collect(app, into=found)
+
+    app = run(compose)
+    assert found == [30, 60, 90]
+    assert [operator.name for operator in app.graph] == [
+        *("left.inner.first", "left.inner.second", "left.count", "collect"),
+    ]
+    assert app.graph.find("left.inner.first").fragment is app
+    assert app.run().operators["left.count"].computes == 4  # composed anew for every run
+
+
+def test_an_input_of_a_subgraph_may_lead_to_several_operators() -> None:
+    class Both(Subgraph):
+        def compose(self) -> None:
+            double, triple, total = (
+                scale(self, name="double", factor=2),
+                scale(self, name="triple", factor=3),
+                add(self),
+            )
+            double >> total["left"]
+            triple >> total["right"]
+            self.add_input("value", double, triple["value"])
+            self.add_output("total", total)
+
+    found: list[int] = []
+    run(lambda app: count(app) >> Both(app) >> collect(app, into=found))
+    assert found == [5, 10, 15]
+
+
+def test_unnamed_parts_have_names_of_their_own_in_each_subgraph() -> None:
+    class Chain(Subgraph):
+        def compose(self) -> None:
+            count(self, CountCondition(self, 5)) >> scale(self) >> scale(self)
+
+    def compose(app: Application) -> None:
+        Chain(app)
+        Chain(app)
+
+    assert [operator.name for operator in run(compose).graph] == [
+        *("chain.count", "chain.scale", "chain.scale_2"),
+        *("chain_2.count", "chain_2.scale", "chain_2.scale_2"),
+    ]
+
+
+class Eye(Subgraph):
+    """A source whose settings come from the section with its name."""
+
+    gain: int
+
+    def setup(self, spec: SubgraphSpec) -> None:
+        spec.param("gain")
+
+    def compose(self) -> None:
+        camera = count(self, self.from_config("camera"), name="camera")
+        amplifier = scale(self, name="amplifier", factor=self.gain)
+        camera >> amplifier
+        self.add_output("frame", amplifier)
+
+
+def test_the_sections_of_a_subgraph_have_its_name() -> None:
+    found: list[int] = []
+    settings = {
+        "pair": {
+            "left": {"gain": 2, "camera": {"first": 5, "last": 6}},
+            "right": {"gain": 3, "camera": {"last": 1}},
+        }
+    }
+
+    class Pair(Subgraph):
+        def compose(self) -> None:
+            assert self.config_keys() >= {"left", "left.gain", "right.camera.last"}
+            for side in ("left", "right"):
+                self.add_output(side, Eye(self, self.from_config(side), name=side))
+
+    def compose(app: Application) -> None:
+        app.config(settings)
+        pair = Pair(app)
+        (pair["left"], pair["right"]) >> collect(app, into=found)
+
+    run(compose)
+    assert sorted(found) == [3, 10, 12]
+    settings["pair"]["right"]["camra"] = {}
+    assert failing(compose, ParameterError) == (
+        "subgraph 'pair.right' has no parameter or operator 'camra'; it has 'gain', 'camera', 'amplifier'; did you "
+        "mean 'camera'?"
+    )
+
+
+def test_a_subgraph_may_have_a_file_of_its_own() -> None:
+    found: list[int] = []
+
+    class Own(Subgraph):
+        def compose(self) -> None:
+            self.config({"camera": {"last": 2}})
+            self.add_output("out", count(self, name="camera", **self.kwargs("camera")))
+
+    run(lambda app: Own(app) >> collect(app, into=found))
+    assert found == [1, 2]
+
+
+def test_a_missing_section_is_named_in_full() -> None:
+    def compose(app: Application) -> None:
+        app.config({"left": {"gain": 1, "camra": {}}})
+        Eye(app, name="left", gain=1)
+
+    with pytest.raises(
+        KeyError, match=r"has no key 'camera' under 'left'; it has 'camra', 'gain'; did you mean 'camra'"
+    ):
+        run(compose)
+
+
+def test_parameters_are_checked_as_those_of_operators() -> None:
+    assert failing(lambda app: Scaled(app, factr=2), ParameterError).endswith(
+        "Scaled 'scaled' has no parameter 'factr'; it has 'factor'"
+    )
+    assert "'factor' of Scaled 'scaled' must be at least 1, not 0" in failing(
+        lambda app: Scaled(app, factor=0), TypeError
+    )
+    assert failing(lambda app: Eye(app, name="left"), ParameterError) == (
+        "subgraph 'left' (Eye) needs a value for 'gain'; pass it as a keyword argument"
+    )
+    assert "takes named values" in failing(lambda app: Scaled(app, 3), ParameterError)
+
+
+@pytest.mark.parametrize(
+    ("compose", "message"),
+    [
+        (
+            lambda app: count(app) >> Scaled(app, name="left")["valeu"],
+            "subgraph 'left' has no port 'valeu'; it has 'value', 'result'; did you mean 'value'?",
+        ),
+        (
+            lambda app: app.add_flow(count(app), Scaled(app, name="left"), {("out", "result")}),
+            "add_flow('count', 'left'): subgraph 'left' has no input 'result'; it has 'value'",
+        ),
+        (
+            lambda app: count(app) >> Twice(app, name="left"),
+            "subgraph 'left' has no input (its compose declares one by add_input('name', operator['port'])), and a",
+        ),
+        (
+            lambda app: [Scaled(app, name="left"), Scaled(app, name="left")],
+            "two subgraphs are named 'left'; give one another name=...",
+        ),
+        (
+            lambda app: [Scaled(app, name="left"), app.add_operator(count(app, name="left"))],
+            "a subgraph and an operator are named 'left'; give one another name=...",
+        ),
+        (
+            lambda app: Scaled(app, name="left") >> collect(app, into=[]),
+            "input 'value' of operator 'left.first' (port 'value' of subgraph 'left') is not connected",
+        ),
+        (lambda app: app.add_operator(Scaled(app, name="left")), "subgraph 'left' is no operator"),
+        (lambda app: app.capture(Scaled(app, name="left")), "subgraph 'left' is no operator"),
+        (lambda app: Scaled(app, name="a.b"), "the name of a Scaled must be a str without a '.', not 'a.b'"),
+    ],
+)
+def test_a_mistake_names_the_subgraph_and_what_would_be_right(compose: Any, message: str) -> None:
+    assert message in failing(compose, (KeyError, ValueError, TypeError))  # type: ignore[arg-type]
+
+
+def test_a_flow_into_a_subgraph_goes_through_its_ports() -> None:
+    def compose(app: Application) -> None:
+        Scaled(app, name="left")
+        count(app) >> app.graph.find("left.first")
+
+    assert failing(compose) == (
+        "operator 'left.first' was created in subgraph 'left' and cannot be connected in 'App': a flow into a "
+        "subgraph or out of it goes through a port of the subgraph, which its compose declares by "
+        "add_input('name', operator['port']) or add_output('name', operator['port'])"
+    )
+
+
+def test_a_subgraph_declares_each_port_once_and_of_its_own_operators() -> None:
+    def declaring(declare: Callable[[Subgraph, Operator], None]) -> str:
+        class Wrong(Subgraph):
+            def compose(self) -> None:
+                declare(self, scale(self))
+
+        return failing(lambda app: Wrong(app, name="wrong"), (KeyError, ValueError))  # type: ignore[arg-type]
+
+    def twice(self: Subgraph, inner: Operator) -> None:
+        self.add_output("out", inner)
+        self.add_output("out", inner)
+
+    assert declaring(twice) == (
+        "subgraph 'wrong': add_output('out', 'wrong.scale'): the subgraph has the output 'out' already"
+    )
+    assert "give the input of an operator inside" in declaring(lambda self, inner: self.add_input("in"))
+    assert "must be a non-empty str" in declaring(lambda self, inner: self.add_input("", inner))
+    assert "is not an operator" in declaring(lambda self, inner: self.add_input("in", 3))  # type: ignore[arg-type]
+    assert "was created in 'App' and cannot be connected in 'wrong'" in declaring(
+        lambda self, inner: self.add_input("in", scale(self.fragment))
+    )
+    assert (
+        "subgraph 'wrong': add_input('in', 'wrong.scale'['out']): operator 'wrong.scale' has no input 'out'"
+        in (declaring(lambda self, inner: self.add_input("in", inner["out"])))
+    )
+
+
+def test_settings_and_methods_of_the_fragment_are_not_those_of_a_subgraph() -> None:
+    class Wrong(Subgraph):
+        def compose(self) -> None:
+            self.max_in_flight = 2
+
+    assert "'max_in_flight' is a setting of the whole fragment" in failing(
+        lambda app: Wrong(app), AttributeError
+    )
+
+    class Stops(Subgraph):
+        def compose(self) -> None:
+            self.capture(1)
+
+    assert "has no attribute 'capture'; its fragment has one: self.fragment.capture" in failing(
+        lambda app: Stops(app), AttributeError
+    )
+
+
+def test_an_error_in_compose_names_the_subgraph_and_a_subgraph_needs_a_compose_around_it() -> None:
+    class Broken(Subgraph):
+        def compose(self) -> None:
+            raise LookupError("no lens")
+
+    class Outer(Subgraph):
+        def compose(self) -> None:
+            Broken(self, name="lens")
+
+    with pytest.raises(LookupError) as error:
+        run(lambda app: Outer(app, name="left"))
+    assert error.value.__notes__[:2] == [
+        "raised in compose of subgraph 'left.lens' (Broken)",
+        "raised in compose of subgraph 'left' (Outer)",
+    ]
+    with pytest.raises(GraphError, match=r"Scaled\('scaled'\) of 'Application', which is not being composed"):
+        Scaled(Application())
+
+
+class Joins(Operator):
+    """One required input, one optional one."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("mask").condition(ConditionType.NONE)
+        spec.input("frame", size=IOSpec.SIZE_ONE)
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("frame"), "out")
+
+
+def test_an_optional_input_of_a_subgraph_does_not_count() -> None:
+    class Wrapped(Subgraph):
+        def compose(self) -> None:
+            joins = Joins(self)
+            self.add_input("mask", joins["mask"])
+            self.add_input("frame", joins)
+            self.add_output("out", joins)
+
+    found: list[int] = []
+    run(lambda app: count(app) >> Wrapped(app) >> collect(app, into=found))
+    assert found == [1, 2, 3]
+
+
+def test_conditions_and_thread_pools_made_in_a_subgraph_belong_to_the_fragment() -> None:
+    class Pooled(Subgraph):
+        def compose(self) -> None:
+            condition = CountCondition(self, 1)
+            source = count(self, condition)
+            ThreadPool(self, 1).add(source)
+            assert condition.fragment is source.fragment is self.fragment
+            self.add_output("out", source)
+
+    found: list[int] = []
+    app = run(lambda app: Pooled(app) >> collect(app, into=found))
+    assert found == [1]
+    assert [operator.name for pool in app._thread_pools for operator in pool.operators] == ["pooled.count"]
+
+
+def test_a_replayed_operator_stays_in_its_subgraph() -> None:
+    found: list[int] = []
+
+    class App(Application):
+        def compose(self) -> None:
+            Twice(self, name="left") >> collect(self, into=found)
+
+    carried: list[RecordedMessage] = []
+
+    class Kept(Carrier):
+        def carry(self, message: RecordedMessage) -> None:
+            carried.append(message)
+
+    app = App()
+    watch(app, PortRecorder(Kept(), ["left.count.out"]))
+    app.run()
+    app, found[:] = App(), []
+    replay(app, carried)
+    app.run()
+    assert found == [30, 60, 90]
+    assert app.draw().splitlines()[:2] == ["left (Twice)", "  out -> collect.value"]
