@@ -71,6 +71,30 @@ def test_a_layout_changes_the_place_of_values_alone(
     assert result.flags.c_contiguous
 
 
+@pytest.mark.parametrize("out_layout", ["hwc", "chw", "nhwc", "nchw"])
+@pytest.mark.parametrize("in_layout", ["hwc", "chw", "nhwc", "nchw"])
+@pytest.mark.parametrize("frame", [RGB, random(np.float32, 5, 7, 1)], ids=["bytes", "floats"])
+def test_without_a_copy_only_the_strides_change(frame: Array, in_layout: str, out_layout: str) -> None:
+    given = placed(frame, in_layout)
+    params = {"in_layout": in_layout, "out_layout": out_layout, "copy": False}
+    result = convert(given, out_dtype="float32" if frame.dtype == np.float32 else "uint8", **params)
+    np.testing.assert_array_equal(result, placed(frame, out_layout))
+    assert np.shares_memory(result, given)
+
+
+def test_a_frame_that_changes_is_copied_in_any_case() -> None:
+    for params in (
+        {"out_channel_order": [2, 1, 0]},
+        {"out_dtype": "float32"},
+        {"resize_height": 12, "resize_width": 10},
+    ):
+        params = {"out_dtype": "rgb888", "out_layout": "chw", **params}
+        np.testing.assert_array_equal(convert(RGB, copy=False, **params), convert(RGB, **params))
+    grey = random(np.uint8, 5, 7)
+    assert convert(grey, copy=False, out_dtype="uint8", out_layout="nchw").shape == (1, 1, 5, 7)
+    assert convert(random(np.uint8, 6, 4), copy=False, in_dtype="yuv420", out_dtype="yuv420").shape == (6, 4)
+
+
 def test_yuv_becomes_planes_of_rgb_and_planes_become_yuv() -> None:
     yuv = convert(RGB, out_dtype="yuv420")
     np.testing.assert_array_equal(convert(placed(RGB, "chw"), in_layout="chw", out_dtype="yuv420"), yuv)

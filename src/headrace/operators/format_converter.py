@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
@@ -160,6 +161,10 @@ class FormatConverterOp(FrameOperator):
     in_layout, out_layout
         The order of the dimensions: ``"hwc"`` (rows, columns, channels), ``"chw"``, ``"nhwc"`` or ``"nchw"``, where
         n is 1. YUV has no channels to be put in another place.
+    copy
+        Whether the output always has memory of its own. With False, a frame of which only the layout changes is
+        sent as a view of the input, with other strides, for receivers that take strides and change nothing. Such an
+        operator is not captured.
     """
 
     capturable = True
@@ -178,8 +183,15 @@ class FormatConverterOp(FrameOperator):
     out_channel_order: list[int]
     in_layout: str = "hwc"
     out_layout: str = "hwc"
+    copy: bool = True
 
     ports = ("source_video", "tensor")
+
+    @needs_fragment
+    def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
+        super().__init__(fragment, *args, name=name, **params)
+        if not self.copy:
+            self.capturable = False  # what it sends is no memory of its own
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
@@ -219,7 +231,10 @@ class FormatConverterOp(FrameOperator):
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are converted; raise if they cannot be."""
         image = self._describe(tensor)
-        steps = self._with_layouts(image, self._plan_packed(image))
+        steps = self._plan_packed(image)
+        if not self.copy and self._is_same(image, steps):
+            return []
+        steps = self._with_layouts(image, steps)
         made = steps[-1].shape
         if self.out_layout == "hwc":
             return steps
@@ -227,6 +242,20 @@ class FormatConverterOp(FrameOperator):
         made = (channels, rows, columns) if self.out_layout in _PLANAR else made
         made = (1, *made) if self.out_layout.startswith("n") else made
         return [*steps[:-1], steps[-1]._replace(shape=made)]
+
+    def _is_same(self, image: _Image, steps: list[Plan]) -> bool:
+        """Return whether an image has all values of the result, perhaps in another layout."""
+        step, *others = steps
+        is_copy = step.routine in COPY.values() and not _FORMATS[image.format].layout
+        return not others and is_copy and step.shape[2] == image.channels and not self.out_channel_order
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """Return a frame with its dimensions in the order of `out_layout`."""
+        dimensions = {"c": (1, tensor.itemsize), "n": (1, tensor.nbytes)}
+        dimensions |= dict(zip(self.in_layout, zip(tensor.shape, tensor.strides, strict=True), strict=False))
+        shape, strides = zip(*[dimensions[letter] for letter in self.out_layout], strict=True)
+        described = (tensor.data, shape, strides, tensor.dl_dtype, tensor.device, tensor.is_readonly)
+        return Tensor._at(described, tensor)
 
     def _plan_packed(self, image: _Image) -> list[Plan]:
         """Return the steps where the channels of a pixel are together."""

@@ -176,9 +176,10 @@ class VideoReader:
         return container
 
 
-# The unit of times. MP4 counts the time between two frames with 32 bits: an hour of microseconds. MPEG-4 takes no
-# finer one than its own, of which the rates 24, 25, 30, 50, 60 and 59.94 are whole numbers.
-_TICK, _TICK_OF_MPEG4 = Fraction(1, 1_000_000), Fraction(1, 60_000)
+# The units of times. The rates 24, 25, 30, 50, 60 and 59.94 are whole numbers of the first, and MPEG-4 takes none
+# finer. The second is for exact times. MP4 counts the time between two frames with 32 bits: FFmpeg loses all times
+# behind a longer gap.
+_TICK, _FINE_TICK = Fraction(1, 60_000), Fraction(1, 1_000_000)
 _LONGEST_GAP = 2**31 - 1  # ticks
 _LATEST = 1e12  # seconds; more than that is no time, and its ticks do not fit FFmpeg's integers
 _SLOWEST, _FASTEST = 1e-4, 1e6  # frames a second; FFmpeg's rates are fractions of 32 bits
@@ -275,9 +276,10 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             An array in host memory, uint8: (height, width) or (height, width, 1) is grey, (height, width, 3) RGB,
             (height, width, 4) RGBA, whose alpha is ignored. All frames have the shape of the first.
         time
-            When the frame is shown, in seconds from any origin; the video begins with its first frame. A Fraction
-            is exact. A frame that is no later than the one before follows it at `rate`. Without times all frames
-            follow at `rate`.
+            When the frame is shown, in seconds from any origin; the video begins with its first frame. If the
+            first time is a Fraction, times are kept to a microsecond, and two frames are at most 35 minutes apart;
+            otherwise to a sixty-thousandth of a second, and at most 9 hours. A frame that is no later than the one
+            before follows it at `rate`. Without times all frames follow at `rate`.
         """
         if self._is_closed:
             raise ValueError(f"the video {self.path} has been closed")
@@ -377,8 +379,9 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
                 options |= {"tune": "zerolatency", "g": str(max(1, round(self.rate)))}
             if self._is_timed:
                 assert self._first is not None
+                is_exact = isinstance(self._first, Fraction)
                 container.metadata[_START] = str(round(self._first * 1_000_000_000))
-                self._tick = _TICK_OF_MPEG4 if codec == "mpeg4" else _TICK
+                self._tick = _FINE_TICK if is_exact and codec != "mpeg4" else _TICK
                 stream.codec_context.time_base = stream.time_base = self._tick
                 options["bf"] = (
                     "0"  # in the order in which they are shown: of others a container knows a wrong length
