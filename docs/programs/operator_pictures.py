@@ -34,10 +34,13 @@ from headrace.operators import (
     ProbeOp,
     SegmentationPostprocessorOp,
     V4L2VideoCaptureOp,
+    VideoReaderOp,
     VideoStreamRecorderOp,
     VideoStreamReplayerOp,
+    VideoWriterOp,
 )
-from headrace.testing import run_operator
+from headrace.testing import Message, run_operator
+from headrace.video import VideoReader
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 SIZE = 180
@@ -267,6 +270,27 @@ def video_stream_recorder() -> Panels:
     return {"a frame": frames[0], "the next": frames[1], "VideoStreamRecorderOp writes": "\n".join(lines)}
 
 
+def video_file() -> Panels:
+    with tempfile.TemporaryDirectory() as folder:
+        frames = clip(folder, 3)
+        times = (0, 40, 500)
+        messages = [
+            Message(frame, acq_timestamp=ms * 1_000_000) for frame, ms in zip(frames, times, strict=True)
+        ]
+        path = Path(folder, "clip.mp4")
+        run_operator(VideoWriterOp, inputs=messages, path=path)
+        lines = f"clip.mp4: {VideoReader(path).codec}\n" + "\n".join(f"  a frame at {ms} ms" for ms in times)
+        read = run_operator(VideoReaderOp, path=path).messages["output"]
+    return {
+        "a frame": frames[0],
+        "VideoWriterOp writes": lines,
+        **{
+            f"{'VideoReaderOp: ' * (not number)}{message.at // 1_000_000} ms": np.asarray(message.data[""])
+            for number, message in enumerate(read)
+        },
+    }
+
+
 def v4l2_video_capture() -> Panels:
     """Capture from a driver for tests, which stands in for a camera."""
     from tests.operators.test_v4l2_video_capture import Opened, capture
@@ -391,6 +415,7 @@ PICTURES: dict[str, tuple[tuple[Any, ...], Callable[[], Panels]]] = {
     "camera_sim": ((CameraSimOp,), camera_sim),
     "video_stream_replayer": ((VideoStreamReplayerOp,), video_stream_replayer),
     "video_stream_recorder": ((VideoStreamRecorderOp,), video_stream_recorder),
+    "video_file": ((VideoWriterOp, VideoReaderOp), video_file),
     "v4l2_video_capture": ((V4L2VideoCaptureOp,), v4l2_video_capture),
     "inference": ((InferenceOp,), inference),
     "holoviz": ((HolovizOp,), holoviz),

@@ -14,7 +14,7 @@ from headrace import operators
 Image = pytest.importorskip("PIL.Image")
 
 DOCS = Path(__file__).parents[2] / "docs"
-NEEDS = {"inference": ("onnx", "onnxruntime")}
+NEEDS = {"inference": ("onnx", "onnxruntime"), "video_file": ("av",)}
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,14 @@ def all_cases() -> list[Case]:
         convert(random(np.uint8, 18, 10), in_dtype=name, out_dtype="rgb888")
     convert(random(np.uint8, 18, 10), in_dtype="yuv420", out_dtype="yuv420")
     convert(random(np.uint8, 18, 10), in_dtype="yuv420", out_dtype="rgba8888", out_channel_order=[3, 2, 1, 0])
+    planes = np.ascontiguousarray(np.moveaxis(rgba, -1, 0))
+    convert(planes, out_dtype="rgba8888", in_layout="chw", out_layout="chw")
+    for layouts in (("chw", "hwc"), ("hwc", "nchw"), ("chw", "nchw")):
+        given = planes if layouts[0] == "chw" else rgba
+        both = {"in_layout": layouts[0], "out_layout": layouts[1]}
+        convert(given, out_dtype="float32", out_channel_order=[3, 0, 1], **both)
+        convert(given, out_dtype="float32", resize_height=7, resize_width=9, **both)
+    convert(random(np.uint8, 18, 10), in_dtype="nv12", out_dtype="rgb888", out_layout="chw")
     for name in ("yuyv", "uyvy"):
         convert(random(np.uint8, 12, 10, 2), in_dtype=name, out_dtype="rgb888", out_channel_order=[2, 1, 0])
     for mode in (0, 1, 2, 4, 5, 6, 7, 8, 16, 17, 0x8000000, 0x8000002):

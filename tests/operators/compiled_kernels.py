@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from headrace.operators._routines.colour import RGB_TO_YUV420, TO_RGB
-from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE
+from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, with_planes
 from headrace.operators._routines.demosaic import DEMOSAIC
 from headrace.operators._routines.network_outputs import CLASSIFY, FIND_MAXIMA
 from headrace.operators._routines.resampling import RESAMPLE
@@ -100,8 +100,11 @@ def _built_together() -> list[Any]:
 @cache
 def _of_operators() -> list[tuple[str, str]]:
     """Return the name and the source of each kernel of the operators."""
+    forms = [(planar, other) for planar in (False, True) for other in (False, True)]
+    conversions = (*COPY.values(), TO_FLOAT, FLOAT_TO_BYTE, WIDE_TO_BYTE)
     routines = [
-        *COPY.values(), TO_FLOAT, FLOAT_TO_BYTE, WIDE_TO_BYTE, *RESAMPLE.values(), *DEMOSAIC.values(),
+        *(with_planes(one, *form) for one in conversions for form in forms),
+        *RESAMPLE.values(), *DEMOSAIC.values(),
         *TO_RGB.values(), RGB_TO_YUV420, CLASSIFY, FIND_MAXIMA,
     ]  # fmt: skip
     return list({(one.kernel.name, one.kernel.source): None for one in routines})

@@ -34,6 +34,101 @@ def every_colour() -> Array:
 RGB, RGBA = random(np.uint8, 12, 10, 3), random(np.uint8, 12, 10, 4)
 
 
+# Layouts.
+
+
+def placed(frame: Array, layout: str) -> Array:
+    """Return an image (rows, columns, channels) in another layout."""
+    frame = np.moveaxis(frame, -1, 0) if "chw" in layout else frame
+    return np.ascontiguousarray(frame[None] if layout.startswith("n") else frame)
+
+
+@pytest.mark.parametrize("out_layout", ["hwc", "chw", "nhwc", "nchw"])
+@pytest.mark.parametrize("in_layout", ["hwc", "chw", "nhwc", "nchw"])
+@pytest.mark.parametrize(
+    ("frame", "params"),
+    [
+        (RGB, {"out_dtype": "rgb888"}),
+        (RGB, {"out_dtype": "float32", "scale_min": -1.0, "out_channel_order": [2, 1, 0]}),
+        (RGB, {"out_dtype": "rgba8888", "alpha_value": 7}),
+        (RGBA, {"out_dtype": "float32"}),
+        (random(np.float32, 5, 7, 3), {"out_dtype": "rgb888"}),
+        (random(np.uint16, 5, 7, 4), {"out_dtype": "rgb888"}),
+        (random(np.uint8, 5, 7, 1), {"out_dtype": "float32"}),
+        (RGB, {"out_dtype": "rgb888", "resize_height": 7, "resize_width": 5, "resize_mode": 1}),
+        (
+            RGBA,
+            {"out_dtype": "float32", "resize_height": 20, "resize_width": 30, "out_channel_order": [1, 0, 2]},
+        ),
+    ],
+)
+def test_a_layout_changes_the_place_of_values_alone(
+    frame: Array, params: dict[str, Any], in_layout: str, out_layout: str
+) -> None:
+    expected = placed(convert(frame, **params), out_layout)
+    result = convert(placed(frame, in_layout), in_layout=in_layout, out_layout=out_layout, **params)
+    np.testing.assert_array_equal(result, expected)
+    assert result.flags.c_contiguous
+
+
+@pytest.mark.parametrize("out_layout", ["hwc", "chw", "nhwc", "nchw"])
+@pytest.mark.parametrize("in_layout", ["hwc", "chw", "nhwc", "nchw"])
+@pytest.mark.parametrize("frame", [RGB, random(np.float32, 5, 7, 1)], ids=["bytes", "floats"])
+def test_without_a_copy_only_the_strides_change(frame: Array, in_layout: str, out_layout: str) -> None:
+    given = placed(frame, in_layout)
+    params = {"in_layout": in_layout, "out_layout": out_layout, "copy": False}
+    result = convert(given, out_dtype="float32" if frame.dtype == np.float32 else "uint8", **params)
+    np.testing.assert_array_equal(result, placed(frame, out_layout))
+    assert np.shares_memory(result, given)
+
+
+def test_a_frame_that_changes_is_copied_in_any_case() -> None:
+    for params in (
+        {"out_channel_order": [2, 1, 0]},
+        {"out_dtype": "float32"},
+        {"resize_height": 12, "resize_width": 10},
+    ):
+        params = {"out_dtype": "rgb888", "out_layout": "chw", **params}
+        np.testing.assert_array_equal(convert(RGB, copy=False, **params), convert(RGB, **params))
+    grey = random(np.uint8, 5, 7)
+    assert convert(grey, copy=False, out_dtype="uint8", out_layout="nchw").shape == (1, 1, 5, 7)
+    assert convert(random(np.uint8, 6, 4), copy=False, in_dtype="yuv420", out_dtype="yuv420").shape == (6, 4)
+
+
+def test_yuv_becomes_planes_of_rgb_and_planes_become_yuv() -> None:
+    yuv = convert(RGB, out_dtype="yuv420")
+    np.testing.assert_array_equal(convert(placed(RGB, "chw"), in_layout="chw", out_dtype="yuv420"), yuv)
+    params = {"in_dtype": "yuv420", "out_dtype": "rgb888"}
+    np.testing.assert_array_equal(
+        convert(yuv, out_layout="nchw", **params), placed(convert(yuv, **params), "nchw")
+    )
+
+
+@pytest.mark.parametrize(
+    ("frame", "params", "text"),
+    [
+        (
+            RGB,
+            {"in_layout": "nchw"},
+            r"in_layout='nchw' means an image of the shape \(1, channels, rows, columns\)",
+        ),
+        (np.stack([RGB, RGB]), {"in_layout": "nhwc"}, r"shape \(1, rows, columns, channels\), not \(2, 12"),
+        (RGB[None], {}, r"not \(1, 12, 10, 3\); in_layout names other layouts"),
+        (RGB, {"in_layout": "chw"}, "has 12"),
+        (RGB[:, :, 0].copy(), {"in_dtype": "nv12", "in_layout": "chw"}, "in_layout='chw' means"),
+        (
+            RGB[:, :, :1].copy(),
+            {"in_dtype": "nv12", "in_layout": "chw"},
+            "nv12 has no channels that in_layout='chw'",
+        ),
+        (RGB, {"out_dtype": "yuv420", "out_layout": "chw"}, "yuv420 has no channels that out_layout='chw'"),
+    ],
+)
+def test_an_image_of_another_layout_is_refused(frame: Array, params: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        convert(frame, **{"out_dtype": "rgb888", **params})
+
+
 # Elements and channels.
 
 

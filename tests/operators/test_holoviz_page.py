@@ -157,6 +157,35 @@ def test_the_page_shows_the_picture_exactly_once_it_stands_still(tab: Any, runni
     assert all("WebSocket connection" in error or "ERR_CONNECTION" in error for error in page.errors)
 
 
+def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any) -> None:
+    """To the pipeline nothing changes: places are those of the picture, and the window keeps its size."""
+    sizes: list[Any] = []
+    one = running(changes=7, window_size_callback=lambda *size: sizes.append(size))
+    open_page(tab, one.viewer)
+    wait_until(lambda: one.viewer.frames_received > 10 and sizes, "frames", tab)
+    known = len(sizes)
+    before = tab.locator("#picture").bounding_box()
+    tab.click("#larger")
+    tab.click("#larger")
+    tab.hover("#picture", position={"x": 4.2 * before["width"] / WIDTH, "y": 3.2 * before["height"] / HEIGHT})
+    assert tab.locator("#picture").bounding_box()["width"] == pytest.approx(4 * before["width"])
+    one.end()
+    wait_until(lambda: tab.get_attribute("#picture", "data-kind") == "exact", "the exact picture", tab)
+    text = tab.locator("#pixel").inner_text()
+    column, row = (int(part) for part in text.partition(":")[0].split(","))
+    assert [int(value) for value in text.partition(":")[2].split()] == list(expected(7)[row, column])
+    assert (column, row) != (4, 3)
+    for _ in range(3):
+        tab.click("#smaller")
+    assert tab.locator("#picture").bounding_box() == before
+    assert len(sizes) == known
+    with tab.expect_download() as saved:
+        tab.click("#snapshot")
+    image = pytest.importorskip("PIL.Image").open(saved.value.path())
+    np.testing.assert_array_equal(np.asarray(image.convert("RGB")), expected(7))
+    assert saved.value.suggested_filename == "A_test.png"
+
+
 def test_a_moving_picture_is_within_the_tolerance(tab: Any, live: Running) -> None:
     page = open_page(tab, live.viewer)
     wait_until(lambda: page.get_attribute("#picture", "data-kind") == "moving", "a moving picture", page)
@@ -265,10 +294,10 @@ def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> 
 def test_the_page_can_be_used_with_the_keyboard_alone(tab: Any, live: Running) -> None:
     page = open_page(tab, live.viewer)
     reached = []
-    for _ in range(3):
+    for _ in range(6):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id"))
-    assert reached == ["fullscreen", "close", "picture"]
+    assert reached == ["smaller", "larger", "snapshot", "fullscreen", "close", "picture"]
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("() => document.activeElement.id") == "close", "Tab is not caught by the picture"
 

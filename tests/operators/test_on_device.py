@@ -48,6 +48,16 @@ def test_no_frame_is_mixed_up_with_another(
         np.testing.assert_array_equal(result, Case(FormatConverterOp, frame, params).on_host())
 
 
+def test_a_view_on_a_device_stays_what_it_was(machine: sim.Machine, scheduler: MakeScheduler) -> None:
+    """Its memory is that of the source's frame, which must not be used for another one meanwhile."""
+    frames = [random(np.uint8, 16, 20, 3, seed=seed) for seed in range(12)]
+    view = {"out_dtype": "rgb888", "out_layout": "nhwc", "copy": False}
+    seen = run_on_device(Case(FormatConverterOp, frames[0], view), frames, scheduler=scheduler)
+    assert seen.devices == ["cuda:0"] * 12
+    for frame, result in zip(frames, seen.arrays, strict=True):
+        np.testing.assert_array_equal(result, frame[None])
+
+
 def test_an_operator_does_not_wait_for_the_device(machine: sim.Machine) -> None:
     waited: list[float] = []
 

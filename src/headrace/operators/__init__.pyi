@@ -15,5 +15,7 @@ from headrace.operators.segmentation_postprocessor import (
     SegmentationPostprocessorOp as SegmentationPostprocessorOp,
 )
 from headrace.operators.v4l2_video_capture import V4L2VideoCaptureOp as V4L2VideoCaptureOp
+from headrace.operators.video_reader import VideoReaderOp as VideoReaderOp
 from headrace.operators.video_stream_recorder import VideoStreamRecorderOp as VideoStreamRecorderOp
 from headrace.operators.video_stream_replayer import VideoStreamReplayerOp as VideoStreamReplayerOp
+from headrace.operators.video_writer import VideoWriterOp as VideoWriterOp

@@ -1,4 +1,4 @@
-"""FormatConverterOp: another element type, size, colour layout or order of channels."""
+"""FormatConverterOp: another element type, size, colour layout, order of channels or order of dimensions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
-from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, pack_order
+from headrace.operators._routines.conversion import (
+    COPY,
+    FLOAT_TO_BYTE,
+    TO_FLOAT,
+    WIDE_TO_BYTE,
+    is_conversion,
+    pack_order,
+    with_planes,
+)
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
 from headrace.operators.arrays import Routine, check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
@@ -67,6 +76,8 @@ _FORMATS = {
     "uyvy": _Format(_UINT8, 2, layout="uyvy", matrix=_LIMITED_601),
     "yuv420": _Format(_UINT8, 1, ("yuv420", "rgb888", "uint8", "rgba8888"), "yuv420", _FULL_601),
 }
+_LAYOUTS = ("hwc", "chw", "nhwc", "nchw")
+_PLANAR = ("chw", "nchw")
 _OUTPUTS = ("rgb888", "uint8", "float32", "rgba8888", "yuv420")
 _CONVERTED = {
     (_UINT8, _FLOAT32): TO_FLOAT,
@@ -86,10 +97,10 @@ class _Image:
 
 
 class FormatConverterOp(FrameOperator):
-    """Converts images: element type, size, colour layout and order of channels.
+    """Converts images: element type, size, colour layout, order of channels and order of dimensions.
 
     It receives a message at ``source_video`` and emits a TensorMap with one tensor at ``tensor``. First the
-    image is resized, then converted, then its channels are put in order.
+    image is resized, then converted, then its channels are put in order, then its dimensions.
 
     ========================================  ====================================================================
     from → to                                 result
@@ -110,15 +121,18 @@ class FormatConverterOp(FrameOperator):
     rgb888 → yuv420                           BT.601, full range
     ========================================  ====================================================================
 
-    Packed images have the shape (rows, columns, channels); one channel may be left out. nv12 and yuv420 have
-    the shape (3/2 rows, columns), the luma above the chroma; yuyv and uyvy have (rows, columns, 2). The rows
-    and columns of the first two are even, and so are the columns of the others. Input is C-contiguous, and
-    keeps its element type over a run.
+    Packed images have the shape (rows, columns, channels), unless `in_layout` says otherwise; one channel may be
+    left out. nv12 and yuv420 have the shape (3/2 rows, columns), the luma above the chroma; yuyv and uyvy have
+    (rows, columns, 2). The rows and columns of the first two are even, and so are the columns of the others. Input
+    is C-contiguous, and keeps its element type over a run.
 
     With a GPU the output is in device memory, and an image in host memory is copied there first; without one,
     an image in host memory stays on the host. GPU and NumPy give the same result, bit by bit. OpenCV, which takes
     NumPy's place on the host where it is installed (the extra ``operators``), differs by at most 1 where it rounds:
     in the resize modes 2, 4, 8 and 16, and between RGB and YUV. In limited range, luma below 16 counts as 16.
+
+    Layouts cost no further pass over the image, except from chw or nchw to another size or to yuv420, and from YUV
+    to chw or nchw. There, a frame needs one more block.
 
     A frame needs one block for the output, one more of ``resize_height * resize_width * channels`` bytes where
     it is resized and becomes yuv420, and one more of the input's size where it is copied from host memory to a GPU.
@@ -150,6 +164,13 @@ class FormatConverterOp(FrameOperator):
         resized.
     out_channel_order
         For each output channel the channel that it takes.
+    in_layout, out_layout
+        The order of the dimensions: ``"hwc"`` (rows, columns, channels), ``"chw"``, ``"nhwc"`` or ``"nchw"``, where
+        n is 1. YUV has no channels to be put in another place.
+    copy
+        Whether the output always has memory of its own. With False, a frame of which only the layout changes is
+        sent as a view of the input, with other strides, for receivers that take strides and change nothing. Such an
+        operator is not captured.
     """
 
     capturable = True
@@ -166,6 +187,9 @@ class FormatConverterOp(FrameOperator):
     resize_width: int = 0
     resize_mode: int = 0
     out_channel_order: list[int]
+    in_layout: str = "hwc"
+    out_layout: str = "hwc"
+    copy: bool = True
 
     ports = ("source_video", "tensor")
 
@@ -189,8 +213,19 @@ class FormatConverterOp(FrameOperator):
             resize_height: int = 0,
             resize_width: int = 0,
             resize_mode: int = 0,
+            in_layout: str = "hwc",
+            out_layout: str = "hwc",
+            copy: bool = True,
             **parts: NamedPart,
         ) -> None: ...
+
+    else:
+
+        @needs_fragment
+        def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
+            super().__init__(fragment, *args, name=name, **params)
+            if not self.copy:
+                self.capturable = False  # what it sends is no memory of its own
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""
@@ -202,6 +237,8 @@ class FormatConverterOp(FrameOperator):
             spec,
             out_dtype={"choices": _OUTPUTS},
             in_dtype={"choices": ("", *_FORMATS)},
+            in_layout={"choices": _LAYOUTS},
+            out_layout={"choices": _LAYOUTS},
             scale_min=finite,
             scale_max=finite,
             alpha_value={"minimum": 0, "maximum": 255},
@@ -228,6 +265,34 @@ class FormatConverterOp(FrameOperator):
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are converted; raise if they cannot be."""
         image = self._describe(tensor)
+        steps = self._plan_packed(image)
+        if not self.copy and self._is_same(image, steps):
+            return []
+        steps = self._with_layouts(image, steps)
+        made = steps[-1].shape
+        if self.out_layout == "hwc":
+            return steps
+        rows, columns, channels = made
+        made = (channels, rows, columns) if self.out_layout in _PLANAR else made
+        made = (1, *made) if self.out_layout.startswith("n") else made
+        return [*steps[:-1], steps[-1]._replace(shape=made)]
+
+    def _is_same(self, image: _Image, steps: list[Plan]) -> bool:
+        """Return whether an image has all values of the result, perhaps in another layout."""
+        step, *others = steps
+        is_copy = step.routine in COPY.values() and not _FORMATS[image.format].layout
+        return not others and is_copy and step.shape[2] == image.channels and not self.out_channel_order
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """Return a frame with its dimensions in the order of `out_layout`."""
+        dimensions = {"c": (1, tensor.itemsize), "n": (1, tensor.nbytes)}
+        dimensions |= dict(zip(self.in_layout, zip(tensor.shape, tensor.strides, strict=True), strict=False))
+        shape, strides = zip(*[dimensions[letter] for letter in self.out_layout], strict=True)
+        described = (tensor.data, shape, strides, tensor.dl_dtype, tensor.device, tensor.is_readonly)
+        return Tensor._at(described, tensor)
+
+    def _plan_packed(self, image: _Image) -> list[Plan]:
+        """Return the steps where the channels of a pixel are together."""
         if not (self.resize_height > 0 and self.resize_width > 0):
             return [self._plan_conversion(image)]
         self._check_resize(image)
@@ -240,11 +305,28 @@ class FormatConverterOp(FrameOperator):
         is_one_step = convert.routine in (COPY[_UINT8], TO_FLOAT)  # the step that resizes converts, too
         copy = convert if is_one_step else self._copy_of(resized)
         resize = copy._replace(
-            routine=RESAMPLE[copy.element, self._filter.name],
+            routine=RESAMPLE[copy.element, self._filter.name, False],
             arguments=(*sizes, *copy.arguments[1:]),
             tables=(*rows, *columns),
         )
         return [resize] if is_one_step else [resize, convert]
+
+    def _with_layouts(self, image: _Image, steps: list[Plan]) -> list[Plan]:
+        """Return steps from and to images with a plane for each channel, where the layouts say so."""
+        planar_input, planar_output = self.in_layout in _PLANAR, self.out_layout in _PLANAR
+        if planar_input and not is_conversion(steps[0].routine):  # it is brought into the usual layout first
+            steps = [self._copy_of(image), *steps]
+        last = steps[-1]
+        if planar_output and last.routine in RESAMPLE.values():
+            steps[-1] = last._replace(routine=RESAMPLE[last.element, self._filter.name, True])
+        elif planar_output and not is_conversion(last.routine):
+            steps = [*steps, self._copy_of(_Image(self.out_dtype, *last.shape))]
+        for place, step in enumerate(steps):
+            from_planes = planar_input and place == 0
+            to_planes = planar_output and place == len(steps) - 1
+            if is_conversion(step.routine):
+                steps[place] = step._replace(routine=with_planes(step.routine, from_planes, to_planes))
+        return steps
 
     def _copy_of(self, image: _Image) -> Plan:
         shape = (image.rows, image.columns, image.channels)
@@ -254,10 +336,7 @@ class FormatConverterOp(FrameOperator):
 
     def _describe(self, tensor: Tensor) -> _Image:
         """Return what a frame is, or raise if it is nothing that can be converted."""
-        if tensor.ndim not in (2, 3):
-            raise self.refusal(
-                f"an image has the shape (rows, columns) or (rows, columns, channels), not {tensor.shape}"
-            )
+        shape = self._usual_shape(tensor.shape)
         if tensor.dl_dtype.name not in ("uint8", "uint16", "float32"):
             raise self.refusal(f"the elements must be uint8, uint16 or float32, not {tensor.dl_dtype.name}")
         element = tensor.dtype
@@ -270,31 +349,52 @@ class FormatConverterOp(FrameOperator):
         if 0 in tensor.shape:
             raise self.refusal(f"the shape {tensor.shape} has no pixels")
         check_contiguous(tensor, place_of(self, "source_video"))
-        rows, columns = tensor.shape[:2]
+        rows, columns = shape[:2]
         if rows * columns > _MOST_PIXELS:
             raise self.refusal(f"an image has at most {_MOST_PIXELS} pixels; the shape is {tensor.shape}")
-        channels = tensor.shape[2] if tensor.ndim == 3 else 1
+        channels = shape[2] if len(shape) == 3 else 1
         name = self.in_dtype or self._guess(element, channels)
         layout, count = _FORMATS[name].layout, _FORMATS[name].channels
-        shape = f"(rows, columns, {count})" if count else "(rows, columns[, channels])"
+        if layout and self.in_layout != "hwc":
+            raise self.refusal(f"{name} has no channels that in_layout={self.in_layout!r} could place")
+        if self.out_dtype == "yuv420" and self.out_layout != "hwc":
+            raise self.refusal(f"yuv420 has no channels that out_layout={self.out_layout!r} could place")
+        expected = f"(rows, columns, {count})" if count else "(rows, columns[, channels])"
         fits = channels == (count or channels)
         if layout in ("nv12", "yuv420"):
-            shape = "(3/2 rows, columns), with rows and columns even"
+            expected = "(3/2 rows, columns), with rows and columns even"
             fits &= rows % 3 == 0 and columns % 2 == 0
             rows = rows // 3 * 2
         elif layout:
-            shape = "(rows, even columns, 2)"
+            expected = "(rows, even columns, 2)"
             fits &= columns % 2 == 0
         elif channels > 4:
             raise self.refusal(f"an image has up to 4 channels; the shape {tensor.shape} has {channels}")
         if element != _FORMATS[name].element or not fits:
             raise self.refusal(
-                f"in_dtype={name!r} means {_FORMATS[name].element} of the shape {shape}; received {element} of the "
-                f"shape {tensor.shape}"
+                f"in_dtype={name!r} means {_FORMATS[name].element} of the shape {expected}; received {element} of "
+                f"the shape {tensor.shape}"
             )
         if name == "uint8":
             name = {3: "rgb888", 4: "rgba8888"}.get(channels, name)
         return _Image(name, rows, columns, channels)
+
+    def _usual_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an image as (rows, columns) or (rows, columns, channels)."""
+        layout = self.in_layout
+        if layout == "hwc":
+            if len(shape) in (2, 3):
+                return shape
+            raise self.refusal(
+                f"an image has the shape (rows, columns) or (rows, columns, channels), not {shape}; in_layout "
+                "names other layouts"
+            )
+        if len(shape) != len(layout) or (layout.startswith("n") and shape[0] != 1):
+            one = {"n": "1", "h": "rows", "w": "columns", "c": "channels"}
+            wanted = ", ".join(one[letter] for letter in layout)
+            raise self.refusal(f"in_layout={layout!r} means an image of the shape ({wanted}), not {shape}")
+        shape = shape[-3:]
+        return (*shape[1:], shape[0]) if layout in _PLANAR else shape
 
     def _guess(self, element: np.dtype[Any], channels: int) -> str:
         """Return the format of a frame where `in_dtype` names none."""

@@ -1,22 +1,28 @@
-"""The memory of frames that come from outside and go there: sources place them, sinks say where they were.
+"""The memory of frames that come from outside and go there: sources place them, sinks bring them to the host.
 
 A copy to a device runs on the operator's stream, and the host waits for nothing: a copy from plain memory has read
-it when the call returns.
+it when the call returns. A copy to the host is used in a later compute, when it is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from headrace import gpu
-from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import check_parameters
 from headrace.tensor import DLDeviceType, Tensor
-from headrace.tensor.copies import copy
+from headrace.tensor.copies import HostMemory, copy
+
+Details = TypeVar("Details")
+
+# The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
+_MAX_PENDING = 4
 
 HOST, DEVICE, SYSTEM, MANAGED = range(4)
 STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
@@ -102,6 +108,52 @@ class FrameMemory:
             shape, dtype, storage_type, stream=stream, operator=self._operator.name
         )
         return tensor
+
+
+class FramesToHost(Generic[Details]):
+    """Frames on their way to the host, in order, each with details of its own."""
+
+    def __init__(self) -> None:
+        self._memory = HostMemory()
+        self._pending: deque[tuple[dict[str, np.ndarray[Any, Any]], Details, Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, tensors: Mapping[str, Tensor], op_input: InputContext, port: str, details: Details) -> None:
+        """Add the tensors of a message; those on a device are copied on the operator's stream."""
+        stream = None
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        for name, tensor in tensors.items():
+            if tensor.device.is_cuda:
+                stream = stream or op_input.receive_cuda_stream(port)
+                arrays[name] = self._memory.copy(tensor, stream)
+            else:
+                arrays[name] = np.asarray(tensor)
+        self._pending.append((arrays, details, None if stream is None else stream.stream.record()))
+
+    def ready(self) -> Iterator[tuple[dict[str, np.ndarray[Any, Any]], Details]]:
+        """Take the frames that are on the host, and wait for the oldest of too many."""
+        while self._pending:
+            event = self._pending[0][2]
+            if event is not None and not event.is_done and len(self._pending) <= _MAX_PENDING:
+                return
+            yield self._take()
+
+    def rest(self) -> Iterator[tuple[dict[str, np.ndarray[Any, Any]], Details]]:
+        """Take all frames, after waiting for each."""
+        while self._pending:
+            yield self._take()
+
+    def clear(self) -> None:
+        """Let go of all frames."""
+        self._pending.clear()
+
+    def _take(self) -> tuple[dict[str, np.ndarray[Any, Any]], Details]:
+        arrays, details, event = self._pending.popleft()
+        if event is not None:
+            event.sync()
+        return arrays, details
 
 
 def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> int | None:

@@ -54,7 +54,14 @@ class FrameOperator(TensorOperator):
         spec.output(self.ports[1])
 
     def plan(self, tensor: Tensor) -> list[Plan]:
-        """Return the steps for frames such as this one; raise if it is none that the operator takes."""
+        """Return the steps for frames such as this one; raise if it is none that the operator takes.
+
+        Without a step, `view` makes the result.
+        """
+        raise NotImplementedError
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """Return the result of a frame that needs no step, on the memory of the frame."""
         raise NotImplementedError
 
     def refusal(self, text: str) -> ValueError:
@@ -89,7 +96,7 @@ class FrameOperator(TensorOperator):
         for step, tables in zip(self._steps, self._tables_at(place), strict=True):
             given, result = result, place.empty(step.shape, step.element)
             place.run(step.routine, step.threads, result, given, *tables, *step.arguments)
-        op_output.emit({self.out_tensor_name: result}, target)
+        op_output.emit({self.out_tensor_name: result if self._steps else self.view(result)}, target)
 
     def _tables_at(self, place: Workplace) -> list[list[Tensor]]:
         """Return the tables of each step as tensors at a place."""

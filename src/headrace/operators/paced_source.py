@@ -72,6 +72,10 @@ class PacedSource(Operator, Generic[Frame]):
         """Return the number of frames of one compute."""
         return 1
 
+    def restart_time(self) -> int | None:
+        """Return when to begin again after the end of the frames, by the run's clock; None for never."""
+        return None
+
     # A run calls these.
 
     def start(self) -> None:
@@ -83,6 +87,12 @@ class PacedSource(Operator, Generic[Frame]):
         self._waits = (
             isinstance(clock, MachineClock) if self.is_live else not isinstance(clock, RealtimeClock)
         )
+        self.begin_frames()
+
+    def begin_frames(self) -> None:
+        """Begin to make frames, on a new thread."""
+        if self._ahead is not None:
+            self._ahead.close()
         depth = max(self.depth, self.batch())
         self._ahead = ReadAhead(self.frames(), depth, self._pace.notify_scheduler, f"{self.name} frames")
         self._settle()
@@ -160,7 +170,11 @@ class PacedSource(Operator, Generic[Frame]):
     def _status(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         ahead = self._ahead
         if ahead is None or ahead.is_finished:
-            return SchedulingStatusType.NEVER, None
+            again = None if ahead is None else self.restart_time()
+            if again is None:
+                return SchedulingStatusType.NEVER, None
+            is_due = timestamp >= again
+            return (SchedulingStatusType.READY if is_due else SchedulingStatusType.WAIT_TIME), again
         if not ahead.has(self.batch()):
             return SchedulingStatusType.WAIT_EVENT, None
         due = self._due()

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
-from headrace.operators.frame_memory import storage_of
+from headrace.operators.frame_memory import FramesToHost, storage_of
 from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
-from headrace.tensor.copies import HostMemory
 from headrace.video import EntityWriter
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.error_policy import OnError
 
-# The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
-_MAX_PENDING = 4
 
-
-@dataclass(slots=True)
-class _Pending:
-    """A message that is on its way to the host; it is there when its event, if it has one, is done."""
-
-    arrays: dict[str, np.ndarray[Any, Any]]
+class _Details(NamedTuple):
     storage_types: dict[str, int]
     log_time: int
     acq_timestamp: int | None
-    event: Any
-
-    @property
-    def is_there(self) -> bool:
-        return self.event is None or bool(self.event.is_done)
 
 
 class VideoStreamRecorderOp(Operator):
@@ -88,9 +73,8 @@ class VideoStreamRecorderOp(Operator):
 
     def start(self) -> None:
         """Create the files."""
-        self._pending: deque[_Pending] = deque()
+        self._frames: FramesToHost[_Details] = FramesToHost()
         self._writer: EntityWriter | None = None
-        self._memory = HostMemory()
         self.frames_recorded = 0
         if not self.basename:
             raise ValueError(f"operator {self.name!r}: basename must not be empty")
@@ -102,39 +86,28 @@ class VideoStreamRecorderOp(Operator):
         """Record one message."""
         tensors = tensors_of(op_input.receive("input"), self, "input")
         storage_types = {name: storage_of(tensor) for name, tensor in tensors.items()}
-        log_time = self._epoch + context.timestamp
-        arrays: dict[str, np.ndarray[Any, Any]] = {}
-        stream = None
-        for name, tensor in tensors.items():
-            if tensor.device.is_cuda:
-                stream = stream or op_input.receive_cuda_stream("input")
-                arrays[name] = self._memory.copy(tensor, stream)
-            else:
-                arrays[name] = np.asarray(tensor)
-        event = None if stream is None else stream.stream.record()
         acquired = op_input.get_acquisition_timestamp("input")
-        self._pending.append(_Pending(arrays, storage_types, log_time, acquired, event))
-        while self._pending and (self._pending[0].is_there or len(self._pending) > _MAX_PENDING):
-            self._write(self._pending.popleft())
+        details = _Details(storage_types, self._epoch + context.timestamp, acquired)
+        self._frames.add(tensors, op_input, "input", details)
+        for arrays, one in self._frames.ready():
+            self._write(arrays, one)
 
     def stop(self) -> None:
         """Write what is left and close the files."""
         writer = self._writer
         try:
-            while writer is not None and self._pending:
-                self._write(self._pending.popleft())
+            for arrays, details in self._frames.rest() if writer is not None else ():
+                self._write(arrays, details)
         finally:
-            self._pending.clear()
+            self._frames.clear()
             self._writer = None
             if writer is not None:
                 writer.close()
 
-    def _write(self, message: _Pending) -> None:
+    def _write(self, arrays: dict[str, np.ndarray[Any, Any]], details: _Details) -> None:
         assert self._writer is not None
-        if message.event is not None:
-            message.event.sync()
         try:
-            self._writer.write(message.arrays, message.log_time, message.storage_types, message.acq_timestamp)
+            self._writer.write(arrays, details.log_time, details.storage_types, details.acq_timestamp)
         except (TypeError, ValueError) as error:
             raise type(error)(f"operator {self.name!r}, input 'input': {error}") from error
         self.frames_recorded += 1

@@ -34,7 +34,8 @@ class ClipFrame:
     time
         When it is due, in nanoseconds after the first.
     acq_timestamp
-        When it was acquired: the recorded time, in nanoseconds since the epoch, or in those of the container.
+        When it was acquired: the recorded time, in nanoseconds since the epoch; in a video file, the time of its
+        first frame if the file has that, and the time since.
     storage_types
         The memory that each tensor was recorded from: 0 pinned host, 1 device, 2 system, 3 managed.
     """
@@ -105,20 +106,27 @@ class _Recording(Clip):
                 raise VideoFileError(". ".join(reader.problems))
 
 
-class _VideoFile(Clip):
-    def __init__(self, path: Path, ignore_corrupted: bool) -> None:
+class VideoClip(Clip):
+    """A video file."""
+
+    def __init__(self, path: Path, reader: VideoReader) -> None:
         self.path = path
-        self._reader = VideoReader(path, ignore_corrupted=ignore_corrupted)
+        self._reader = reader
 
     def frames(self) -> Generator[ClipFrame, None, None]:
+        """Read the frames, from the beginning."""
         count = last = 0
         for count, frame in enumerate(self._reader.frames(), 1):  # noqa: B007
             last = frame.time
-            yield ClipFrame({"": frame.pixels}, last, last)
+            yield ClipFrame({"": frame.pixels}, last, last + (self._reader.start or 0))
         if count > 1:
             self.interval = last // (count - 1)
         elif self._reader.rate:
             self.interval = round(1e9 / self._reader.rate)
+
+
+def _video_file(path: Path, ignore_corrupted: bool) -> Clip:
+    return VideoClip(path, VideoReader(path, ignore_corrupted=ignore_corrupted))
 
 
 def open_clip(directory: str | Path, basename: str, *, ignore_corrupted: bool = True) -> Clip:
@@ -142,12 +150,12 @@ def open_clip(directory: str | Path, basename: str, *, ignore_corrupted: bool = 
     if any(path.exists() for path in entity_files(folder, basename)):
         return _Recording(folder, basename, ignore_corrupted)
     if (folder / basename).is_file():
-        return _VideoFile(folder / basename, ignore_corrupted)
+        return _video_file(folder / basename, ignore_corrupted)
     stem = (folder / basename).name
     around = sorted((folder / basename).parent.glob("*")) if (folder / basename).parent.is_dir() else []
     found = [path for path in around if path.stem == stem and path.suffix.lower() in VIDEO_EXTENSIONS]
     if len(found) == 1:
-        return _VideoFile(found[0], ignore_corrupted)
+        return _video_file(found[0], ignore_corrupted)
     if found:
         names = ", ".join(path.name for path in found)
         raise VideoFileError(

@@ -1,12 +1,16 @@
-"""Video files of any kind, through PyAV: reading and writing.
+"""Video files and streams of any kind, through PyAV: reading and writing.
 
 PyAV is imported when a file is opened. The extra ``video`` installs it.
+
+A video whose frames have times says when its first frame was shown, as a tag of the container: MP4's own time of
+creation has whole seconds. MP4 is written in fragments, which become one index when the file is closed. So a
+process that is killed leaves a file that plays.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,10 +20,16 @@ from typing import Any
 import numpy as np
 
 from headrace.lazy import import_or_explain
+from headrace.video.codecs import choose_encoder, open_input, quality_options
 from headrace.video.entities import UNKNOWN_INTERVAL
 from headrace.video.errors import VideoFileError
 
 _logger = logging.getLogger("headrace.video")
+
+_START = "headrace_start"
+"""The tag of a container with the time of its first frame, in nanoseconds."""
+PIXEL_FORMATS = ("rgb24", "bgr24", "rgba", "bgra", "gray", "nv12", "yuv420p")
+"""The pixels of arrays, in FFmpeg's names."""
 
 
 @dataclass(slots=True)
@@ -29,7 +39,7 @@ class VideoFrame:
     Attributes
     ----------
     pixels
-        RGB, uint8, of shape (height, width, 3).
+        uint8: RGB of shape (height, width, 3), unless the reader was asked for another format.
     time
         When it is shown, in nanoseconds after the first frame.
     """
@@ -39,34 +49,62 @@ class VideoFrame:
 
 
 class VideoReader:
-    """The frames of a video file, decoded while it is iterated over, each time from the beginning.
+    """The frames of a video, decoded while it is iterated over, each time from the beginning.
 
     Parameters
     ----------
     path
-        The file, of any kind that FFmpeg reads; a picture is a video of one frame.
+        The file, of any kind that FFmpeg reads; a picture is a video of one frame. Or a URL, such as
+        ``"rtsp://camera/stream"``, which is opened when the first frame is asked for.
     ignore_corrupted
         Whether to skip what cannot be decoded, with a warning; otherwise it raises :class:`VideoFileError`.
+    pixel_format
+        What frames are decoded to: ``"rgb24"``, ``"bgr24"``, ``"rgba"`` or ``"bgra"`` of the shape (height, width,
+        channels), ``"gray"`` of (height, width), ``"nv12"`` or ``"yuv420p"`` of (3/2 height, width).
+    hardware
+        Whether NVDEC decodes, if this build of FFmpeg and the machine have it.
+    timeout
+        How long a URL may stay silent, in seconds.
+    options
+        Options of FFmpeg for the container.
 
     Attributes
     ----------
     width, height
-        The size of the frames.
+        The size of the frames; 0 for a URL that has not been opened.
     rate
         The mean number of frames per second, or None where the file does not say.
     codec
         The name of the codec.
+    start
+        The time of the first frame in nanoseconds, from the origin of the times that were written; None where the
+        file does not say.
     """
 
-    def __init__(self, path: str | Path, *, ignore_corrupted: bool = True) -> None:
-        self.path = Path(path).expanduser()
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        ignore_corrupted: bool = True,
+        pixel_format: str = "rgb24",
+        hardware: bool = False,
+        timeout: float = 5.0,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        if pixel_format not in PIXEL_FORMATS:
+            raise ValueError(f"pixel_format must be one of {', '.join(PIXEL_FORMATS)}, not {pixel_format!r}")
+        self.path: str | Path = str(path) if is_url(path) else Path(path).expanduser()
         self.ignore_corrupted = ignore_corrupted
-        with self._open() as container:
-            stream = container.streams.video[0]
-            self.width, self.height = int(stream.width), int(stream.height)
-            self.codec = str(stream.codec_context.name)
-            rate = stream.average_rate or stream.guessed_rate
-            self.rate: float | None = float(rate) if rate else None
+        self._pixel_format = pixel_format
+        self._hardware = hardware
+        self._timeout = timeout
+        self._options = dict(options or {})
+        self.width = self.height = 0
+        self.codec = ""
+        self.rate: float | None = None
+        self.start: int | None = None
+        if not is_url(path):
+            self._open().close()
 
     def __iter__(self) -> Iterator[VideoFrame]:
         return self.frames()
@@ -82,14 +120,15 @@ class VideoReader:
             step = round(1e9 / self.rate) if self.rate else UNKNOWN_INTERVAL
             packets = container.demux(stream)
             while True:
+                packet = None
                 try:
-                    packet = next(
-                        packets, None
-                    )  # None also after an error, behind which nothing can be found
+                    packet = next(packets, None)  # None also after an error: nothing can be found behind it
                     if packet is None:
                         break
                     decoded = packet.decode()
                 except _av().error.FFmpegError as error:
+                    if packet is None and is_url(self.path):
+                        raise VideoFileError(f"{self.path}: the connection was lost: {error}") from error
                     if not self.ignore_corrupted:
                         raise VideoFileError(
                             f"{self.path}: what follows the frame at {max(last, 0) / 1e9:.3f} s cannot be decoded: "
@@ -105,7 +144,7 @@ class VideoReader:
                         first = shown if first is None else first
                         time = max(round((shown - first) * 1_000_000_000), last + 1)
                     last = time
-                    yield VideoFrame(frame.to_ndarray(format="rgb24"), time)
+                    yield VideoFrame(frame.to_ndarray(format=self._pixel_format), time)
         if skipped:
             _logger.warning("%s: skipped %d packets that could not be decoded", self.path, skipped)
         if last < 0:
@@ -113,41 +152,73 @@ class VideoReader:
 
     def _open(self) -> Any:
         av = _av()
-        if not self.path.is_file():
+        options, arguments = self._options, {}
+        if is_url(self.path):
+            options = {**_url_options(str(self.path)), **options}
+            arguments["timeout"] = self._timeout
+        elif not Path(self.path).is_file():
             raise VideoFileError(f"there is no file {self.path}")
         try:
-            container = av.open(str(self.path))
-        except (av.error.FFmpegError, UnicodeDecodeError) as error:
+            container = open_input(av, str(self.path), self._hardware, options=options, **arguments)
+        except (av.error.FFmpegError, OSError, ValueError) as error:
             raise VideoFileError(f"{self.path} is not a video that can be read: {error}") from error
         if not container.streams.video:
             kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
             container.close()
             raise VideoFileError(f"{self.path} has no video stream; its streams are of kind: {kinds}")
+        stream = container.streams.video[0]
+        self.width, self.height = int(stream.width), int(stream.height)
+        self.codec = str(stream.codec_context.name)
+        rate = stream.average_rate or stream.guessed_rate
+        self.rate = float(rate) if rate else None
+        tags = {name.lower(): value for name, value in container.metadata.items()}
+        self.start = int(tags[_START]) if _is_number(tags.get(_START, "")) else None
         return container
 
 
-# The unit of times: the rates 24, 25, 30, 50, 60 and 59.94 are whole numbers of it, and MPEG-4 takes none finer.
-_TICK = Fraction(1, 60_000)
+# The units of times. The rates 24, 25, 30, 50, 60 and 59.94 are whole numbers of the first, and MPEG-4 takes none
+# finer. The second is for exact times. MP4 counts the time between two frames with 32 bits: FFmpeg loses all times
+# behind a longer gap.
+_TICK, _FINE_TICK = Fraction(1, 60_000), Fraction(1, 1_000_000)
+_LONGEST_GAP = 2**31 - 1  # ticks
 _LATEST = 1e12  # seconds; more than that is no time, and its ticks do not fit FFmpeg's integers
 _SLOWEST, _FASTEST = 1e-4, 1e6  # frames a second; FFmpeg's rates are fractions of 32 bits
 
 
 class VideoWriter(AbstractContextManager["VideoWriter"]):
-    """Writes a video file; its extension chooses the container. Close it, or use it in a ``with``.
+    """Writes a video; the extension of a file chooses the container. Close it, or use it in a ``with``.
 
     Parameters
     ----------
     path
-        The file, as in ``"run.mp4"``. A file of this name is replaced; its folder is created.
+        The file, as in ``"run.mp4"``. A file of this name is replaced; its folder is created. Or the URL of a
+        server that takes streams, as in ``"rtsp://server/name"``.
     rate
         Frames per second.
     codec
-        A codec of FFmpeg; H.264 unless given, or MPEG-4 where this build of FFmpeg has no encoder for H.264.
-        ``"ffv1"`` in an ``.mkv`` is lossless.
+        ``"h264"`` (unless given) or ``"hevc"``, for which the encoder is chosen, or an encoder of FFmpeg. H.264
+        becomes MPEG-4 where this build of FFmpeg has no encoder for it. ``"ffv1"`` in an ``.mkv`` is lossless.
     quality
-        The constant rate factor of H.264: 0 is best, 51 smallest. Other codecs ignore it.
+        The constant quality of H.264 and HEVC: 0 is best, 51 smallest. Other codecs ignore it.
     preset
-        The preset of H.264, from ``"ultrafast"`` to ``"veryslow"``, whose files are smaller. Others ignore it.
+        The preset of H.264 and HEVC, from ``"ultrafast"`` to ``"veryslow"``, whose files are smaller. Others ignore
+        it.
+    bit_rate
+        Bits per second in place of a quality; 0: as many as the quality takes.
+    pixel_format
+        The pixels in the file, in FFmpeg's names, as ``"yuv444p"``; chosen unless given.
+    array_format
+        The pixels of the arrays: ``""`` tells grey, RGB and RGBA by the shape; or ``"bgr24"``, ``"bgra"``, or
+        ``"nv12"`` or ``"yuv420p"`` of the shape (3/2 height, width).
+    hardware
+        Whether NVENC encodes ``"h264"`` and ``"hevc"``, if it works here.
+    options
+        Options of FFmpeg for the container.
+
+    Attributes
+    ----------
+    frames_retimed
+        The number of frames that were no later than the one before, and were shown later than they said.
     """
 
     def __init__(
@@ -158,20 +229,34 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         codec: str | None = None,
         quality: int = 18,
         preset: str = "medium",
+        bit_rate: int = 0,
+        pixel_format: str = "",
+        array_format: str = "",
+        hardware: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         if not _SLOWEST <= rate <= _FASTEST:  # true for NaN
             raise ValueError(
                 f"the rate of the video {path} must be more than 0, from {_SLOWEST:g} to {_FASTEST:g} frames a "
                 f"second, not {rate!r}"
             )
+        if array_format and array_format not in PIXEL_FORMATS:
+            raise ValueError(f"array_format must be one of {', '.join(PIXEL_FORMATS)}, not {array_format!r}")
         self._preset = preset
-        self._first: float | None = None
+        self._first: float | Fraction | None = None
         self._shown_at = -1
         self._is_timed = False
-        self.path = Path(path).expanduser()
+        self.path: str | Path = str(path) if is_url(path) else Path(path).expanduser()
         self.rate = Fraction(float(rate)).limit_denominator(100_000)
-        self._codec = codec
+        self.frames_retimed = 0
+        self._codec = codec or "h264"
         self._quality = quality
+        self._bit_rate = bit_rate
+        self._pixel_format = pixel_format
+        self._array_format = array_format
+        self._hardware = hardware
+        self._options = dict(options or {})
+        self._tick = _TICK
         self._container: Any = None
         self._stream: Any = None
         self._shape: tuple[int, ...] = ()
@@ -182,7 +267,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
     def __len__(self) -> int:
         return self._count
 
-    def write(self, pixels: Any, time: float | None = None) -> None:
+    def write(self, pixels: Any, time: float | Fraction | None = None) -> None:
         """Add a frame.
 
         Parameters
@@ -191,82 +276,135 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             An array in host memory, uint8: (height, width) or (height, width, 1) is grey, (height, width, 3) RGB,
             (height, width, 4) RGBA, whose alpha is ignored. All frames have the shape of the first.
         time
-            When the frame is shown, in seconds from any origin; the video begins with its first frame. A frame that
-            is no later than the one before follows it at `rate`. Without times all frames follow at `rate`.
+            When the frame is shown, in seconds from any origin; the video begins with its first frame. If the
+            first time is a Fraction, times are kept to a microsecond, and two frames are at most 35 minutes apart;
+            otherwise to a sixty-thousandth of a second, and at most 9 hours. A frame that is no later than the one
+            before follows it at `rate`. Without times all frames follow at `rate`.
         """
         if self._is_closed:
             raise ValueError(f"the video {self.path} has been closed")
         array = np.asarray(pixels)
-        if (
-            array.dtype != np.uint8
-            or array.ndim not in (2, 3)
-            or array.shape[2:] not in ((), (1,), (3,), (4,))
-        ):
-            raise ValueError(
-                f"frame {self._count} of {self.path} is {array.dtype} of shape {array.shape}; expected uint8 of "
-                "shape (height, width) or (height, width, 1, 3 or 4)"
-            )
-        if not array.size:
-            raise ValueError(f"frame {self._count} of {self.path} is empty: its shape is {array.shape}")
+        kind = self._kind_of(array)
         if self._shape and array.shape != self._shape:
             raise ValueError(
                 f"frame {self._count} of {self.path} has the shape {array.shape}; those before it have "
                 f"{self._shape}, and a video has one size"
             )
-        if self._container is None:
-            self._is_timed = time is not None
-            self._open(array.shape)
-        elif self._is_timed != (time is not None):
+        if self._container is not None and self._is_timed != (time is not None):
             raise ValueError(
                 f"frame {self._count} of {self.path} has {'no time' if self._is_timed else 'a time'}, and those "
                 "before it are different; give all of them times, or none"
             )
+        if time is not None and not abs(float(time)) <= _LATEST:  # false for NaN, too
+            raise ValueError(f"frame {self._count} of {self.path} is shown at {time} s, which is no time")
+        if self._container is None:
+            self._first, self._is_timed = time, time is not None
+            self._open(array.shape, kind)
         av = _av()
-        kind = {(): "gray", (1,): "gray", (3,): "rgb24", (4,): "rgba"}[array.shape[2:]]
         array = array[:, :, 0] if array.shape[2:] == (1,) else array
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(array), format=kind)
         frame.pts, frame.time_base = self._count, 1 / self.rate
         if time is not None:
-            frame.pts, frame.time_base = self._ticks(time), _TICK
+            frame.pts, frame.time_base = self._ticks(time), self._tick
         with self._named_errors():
             self._container.mux(self._stream.encode(frame))
         self._count += 1
 
-    def _ticks(self, time: float) -> int:
+    def _kind_of(self, array: np.ndarray[Any, Any]) -> str:
+        """Return the pixel format of an array; raise if it is no frame."""
+        given = self._array_format
+        kinds: dict[tuple[int, ...], str] = {(): "gray", (1,): "gray", (3,): "rgb24", (4,): "rgba"}
+        if given:
+            channels = {"bgr24": 3, "rgb24": 3, "bgra": 4, "rgba": 4}.get(given)
+            kinds = {(): given} if channels is None else {(channels,): given}
+        kind = kinds.get(array.shape[2:]) if array.ndim in (2, 3) else None
+        is_halved = given in ("nv12", "yuv420p")
+        if (
+            array.dtype != np.uint8
+            or kind is None
+            or (is_halved and (array.shape[0] % 3 or array.shape[1] % 2))
+        ):
+            shapes = "(height, width) or (height, width, 1, 3 or 4)"
+            if given:
+                shapes = (
+                    "(3/2 height, width), both even" if is_halved else f"(height, width, ...) for {given}"
+                )
+            raise ValueError(
+                f"frame {self._count} of {self.path} is {array.dtype} of shape {array.shape}; expected uint8 of "
+                f"shape {shapes}"
+            )
+        if not array.size:
+            raise ValueError(f"frame {self._count} of {self.path} is empty: its shape is {array.shape}")
+        return kind
+
+    def _ticks(self, time: float | Fraction) -> int:
         """Return when a frame is shown, in ticks from the first one."""
-        if not abs(time) <= _LATEST:  # false for NaN, too
-            raise ValueError(f"frame {self._count} of {self.path} is shown at {time} s, which is no time")
-        if self._first is None:
-            self._first = time
-        at = round((time - self._first) / _TICK)
+        assert self._first is not None
+        at = round((time - self._first) / self._tick)
         if at <= self._shown_at:
-            at = self._shown_at + max(1, round(1 / (self.rate * _TICK)))
+            self.frames_retimed += 1
+            at = self._shown_at + max(1, round(1 / (self.rate * self._tick)))
+        elif at - self._shown_at > _LONGEST_GAP:
+            raise ValueError(
+                f"frame {self._count} of {self.path} is shown {float((at - self._shown_at) * self._tick):.0f} s "
+                f"after the one before it; a video has at most {float(_LONGEST_GAP * self._tick):.0f} s between "
+                "two frames"
+            )
         self._shown_at = at
         return at
 
-    def _open(self, shape: tuple[int, ...]) -> None:
+    def _open(self, shape: tuple[int, ...], kind: str) -> None:
         av = _av()
-        codec = self._codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
         height, width = shape[:2]
+        height = height * 2 // 3 if kind in ("nv12", "yuv420p") else height
+        codec = choose_encoder(av, self._codec, width, height, self._hardware)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            container = av.open(str(self.path), "w")
+            arguments: dict[str, Any] = {"options": {**self._container_options(av), **self._options}}
+            if is_url(self.path):
+                arguments["format"] = _format_of(str(self.path))
+            else:
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            container = av.open(str(self.path), "w", **arguments)
         except (OSError, ValueError, av.error.FFmpegError) as error:
             raise VideoFileError(f"a video cannot be written to {self.path}: {error}") from error
         try:
             stream = container.add_stream(codec, rate=self.rate)
             stream.width, stream.height = width, height
-            stream.pix_fmt = _pixel_format(av, codec, width, height)
-            if codec.startswith("libx264"):
-                stream.options = {"crf": str(self._quality), "preset": self._preset}
+            stream.pix_fmt = self._pixel_format or _pixel_format(av, codec, width, height)
+            options = {} if self._bit_rate else quality_options(codec, self._quality, self._preset)
+            if self._bit_rate:
+                stream.bit_rate = self._bit_rate
+            if is_url(self.path) and codec == "libx264":
+                # Whoever watches sees a frame when it is written, and can begin within a second.
+                options |= {"tune": "zerolatency", "g": str(max(1, round(self.rate)))}
             if self._is_timed:
-                stream.codec_context.time_base = stream.time_base = _TICK
-                # In the order in which they are shown: of others a container knows a wrong length.
-                stream.options = {**stream.options, "bf": "0"}
+                assert self._first is not None
+                is_exact = isinstance(self._first, Fraction)
+                container.metadata[_START] = str(round(self._first * 1_000_000_000))
+                self._tick = _FINE_TICK if is_exact and codec != "mpeg4" else _TICK
+                stream.codec_context.time_base = stream.time_base = self._tick
+                options["bf"] = (
+                    "0"  # in the order in which they are shown: of others a container knows a wrong length
+                )
+            stream.options = options
         except (ValueError, av.error.FFmpegError) as error:
             container.close()
             raise VideoFileError(f"{self.path} cannot be encoded with {codec!r}: {error}") from error
         self._container, self._stream, self._shape = container, stream, shape
+
+    def _container_options(self, av: Any) -> dict[str, str]:
+        if is_url(self.path):
+            return _url_options(str(self.path))
+        if Path(self.path).suffix.lower() not in (".mp4", ".m4v", ".mov"):
+            return {}
+        # FFmpeg 7.1 writes the index of the whole file at the end; before that, it stays in fragments.
+        is_new = av.library_versions["libavformat"] >= (61, 7)
+        fragments = "hybrid_fragmented" if is_new else "empty_moov+default_base_moof"
+        return {
+            "movflags": f"{fragments}+frag_keyframe+use_metadata_tags",
+            "frag_duration": "1000000",
+            "flush_packets": "1",
+        }
 
     def close(self) -> None:
         """Finish the file; may be called more than once. A video without frames leaves no file."""
@@ -302,6 +440,25 @@ def write_video(path: str | Path, frames: Iterable[Any], rate: float = 30.0, **o
         for pixels in frames:
             writer.write(pixels)
     return len(writer)
+
+
+def is_url(path: str | Path) -> bool:
+    """Return whether a path is the URL of a stream."""
+    return isinstance(path, str) and "://" in path
+
+
+def _url_options(url: str) -> dict[str, str]:
+    """Return FFmpeg's options for a URL: RTSP over TCP, which loses no packets and passes firewalls."""
+    return {"rtsp_transport": "tcp"} if url.startswith(("rtsp://", "rtsps://")) else {}
+
+
+def _format_of(url: str) -> str | None:
+    """Return the container of a stream that is sent to a URL; None: FFmpeg guesses."""
+    return "rtsp" if url.startswith(("rtsp://", "rtsps://")) else None
+
+
+def _is_number(text: str) -> bool:
+    return len(text) < 20 and text.removeprefix("-").isdecimal()
 
 
 def _pixel_format(av: Any, codec: str, width: int, height: int) -> str:

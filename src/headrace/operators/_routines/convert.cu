@@ -1,4 +1,5 @@
 // Converts pixels one by one: INPUT and OUTPUT are the types of the elements, CONVERT(value) is the new element.
+// PLANAR_INPUT and PLANAR_OUTPUT are 1 where a channel is a plane, and 0 where a pixel has its channels together.
 typedef INPUT input_element;
 typedef OUTPUT output_element;
 
@@ -33,14 +34,17 @@ extern "C" __global__ void convert(
 ) {
     long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (pixel >= pixels) return;
-    if (in_channels == out_channels && order == (0x03020100 & (int)(0xffffffffu >> 8 * (4 - in_channels)))) {
+    if (PLANAR_INPUT == PLANAR_OUTPUT && in_channels == out_channels
+        && order == (0x03020100 & (int)(0xffffffffu >> 8 * (4 - in_channels)))) {
         convert_four(out, in, 4 * pixel, pixels * in_channels, scale, offset);
         return;
     }
-    const input_element* from = in + pixel * in_channels;
-    output_element* to = out + pixel * out_channels;
+    const input_element* from = in + pixel * (PLANAR_INPUT ? 1 : in_channels);
+    output_element* to = out + pixel * (PLANAR_OUTPUT ? 1 : out_channels);
+    long long in_step = PLANAR_INPUT ? pixels : 1, out_step = PLANAR_OUTPUT ? pixels : 1;
     for (int channel = 0; channel < out_channels; channel++) {
         int taken = order >> 8 * channel & 255;
-        to[channel] = taken < in_channels ? convert_element(from[taken], scale, offset) : (output_element)alpha;
+        to[channel * out_step] = taken < in_channels
+            ? convert_element(from[taken * in_step], scale, offset) : (output_element)alpha;
     }
 }

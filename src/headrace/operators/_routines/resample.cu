@@ -1,4 +1,5 @@
 // Resamples an image of bytes and converts the result: OUTPUT is its type, CONVERT(value) the element for a byte.
+// PLANAR_OUTPUT is 1 where a channel of the result is a plane, and 0 where a pixel has its channels together.
 typedef OUTPUT output_element;
 
 __device__ output_element convert_byte(unsigned value, float scale, float offset) {
@@ -102,12 +103,13 @@ extern "C" __global__ void resample(
         in, in_columns, row, column, channels, row_positions, row_weights, row_taps, column_positions,
         column_weights, column_taps
     );
-    output_element* to = out + (long long)number * out_channels;
+    output_element* to = out + (long long)number * (PLANAR_OUTPUT ? 1 : out_channels);
+    long long step = PLANAR_OUTPUT ? (long long)rows * columns : 1;
     #pragma unroll
     for (int channel = 0; channel < 4; channel++) {
         if (channel >= out_channels) break;
         int taken = order >> 8 * channel & 255;
-        to[channel] = taken < channels
+        to[channel * step] = taken < channels
             ? convert_byte(pixel >> 8 * taken & 255, scale, offset) : (output_element)alpha;
     }
 }

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.operators._routines import with_opencv
-from headrace.operators._routines.conversion import COPY, SCALED, TO_FLOAT, unpack_order
+from headrace.operators._routines.conversion import COPY, SCALED, TO_FLOAT, unpack_order, with_planes
 from headrace.operators.arrays import Routine
 
 Array = np.ndarray[Any, Any]
@@ -160,14 +160,20 @@ def _sum(terms: Iterable[Array]) -> Array:
     return reduce(lambda total, term: np.add(total, term, out=total), terms)
 
 
-def _on_host(resize: Callable[..., bool], convert: Callable[..., object]) -> Callable[..., bool]:
+def _on_host(
+    resize: Callable[..., bool], convert: Callable[..., object], planar: bool
+) -> Callable[..., bool]:
     """Return what resizes an image, and then converts it unless the bytes themselves are the result."""
 
     def resample(out: Array, image: Array, *arguments: Any) -> bool:
         tables, (_, _, in_columns, rows, columns, channels, *conversion) = arguments[:4], arguments[4:]
         out_channels, order = conversion[:2]
         shape = (rows, columns, channels)
-        is_copy = out.dtype == np.uint8 and unpack_order(order, out_channels) == list(range(channels))
+        is_copy = (
+            not planar
+            and out.dtype == np.uint8
+            and unpack_order(order, out_channels) == list(range(channels))
+        )
         resized = out.reshape(shape) if is_copy else np.empty(shape, np.uint8)
         if not resize(resized, image.reshape(-1, in_columns, channels), Taps(*tables[:2]), Taps(*tables[2:])):
             return False
@@ -179,12 +185,13 @@ def _on_host(resize: Callable[..., bool], convert: Callable[..., object]) -> Cal
 
 
 RESAMPLE = {
-    (np.dtype(element), how.name): Routine(
+    (np.dtype(element), how.name, planar): Routine(
         "resample",
-        _on_host(_resample, convert.numpy),
-        _on_host(partial(with_opencv.resize, how.name), convert.host),
-        {"OUTPUT": target, "CONVERT(value)": converted},
+        _on_host(_resample, with_planes(convert, False, planar).numpy, planar),
+        _on_host(partial(with_opencv.resize, how.name), with_planes(convert, False, planar).host, planar),
+        {"OUTPUT": target, "CONVERT(value)": converted, "PLANAR_OUTPUT": str(int(planar))},
     )
+    for planar in (False, True)
     for how in FILTERS.values()
     for element, target, converted, convert in (
         (np.uint8, "unsigned char", "value", COPY[np.dtype(np.uint8)]),
@@ -193,5 +200,6 @@ RESAMPLE = {
 }
 """Resample an image of bytes with up to 4 channels, and convert the result as `COPY` or `TO_FLOAT` would.
 
-By the type of the result and the name of the filter, which only the host asks for. A thread computes a pixel.
+By the type of the result, the name of the filter, which only the host asks for, and whether a channel of the result
+is a plane. A thread computes a pixel.
 """

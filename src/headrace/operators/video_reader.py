@@ -1,0 +1,196 @@
+"""VideoReaderOp: frames of a video file, or of a stream such as RTSP.
+
+A file is read ahead and paced by the run's clock (`PacedSource`). A stream is live: its frames are emitted as they
+come. A stream that goes away is opened again by the operator's condition, at a time of the run's clock, so that no
+thread sleeps meanwhile and a test of an hour's retries takes no time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.durations import Duration, nanoseconds
+from headrace.core.spec import OperatorSpec
+from headrace.operators.frame_memory import FrameMemory
+from headrace.operators.paced_source import PacedSource
+from headrace.operators.tensor_operator import declare_fields
+from headrace.video import ClipFrame, VideoFileError, VideoReader, play
+from headrace.video.clips import VideoClip
+from headrace.video.files import PIXEL_FORMATS, is_url
+
+_logger = logging.getLogger("headrace.video")
+
+
+class VideoReaderOp(PacedSource[ClipFrame]):
+    """Plays a video file and ends with it, or receives a stream such as RTSP.
+
+    The video is read and decoded on a thread of its own. A file plays in real time, by the run's clock, or as fast
+    as frames are received. Frames of a stream are emitted when they come; one that is older than the frames that
+    `read_ahead` allows waits at the sender.
+
+    **Output** ``output``: a dict with one tensor, named ``""``: RGB, uint8, (height, width, 3), unless
+    `pixel_format` says otherwise. The acquisition timestamp of a frame is its time in the video plus the start of
+    the video: that which `VideoWriterOp` wrote into a file, 0 in other files. A stream starts when its first frame
+    arrives, by the run's clock, or earlier, if a later frame arrives with less delay.
+
+    **Memory**: `read_ahead` frames in system memory. In other memory than that, one block for each frame that is in
+    use downstream.
+
+    Parameters
+    ----------
+    path
+        The file, or a URL such as ``"rtsp://camera/stream"``.
+    pixel_format
+        ``"rgb24"``, ``"bgr24"``, ``"rgba"``, ``"bgra"``, ``"gray"`` of the shape (height, width), or ``"nv12"`` or
+        ``"yuv420p"`` of the shape (3/2 height, width).
+    realtime
+        Whether a file keeps to its times; otherwise frames are emitted as fast as they are received.
+    repeat
+        Whether a file starts over at the end.
+    count
+        The number of frames, over all repeats; 0: no limit.
+    ignore_corrupted
+        Whether to skip what cannot be decoded, with a warning; otherwise it is an error.
+    reconnect
+        How many times in a row to open a stream again that has gone away, before that is an error. With 0, the end
+        of the stream is the end of the source, and a lost connection is an error.
+    reconnect_delay
+        How long to wait before each of these attempts, by the run's clock.
+    timeout
+        How long a stream may be silent before it has gone away, in seconds. A run that ends while the stream is
+        silent waits for it no longer than that.
+    hardware
+        Whether NVDEC decodes, if this build of FFmpeg and the machine have it; otherwise software does.
+    options
+        Options of FFmpeg for the container, as ``{"rtsp_transport": "udp"}``; RTSP uses TCP otherwise.
+    allocator
+        The allocator of memory that is not system memory; an UnboundedAllocator unless given.
+    storage_type
+        Where the frames are: ``"system"`` (the default), ``"host"`` (pinned), ``"device"`` or ``"cuda_managed"``.
+    read_ahead
+        The number of frames that are read ahead.
+    """
+
+    path: str | Path
+    pixel_format: str = "rgb24"
+    realtime: bool = True
+    repeat: bool = False
+    count: int = 0
+    ignore_corrupted: bool = True
+    reconnect: int = 0
+    reconnect_delay: Duration
+    timeout: float = 5.0
+    hardware: bool = True
+    options: dict[str, str]
+    allocator: Any = None
+    storage_type: Any = None
+    read_ahead: int = 4
+
+    times_reconnected = 0
+    """How many times a stream that had gone away was opened again and sent frames, in this run or the last one."""
+
+    _retry_at: int | None = None
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the output and the parameters."""
+        spec.output("output")
+        spec.param("options", {})
+        spec.param("reconnect_delay", "1s", check=lambda delay: nanoseconds(delay, "it"))
+        declare_fields(
+            VideoReaderOp,
+            spec,
+            pixel_format={"choices": PIXEL_FORMATS},
+            count={"minimum": 0},
+            reconnect={"minimum": 0},
+            timeout={"minimum": 0},
+            read_ahead={"minimum": 1},
+        )
+
+    def initialize(self) -> None:
+        """Check the parameters, and find the file."""
+        self._memory = FrameMemory(self, self.storage_type, self.allocator)
+        self.is_live = is_url(self.path)
+        try:
+            self._reader = VideoReader(
+                self.path,
+                ignore_corrupted=self.ignore_corrupted,
+                pixel_format=self.pixel_format,
+                hardware=self.hardware,
+                timeout=self.timeout,
+                options=self.options,
+            )
+        except RuntimeError as error:
+            error.add_note(f"raised for operator {self.name!r}")
+            raise
+
+    def start(self) -> None:
+        """Begin to read."""
+        self.depth = self.read_ahead
+        self.times_reconnected = self._attempts = 0
+        self._start: int | None = None
+        self._retry_at = None
+        super().start()
+
+    def frames(self) -> Generator[ClipFrame, None, None]:
+        """Read the video, on a thread of its own."""
+        if not self.is_live:
+            yield from play(VideoClip(Path(self.path), self._reader), repeat=self.repeat, count=self.count)
+            return
+        left = self.count - self.frames_emitted if self.count else -1
+        for frame in self._reader.frames():
+            yield ClipFrame({"": frame.pixels}, frame.time, 0)
+            left -= 1
+            if left == 0:
+                return
+        if self.reconnect:
+            raise VideoFileError(f"{self.path}: the stream ended")
+
+    def time_of(self, number: int, frame: ClipFrame) -> int | None:
+        """Return when a frame is due."""
+        return frame.time if self.realtime and not self.is_live else None
+
+    def restart_time(self) -> int | None:
+        """Return when to open the stream again."""
+        return self._retry_at
+
+    def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit a frame, or open a stream again."""
+        if self._retry_at is not None:
+            self._retry_at, self._start = None, None
+            self.begin_frames()
+            return
+        try:
+            super().compute(op_input, op_output, context)
+        except VideoFileError as error:
+            if self._attempts == self.reconnect or not self.is_live:
+                tried = f" (after {self._attempts} attempts to open it again)" if self._attempts else ""
+                raise VideoFileError(f"operator {self.name!r}: {error}{tried}") from error
+            self._attempts += 1
+            delay = nanoseconds(self.reconnect_delay, "reconnect_delay")
+            self._retry_at = context.timestamp + delay
+            _logger.warning(
+                "operator %r: %s; attempt %d of %d to open it again follows in %g s",
+                self.name,
+                error,
+                self._attempts,
+                self.reconnect,
+                delay / 1e9,
+            )
+
+    def emit_frame(self, frame: ClipFrame, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Emit a frame."""
+        acquired = frame.acq_timestamp
+        if self.is_live:
+            if self._attempts:
+                self._attempts = 0
+                self.times_reconnected += 1
+            # No frame arrives before it was acquired, so the frame with the least delay tells the start best.
+            latest = context.timestamp - frame.time
+            self._start = latest if self._start is None else min(self._start, latest)
+            acquired = self._start + frame.time
+        placed = self._memory.place(frame.tensors, op_output, context, "output")
+        op_output.emit(placed, "output", acq_timestamp=acquired)

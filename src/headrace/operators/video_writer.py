@@ -1,0 +1,153 @@
+"""VideoWriterOp: write frames to a video file, or to a server of streams."""
+
+from __future__ import annotations
+
+import logging
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.core.contexts import ExecutionContext, InputContext
+from headrace.core.operator import Operator
+from headrace.core.spec import OperatorSpec
+from headrace.operators.frame_memory import FramesToHost
+from headrace.operators.messages import find_tensor
+from headrace.operators.tensor_operator import declare_fields
+from headrace.video import VideoWriter
+from headrace.video.files import PIXEL_FORMATS
+
+_logger = logging.getLogger("headrace.video")
+
+
+class VideoWriterOp(Operator):
+    """Writes every frame it receives to a video file, or sends it to an RTSP server.
+
+    A frame is shown at its acquisition timestamp; frames without one follow each other at `frame_rate`. The file
+    keeps the timestamp of the first frame, so that `VideoReaderOp` gives each frame its own again, to the
+    microsecond in an MP4 file and to the millisecond in a Matroska file. A frame that is no later than the one
+    before is shown one interval of `frame_rate` after it, which `frames_retimed` counts.
+
+    The file is finished when the run ends, for whatever reason. An MP4 file of a process that was killed plays,
+    except for its last second.
+
+    **Input** ``input``: an array of any library, or a dict or TensorMap with one. uint8, of the shape (height,
+    width), (height, width, 1), (height, width, 3) for RGB or (height, width, 4) for RGBA, unless `in_pixel_format`
+    is given. All frames have the same shape. A frame on a device is copied to the host on the operator's stream,
+    and encoded in a later compute.
+
+    **Memory**: the encoder's; for frames on a device up to four frames of pinned memory.
+
+    Parameters
+    ----------
+    path
+        The file, whose extension chooses the container, or a URL such as ``"rtsp://server/name"``.
+    codec
+        ``"h264"`` or ``"hevc"``, or the name of an encoder of FFmpeg, such as ``"ffv1"``.
+    hardware
+        Whether NVENC encodes ``"h264"`` and ``"hevc"`` if it works here; otherwise software does. The log says
+        which.
+    quality
+        The constant quality of ``"h264"`` and ``"hevc"``: 0 is best, 51 smallest.
+    preset
+        How long the software encoders look for a smaller result, from ``"ultrafast"`` to ``"veryslow"``.
+    bit_rate
+        Bits per second in place of a quality; 0: as many as the quality takes.
+    frame_rate
+        Frames per second, of frames without an acquisition timestamp.
+    pixel_format
+        The pixels in the file, in FFmpeg's names, as ``"yuv444p"``; ``""`` takes what every player shows.
+    in_pixel_format
+        The pixels of the frames: ``""`` tells grey, RGB and RGBA by the shape; or ``"bgr24"``, ``"bgra"``, or
+        ``"nv12"`` or ``"yuv420p"`` of the shape (3/2 height, width).
+    in_tensor_name
+        The tensor to write; ``""`` takes the only one.
+    options
+        Options of FFmpeg for the container.
+    """
+
+    path: str | Path
+    codec: str = "h264"
+    hardware: bool = True
+    quality: int = 18
+    preset: str = "medium"
+    bit_rate: int = 0
+    frame_rate: float = 30.0
+    pixel_format: str = ""
+    in_pixel_format: str = ""
+    in_tensor_name: str = ""
+    options: dict[str, str]
+
+    frames_written = 0
+    """The number of frames that were written in this run, or in the last one."""
+    frames_retimed = 0
+    """The number of those whose timestamp was no later than that of the frame before."""
+
+    _writer: VideoWriter | None = None
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the input and the parameters."""
+        spec.input("input")
+        spec.param("options", {})
+        declare_fields(
+            VideoWriterOp,
+            spec,
+            quality={"minimum": 0, "maximum": 51},
+            bit_rate={"minimum": 0},
+            in_pixel_format={"choices": ("", *PIXEL_FORMATS)},
+        )
+
+    def start(self) -> None:
+        """Prepare the video; the file is created with the first frame, which has its size."""
+        self.frames_written = self.frames_retimed = 0
+        self._frames: FramesToHost[int | None] = FramesToHost()
+        self._writer = VideoWriter(
+            self.path,
+            self.frame_rate,
+            codec=self.codec,
+            quality=self.quality,
+            preset=self.preset,
+            bit_rate=self.bit_rate,
+            pixel_format=self.pixel_format,
+            array_format=self.in_pixel_format,
+            hardware=self.hardware,
+            options=self.options,
+        )
+
+    def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
+        """Write one frame."""
+        tensor = find_tensor(op_input.receive("input"), self.in_tensor_name, self, "input")
+        acquired = op_input.get_acquisition_timestamp("input")
+        self._frames.add({"": tensor}, op_input, "input", acquired)
+        for arrays, time in self._frames.ready():
+            self._write(arrays[""], time)
+
+    def stop(self) -> None:
+        """Write what is left and finish the file."""
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            for arrays, time in self._frames.rest():
+                self._write(arrays[""], time)
+        finally:
+            self._frames.clear()
+            self._writer = None
+            writer.close()
+        if self.frames_retimed:
+            _logger.warning(
+                "operator %r: %d of %d frames were no later than the one before, and were moved",
+                self.name,
+                self.frames_retimed,
+                self.frames_written,
+            )
+
+    def _write(self, pixels: np.ndarray[Any, Any], time: int | None) -> None:
+        assert self._writer is not None
+        try:
+            self._writer.write(pixels, None if time is None else Fraction(time, 1_000_000_000))
+        except (RuntimeError, ValueError) as error:
+            raise type(error)(f"operator {self.name!r}, input 'input': {error}") from error
+        self.frames_written += 1
+        self.frames_retimed = self._writer.frames_retimed
