@@ -11,6 +11,7 @@ from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError
 from headrace.core.progress import count_by_port, progress_of
+from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
@@ -18,6 +19,7 @@ from headrace.schedulers import DefaultScheduler
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
+    from datetime import timedelta
 
     from headrace.capture import Segment
     from headrace.core.durations import Duration
@@ -105,21 +107,34 @@ class Fragment(Composition):
 
     # Running.
 
-    def run(self) -> Outcome:
+    def run(
+        self, *, duration: str | float | timedelta | None = None, max_messages: int | None = None
+    ) -> Outcome:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.
 
         An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
         has one run at a time; a second one raises an error.
-        """
-        return Fragment._runner.run(self)
 
-    def run_async(self) -> Future[Outcome]:
+        Parameters
+        ----------
+        duration
+            The time of the run's clock after which this run ends: ``"5s"``, a float of seconds or a timedelta. It
+            comes before the scheduler's ``max_duration_ms``, and ``HEADRACE_DURATION`` before it.
+        max_messages
+            The number of computes after which each source ends; the run then finishes with what they sent.
+            ``HEADRACE_COUNT`` comes before it.
+        """
+        return Fragment._runner.run(self, limits_of_run(duration, max_messages))
+
+    def run_async(
+        self, *, duration: str | float | timedelta | None = None, max_messages: int | None = None
+    ) -> Future[Outcome]:
         """Start `run` on its own thread and return a future for its outcome.
 
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
-        return Fragment._runner.run_async(self)
+        return Fragment._runner.run_async(self, limits_of_run(duration, max_messages))
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.

@@ -39,11 +39,13 @@ class RunControl:
     requests
         What was requested and not carried out yet: the kind, and for steps their number and the operator, if one
         was named. Any thread appends.
+    errors
+        The errors with which the run was told to fail. Any thread appends; the run takes them when it ends.
     pause_wanted
         Whether the last request was to pause or to step.
     """
 
-    __slots__ = ("_has_begun", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
+    __slots__ = ("_has_begun", "doing", "engine", "errors", "pause_wanted", "requests", "stop_wanted")
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
@@ -51,6 +53,7 @@ class RunControl:
         self.stop_wanted = False
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
+        self.errors: deque[BaseException] = deque()
         self._has_begun = threading.Event()
 
     def begin(self, engine: ControlledEngine) -> None:
@@ -80,6 +83,11 @@ class RunControl:
         engine = self.engine
         if engine is not None:
             engine.request_stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the run, and let it raise `error`; may be called from any thread."""
+        self.errors.append(error)
+        self.stop()
 
     def pause(self) -> None:
         """Pause the run; may be called from any thread."""

@@ -140,12 +140,14 @@ class _Life:
             self.errors.append(error)
         if self._engine is not None:
             self._tear_down(self._engine)
+        self._take_outside_errors("and from outside of the run")
 
     def _assemble(self) -> Engine:
         """Create the engine, and what watches the run, if anything was asked for."""
         fragment = self.fragment
         observer = self._observer = self.supplies.observer(fragment)
         engine = assemble(fragment, self.supplies, Queue if observer is None else observer.make_queue)
+        engine.ends.find_starved = find_starved
         if observer is not None:
             engine.observer = engine.streams.observer = observer
             observer.attach(engine)
@@ -210,7 +212,7 @@ class _Life:
         finally:
             self._ended = engine.clock.timestamp()
         if not engine.ended_by and not engine.errors:
-            self._starved = find_starved(engine)
+            self._starved = engine.ends.starved or find_starved(engine)
 
     def _waits_for(self) -> str:
         """Return what the run is doing, for the log."""
@@ -232,6 +234,7 @@ class _Life:
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
+        self._take_outside_errors("and from outside of the run")
         # All steps before the first is taken, since nothing may raise between them.
         steps = list(
             steps_of(engine, self._started, self._resources, self._observer, partial(self._account, engine))
@@ -243,6 +246,12 @@ class _Life:
         observer = self._observer
         if observer is not None:
             self._attempt(TearDownStep("its observer", partial(observer.close, self.outcome)))
+
+    def _take_outside_errors(self, when: str) -> None:
+        """Add the errors with which other threads let the run fail."""
+        errors = self.control.errors
+        while errors:
+            self._add(errors.popleft(), when)
 
     def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing
@@ -268,6 +277,7 @@ class _Life:
 
     def _conclude(self, engine: Engine) -> None:
         """Create the outcome; of plain data only, so that there is one whatever happened."""
+        self._take_outside_errors("and while stopping")
         self.outcome = self.fragment.outcome = Outcome(
             application=self.fragment.name,
             ended_by=self._ended_by(engine),

@@ -85,6 +85,16 @@ class Faults:
             count = "" if self.skipped == 1 else f" ({self.skipped} errors skipped so far)"
             self._log(f"skipped an error in compute of operator {self.node.name!r}{count}", error)
 
+    def skip_end(self, error: Exception) -> None:
+        """Apply the policy to an error of `end`; there is nothing to start again for."""
+        self.last_error = f"{type(error).__name__}: {message_of(error)}"
+        note(error, "end", self.node.operator)
+        if self.policy.action == "skip":
+            self._skip(error)
+            return
+        self.skipped += 1
+        self._log(f"skipped an error in end of operator {self.node.name!r}", error)
+
     def _restart(self, error: Exception) -> None:
         operator = self.node.operator
         if self.node.engine.stopping:
