@@ -416,7 +416,7 @@ def pair(a, b):
 class Pairs(Application):
     def compose(self):
         both = pair(self)
-        self.add_flow(numbers(self, count=1, name='left'), both, {('out', 'a')})
+        self.add_flow(both, both, {('out', 'a')})
         self.add_flow(numbers(self, count=2, name='right'), both, {('out', 'b')})
 
 
@@ -429,7 +429,7 @@ def test_a_run_that_starved_ends_with_3_and_says_why(
     folder: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     assert main(["run", write(folder, STARVES.replace("run()", how))]) == 3
-    assert "'pair' waits for a message at 'a' from 'left'" in said(capsys)[1]
+    assert "'pair' waits for a message at 'a' from 'pair'" in said(capsys)[1]
 
 
 def test_only_the_last_run_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

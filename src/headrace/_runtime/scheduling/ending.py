@@ -248,6 +248,7 @@ def _abandon(queue: Queue, node: Node) -> None:
         state.line.forgo(node)
     elif state.requests:
         state.room = ANY
+        state.requests[0].places = 0
         if not state.affordable:
             state.affordable = True
             node.blockers -= 1

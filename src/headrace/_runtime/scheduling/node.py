@@ -41,27 +41,9 @@ class Node(RunningOperator):
     """
 
     __slots__ = (
-        *(
-            "awaited",
-            "blockers",
-            "busy",
-            "ending",
-            "engine",
-            "evaluated",
-            "faults",
-            "granted",
-            "input_states",
-        ),
-        *(
-            "is_closing",
-            "is_guarded",
-            "is_measured",
-            "output_states",
-            "ready_queue",
-            "serves_others",
-            "shared_room",
-        ),
-        *("slow", "stop_requested", "sweep", "wants_alone"),
+        *("awaited", "blockers", "busy", "ending", "engine", "evaluated", "faults", "granted"),
+        *("input_states", "is_closing", "is_guarded", "is_measured", "output_states", "ready_queue"),
+        *("serves_others", "shared_room", "slow", "stop_requested", "sweep", "wants_alone"),
     )
 
     def __init__(self, engine: Any, operator: Operator) -> None:
