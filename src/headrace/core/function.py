@@ -199,7 +199,9 @@ class OperatorFunction(Generic[P, R]):
             known = [*self.parameters, *_SUPPLIED] if is_keyword else list(self.inputs)
             if name not in known or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
                 kind = "a parameter" if is_keyword else "an input"
-                raise TypeError(f"{where}: {argument} of {called} is not {kind}; there are {choices(known)}")
+                raise TypeError(
+                    f"{where}: {name!r} of {called} is not {kind} of {self.__name__}; there are {choices(known)}"
+                )
         self.ending = function
         return function
 

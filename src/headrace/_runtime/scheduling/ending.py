@@ -10,8 +10,8 @@ Nothing of this costs a step anything before the first operator has ended. From 
 operators look for their end after each compute (`Node.is_closing`).
 
 What is left when nothing can run any more has no end to wait for: a loop, whose operators wait for each other, and
-an operator that waits for room at one that has ended. If no operator starves, the first of them are declared over,
-and the run goes on until all have ended (`Ends.end_idle`). To stop the producers of an operator as soon as it has
+an operator that waits for room at one that has ended. The latter is over then. If no operator starves, so are the
+first operators of loops, and the run goes on until all have ended (`Ends.end_idle`). To stop the producers of an operator as soon as it has
 ended was decided against: they may send to others, and their messages would be lost there.
 
 All of this happens under the engine's lock, if there is one, except `Ending.compute`.
@@ -202,9 +202,6 @@ class Ends:
     def end_idle(self) -> bool:
         """Let operators end that wait for nothing that can come; return False if there are none, or one starves."""
         engine = self._engine
-        self.starved = self.find_starved(engine)
-        if self.starved:
-            return False
         alive = [node for node in engine.nodes if not node.retired]
         stuck = [(node, queue) for node in alive for queue in node.outputs if _waits_in_vain(node, queue)]
         if stuck:
@@ -214,6 +211,9 @@ class Ends:
                 else:
                     _abandon(queue, node)
             return True
+        self.starved = self.find_starved(engine)
+        if self.starved:
+            return False
         computing = [node for node in alive if node.may_compute]
         first = [node for node in computing if all(feeder.retired for feeder in _feeders(node))]
         if not first:
