@@ -16,8 +16,8 @@ from tests.harness import (
     run,
     sink,
     source,
-    wait_until,
     through,
+    wait_until,
 )
 
 

@@ -28,8 +28,8 @@ from tests.harness import (
     sink,
     source,
     threaded,
-    wait_until,
     through,
+    wait_until,
 )
 from tests.harness.internals import node_of
 

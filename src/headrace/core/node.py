@@ -48,6 +48,10 @@ class Node(Protocol):
         """The number of computes it has finished in this run."""
 
     @property
+    def count_limit(self) -> int | None:
+        """The number of computes after which it ends, if that is limited."""
+
+    @property
     def context(self) -> ExecutionContext:
         """The context that is passed to `compute`."""
 

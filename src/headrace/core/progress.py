@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -28,6 +28,9 @@ class Progress:
     """The number of messages that wait at each input now, by ``"operator.port"``, if it is not 0."""
     dropped: dict[str, int] = field(default_factory=dict)
     """The number of messages dropped at each port, by ``"operator.port"``, if it is not 0."""
+    fraction: float | None = None
+    """The part of the run that is done, from 0 to 1, if its end is known: by its duration, or by the number
+    of computes of every source."""
 
 
 def progress_of(fragment: Composition) -> Progress:
@@ -44,7 +47,26 @@ def progress_of(fragment: Composition) -> Progress:
         tuple(operator.name for operator in graph if not operator._incoming),
         count_by_port(graph, len),
         count_by_port(graph, lambda queue: queue.dropped),
+        _fraction(fragment),
     )
+
+
+def _fraction(fragment: Composition) -> float | None:
+    engine: Any = fragment._engine
+    if engine is None:
+        return None
+    found = []
+    limit, duration = engine.limit, engine.scheduler.max_duration_ms * 1_000_000
+    if limit is not None and duration > 0:
+        found.append(1 - (limit - engine.clock.timestamp()) / duration)
+    sources = [operator._node for operator in fragment.graph if not operator._incoming]
+    limits = [None if node is None else node.count_limit for node in sources]
+    if sources and None not in limits:
+        done = sum(
+            min(node.computes, limit or 0) for node, limit in zip(sources, limits, strict=True) if node
+        )
+        found.append(done / max(sum(limit or 0 for limit in limits), 1))
+    return min(max(found), 1.0) if found else None
 
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:

@@ -9,10 +9,10 @@ receivers over in turn. An operator without an `end` has ended as soon as it is 
 Nothing of this costs a step anything before the first operator has ended. From then on only the receivers of ended
 operators look for their end after each compute (`Node.is_closing`).
 
-What is left when nothing can run any more has no end to wait for: a loop, whose operators wait for each other, and
-an operator that waits for room at one that has ended. The latter is over then. If no operator starves, so are the
-first operators of loops, and the run goes on until all have ended (`Ends.end_idle`). To stop the producers of an operator as soon as it has
-ended was decided against: they may send to others, and their messages would be lost there.
+What is left when nothing can run any more has no end to wait for (`Ends.end_idle`). An operator that waits for room
+at one that has ended is over then. If no operator starves, so is the first operator of a loop, whose operators wait
+for each other. The run goes on until all have ended. To stop the producers of an operator as soon as it has ended
+was decided against: they may send to others, and their messages would be lost there.
 
 All of this happens under the engine's lock, if there is one, except `Ending.compute`.
 """

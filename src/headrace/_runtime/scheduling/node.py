@@ -170,6 +170,11 @@ class Node(RunningOperator):
         return self.granted - self.remaining
 
     @property
+    def count_limit(self) -> int | None:
+        """The number of computes after which it ends, if that is limited."""
+        return self.granted if self.granted >= 0 else None
+
+    @property
     def conditions(self) -> list[Condition]:
         """The conditions that are evaluated before each compute."""
         evaluated = self.evaluated
