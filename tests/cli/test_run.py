@@ -410,7 +410,7 @@ def test_the_status_of_the_program_is_kept(
 STARVES = """
 @op
 def pair(a, b):
-    pass
+    return a
 
 
 class Pairs(Application):
