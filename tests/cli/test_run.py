@@ -412,13 +412,13 @@ def test_the_status_of_the_program_is_kept(
 STARVES = """
 @op
 def pair(a, b):
-    pass
+    return a
 
 
 class Pairs(Application):
     def compose(self):
         both = pair(self)
-        self.add_flow(numbers(self, count=1, name='left'), both, {('out', 'a')})
+        self.add_flow(both, both, {('out', 'a')})
         self.add_flow(numbers(self, count=2, name='right'), both, {('out', 'b')})
 
 
@@ -431,7 +431,7 @@ def test_a_run_that_starved_ends_with_3_and_says_why(
     folder: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     assert main(["run", write(folder, STARVES.replace("run()", how))]) == 3
-    assert "'pair' waits for a message at 'a' from 'left'" in said(capsys)[1]
+    assert "'pair' waits for a message at 'a' from 'pair'" in said(capsys)[1]
 
 
 def test_only_the_last_run_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,11 +64,25 @@ def test_a_timeout_lets_an_operator_run_with_fewer_messages(scheduler: MakeSched
             app, frequency, "SumOfAll", min_sum=4, receivers=["left", "right"]
         )
         join = two_inputs(app, taken, timeout, CountCondition(app, 3))
-        feed(app, join, 2, 1, period=60)
+        feed(app, join, 1, 1, period=60)
+        app.add_flow(source(app, range(2), PeriodicCondition(app, 1000)), join, {("out", "left")})
 
     run(compose, scheduler)
     assert [time for time, _, _ in taken] == [100, 200, 300]
     assert [len(left) + len(right) for _, left, right in taken] == [3, 0, 0]
+
+
+def test_a_timeout_ends_when_no_message_can_come_any_more(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        timeout = MultiMessageAvailableTimeoutCondition(
+            app, 100, "SumOfAll", min_sum=4, receivers=["left", "right"]
+        )
+        feed(app, two_inputs(app, taken, timeout), 2, 1, period=60)
+
+    assert run(compose, scheduler).outcome.ended_by == "finished"
+    assert [time for time, _, _ in taken] == [100]
 
 
 def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:

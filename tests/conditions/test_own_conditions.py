@@ -13,7 +13,7 @@ from headrace.conditions import (
     OrConditionCombiner,
 )
 from headrace.core import Condition, SchedulingStatusType
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, wait_until
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, through, wait_until
 
 READY, WAIT, NEVER = SchedulingStatusType.READY, SchedulingStatusType.WAIT, SchedulingStatusType.NEVER
 
@@ -99,7 +99,10 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
 
     def compose(app: App) -> None:
         conditions[:] = [Settles(app)]
-        app.add_flow(source(app, [1]), sink(app, [], conditions[0]))
+        settles, idle = sink(app, [], conditions[0]), through(app, name="idle")
+        app.add_flow(source(app, [1]), settles)
+        app.add_flow(idle, settles)  # so that the input of `settles` has not ended
+        app.add_flow(idle, idle)
 
     app = App(compose, scheduler)
     future = app.run_async()

@@ -429,7 +429,7 @@ PLANTS = [
         "        if until is not None or engine.outstanding:\n",
         "        if until is not None:\n",
         "event-1",
-        (_EARLY,),
+        (_EARLY, _WRONG),
     ),
     Plant(
         "the run ends while a timer is set",
@@ -437,7 +437,7 @@ PLANTS = [
         "        if until is not None or engine.outstanding:\n",
         "        if engine.outstanding:\n",
         "two-beats-1",
-        (_EARLY,),
+        (_EARLY, _WRONG),
     ),
     Plant(
         "time jumps to the end of the run while an event is awaited",

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from headrace.conditions import CountCondition
 from headrace.core import Progress
 from headrace.observe import progress_line
 from headrace.observe.progress_line import ProgressLine
-from tests.harness import PATIENCE, App, Step, run, sink
+from tests.harness import PATIENCE, App, Step, run, sink, wait_until
 
 
 class Terminal(io.StringIO):
@@ -189,3 +190,58 @@ def test_of_two_runs_at_once_the_first_has_the_line(monkeypatch: pytest.MonkeyPa
     run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=inner)))
     assert isinstance(sys.stderr, Terminal)
     assert sys.stderr.getvalue().count("finished") == 1
+
+
+def test_a_run_with_a_known_end_knows_how_much_is_done() -> None:
+    seen: list[float | None] = []
+
+    def compose(app: App) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
+            seen.append(app.progress().fraction)
+
+        app.add_operator(Step(app, body=body, name="source"))
+
+    run_app = App(compose)
+    run_app.run(max_messages=4)
+    assert seen == [0.0, 0.25, 0.5, 0.75]
+    assert run_app.progress().fraction is None
+
+
+def test_the_line_of_a_run_with_a_known_end_begins_with_a_bar_and_tells_the_time_that_is_left() -> None:
+    done = [0.0]
+    line = ProgressLine(lambda: Progress("app", True, {"a": 1}, ("a",), fraction=done[0]), lambda: None)
+    line.update(0.0, 80)
+    done[0] = 0.25
+    assert line.update(30.0, 80).startswith("0:00:30 of 0:02:00  app")
+    bar = progress_line._Screen.bar(line.fraction)
+    assert "25%" in bar
+    assert "━" in bar
+    assert progress_line._Screen.bar(None) == ""
+
+
+def test_without_rich_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert progress_line._Screen.bar(0.5) == ""
+
+
+def test_a_notebook_shows_the_line_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    handle = SimpleNamespace(update=shown.append)
+    display = SimpleNamespace(HTML=str, display=lambda html, display_id: handle)
+    notebook = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()), display=display)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setenv("HEADRACE_PROGRESS", "1")
+    monkeypatch.setattr(progress_line, "PERIOD", 0.001)
+    assert progress_line.is_wanted()
+
+    def compose(app: App) -> None:
+        def body(op: Step, i: Any, o: Any) -> None:
+            count = len(shown)
+            wait_until(lambda: len(shown) > count, "the line is shown again")
+
+        app.add_operator(Step(app, body=body, name="source"))
+
+    App(compose).run(max_messages=3)
+    assert any('<progress value="0.667"></progress> 67%' in each for each in shown)
+    assert shown[-1] == ""

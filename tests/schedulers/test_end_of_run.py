@@ -16,6 +16,7 @@ from tests.harness import (
     run,
     sink,
     source,
+    through,
     wait_until,
 )
 
@@ -38,7 +39,8 @@ def test_a_deadlock_is_waited_out_in_the_clocks_time(scheduler: MakeScheduler) -
     assert app.now == 0
 
     def stuck(app: App) -> None:
-        app.add_flow(source(app, [1]), Step(app, inputs=[("in", {"size": 2})], name="b"))
+        loop = through(app, name="loop")
+        app.add_flow(loop, loop)
 
     app = App(stuck, scheduler, stop_on_deadlock_timeout=500)
     app.run()
@@ -84,7 +86,9 @@ def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: Mak
         first = Step(
             app, CountCondition(app, 1), outputs=["out"], body=lambda op, i, o: started.set(), name="a"
         )
-        app.add_flow(first, sink(app, []))
+        loop = through(app, name="loop")
+        app.add_flow(loop, loop)
+        app.add_operator(first)
 
     app = App(compose, scheduler, stop_on_deadlock=False)
     future = app.run_async()

@@ -12,6 +12,7 @@ from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.progress import count_by_port, progress_of
+from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
 from headrace.schedulers import DefaultScheduler
@@ -19,6 +20,7 @@ from headrace.schedulers import DefaultScheduler
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
+    from datetime import timedelta
 
     from headrace.application.running import Running
     from headrace.capture import Segment
@@ -111,21 +113,34 @@ class Fragment(Composition):
 
     # Running.
 
-    def run(self) -> Outcome:
+    def run(
+        self, *, duration: str | float | timedelta | None = None, max_messages: int | None = None
+    ) -> Outcome:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.
 
         An exception raised by an operator is raised here unchanged, with a note that names the operator. A fragment
         has one run at a time; a second one raises an error.
-        """
-        return Fragment._runner.run(self)
 
-    def run_async(self) -> Future[Outcome]:
+        Parameters
+        ----------
+        duration
+            The time of the run's clock after which this run ends: ``"5s"``, a float of seconds or a timedelta. It
+            comes before the scheduler's ``max_duration_ms``, and ``HEADRACE_DURATION`` before it.
+        max_messages
+            The number of computes after which each source ends; the run then finishes with what they sent.
+            ``HEADRACE_COUNT`` comes before it.
+        """
+        return Fragment._runner.run(self, limits_of_run(duration, max_messages))
+
+    def run_async(
+        self, *, duration: str | float | timedelta | None = None, max_messages: int | None = None
+    ) -> Future[Outcome]:
         """Start `run` on its own thread and return a future for its outcome.
 
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
-        return Fragment._runner.run_async(self)
+        return Fragment._runner.run_async(self, limits_of_run(duration, max_messages))
 
     def running(self) -> Running:
         """Run beside the program for the duration of a ``with`` or ``async with`` block.

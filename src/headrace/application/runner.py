@@ -28,24 +28,26 @@ if TYPE_CHECKING:
 class Runner:
     """Runs fragments."""
 
-    def run(self, fragment: Fragment) -> Outcome:
-        """Run a fragment to its end."""
+    def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
+        """Run a fragment to its end, or to the limits of this run."""
         from headrace._runtime import run
 
-        return run(fragment, RunControl("is running"), _supplies())
+        return run(fragment, RunControl("is running"), _supplies(limits))
 
-    def run_async(self, fragment: Fragment) -> Future[Outcome]:
+    def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
-        return run_async(fragment, RunControl("is running"), _supplies())
+        return run_async(fragment, RunControl("is running"), _supplies(limits))
 
 
-def _supplies() -> Supplies:
+def _supplies(limits: RunOptions) -> Supplies:
     from headrace._runtime import Supplies
     from headrace.observe.attachment import observer_of
 
-    return Supplies(_scheduler_of, observer_of, _groups_of, _progress_of, CONDITIONS, OrConditionCombiner)
+    return Supplies(
+        _scheduler_of, observer_of, _groups_of, _progress_of, CONDITIONS, limits, OrConditionCombiner
+    )
 
 
 def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:

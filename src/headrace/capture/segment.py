@@ -15,7 +15,7 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -288,6 +288,14 @@ class CapturedSegment:
         finally:
             self._end_compute()
         self._eager_times.append(time.perf_counter_ns() - began)
+
+    def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
+        """Let the operators end, each after those that it receives from."""
+        self._replay.end()
+        for _ in self._group.end(self._takes):
+            self._end_compute()
+            yield
+        self._end_compute()
 
     def _end_compute(self) -> None:
         """Take note of what the operators did, and hold the segment back if one is too far ahead of the device."""

@@ -11,6 +11,7 @@ from headrace.application.runner import Runner
 
 if TYPE_CHECKING:
     from headrace.core import Outcome
+    from headrace.core.run_options import RunOptions
 
 
 class Runs(Runner):
@@ -53,21 +54,21 @@ class Runs(Runner):
         """Whether one of the applications has a configuration."""
         return self._read_settings or (self._last is not None and self._last._config is not None)
 
-    def run(self, fragment: Fragment) -> Outcome:
+    def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end."""
         self._begin(fragment)
         try:
-            return self._runner.run(fragment)
+            return self._runner.run(fragment, limits)
         finally:
             self._read_settings = self._read_settings or fragment._config is not None
             self._last, self._last_outcome = None, fragment.outcome
 
-    def run_async(self, fragment: Fragment) -> Future[Outcome]:
+    def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         self._begin(fragment)
         # Read when it is asked for: a callback of the future could come later than the program's end.
         self._last = fragment
-        return self._runner.run_async(fragment)
+        return self._runner.run_async(fragment, limits)
 
     def _begin(self, fragment: Fragment) -> None:
         self._read_settings = self.read_settings

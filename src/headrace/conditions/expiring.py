@@ -56,14 +56,15 @@ class ExpiringMessageAvailableCondition(PortCondition):
             queue.note_arrivals(node.engine.clock.timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when the batch is complete or its oldest message is old enough."""
+        """Return READY when the batch is complete or its oldest message is old enough; NEVER when none can come."""
         # A full queue that drops its oldest message has one too many for a moment.
         waiting = sum(min(len(queue), queue.limit) for queue in self._queues)
         if waiting >= self.max_batch_size:
             return SchedulingStatusType.READY, None
         oldest = min((since for queue in self._queues if (since := _since(queue)) is not None), default=None)
         if oldest is None:
-            return SchedulingStatusType.WAIT, None
+            is_over = bool(self._queues) and all(queue.has_ended for queue in self._queues)
+            return (SchedulingStatusType.NEVER if is_over else SchedulingStatusType.WAIT), None
         due = oldest + self.max_delay_ns
         if timestamp >= due:
             return SchedulingStatusType.READY, due

@@ -64,10 +64,11 @@ class MessageAvailableCondition(PortCondition):
                 )
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when enough messages wait, and not too many."""
+        """Return READY when enough messages wait, and not too many; NEVER when no more of them can come."""
         bound = self.front_stage_max_size
         for queue in self._queues:
             waiting = len(queue)
             if waiting < self.min_size or (bound is not None and waiting > bound):
-                return SchedulingStatusType.WAIT, None
+                is_over = waiting < self.min_size and queue.has_ended
+                return (SchedulingStatusType.NEVER if is_over else SchedulingStatusType.WAIT), None
         return SchedulingStatusType.READY, None

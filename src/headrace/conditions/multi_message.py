@@ -94,13 +94,25 @@ class MultiMessageAvailableCondition(PortCondition):
             )
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY when enough messages wait."""
+        """Return READY when enough messages wait, and NEVER when no more of them can come."""
         sizes = [receiver.size for receiver in self._receivers]
         if self.sampling_mode is _SamplingMode.SUM_OF_ALL:
             enough = sum(sizes) >= self.min_sum
+            is_over = not enough and self._have_all_ended()
         else:
-            enough = all(size >= least for size, least in zip(sizes, self.min_sizes, strict=True))
+            missing = [
+                receiver
+                for receiver, size, least in zip(self._receivers, sizes, self.min_sizes, strict=True)
+                if size < least
+            ]
+            enough = not missing
+            is_over = any(receiver.has_ended for receiver in missing)
+        if is_over:
+            return SchedulingStatusType.NEVER, None
         return (SchedulingStatusType.READY if enough else SchedulingStatusType.WAIT), None
+
+    def _have_all_ended(self) -> bool:
+        return all(receiver.has_ended for receiver in self._receivers)
 
 
 class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
@@ -134,10 +146,12 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         self._since = None
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY if enough messages wait or the time is up."""
+        """Return READY if enough messages wait or the time is up, and NEVER when no message can come any more."""
         if self._since is None:
             self._since = timestamp
         status, _ = super().check(timestamp)
+        if self._have_all_ended() and not any(receiver.size for receiver in self._receivers):
+            return SchedulingStatusType.NEVER, None
         due = self._since + self.period
         if status is SchedulingStatusType.READY or timestamp >= due:
             return SchedulingStatusType.READY, due

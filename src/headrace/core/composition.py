@@ -284,6 +284,16 @@ class Composition:
         else:
             self._run_control.stop()
 
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error that comes from outside of its operators; may be called from any thread.
+
+        `run` stops every operator and raises `error` itself, and the outcome says ``failed``. Without a run it does
+        nothing. An error of an operator that ended the run before comes first.
+        """
+        if not isinstance(error, BaseException):
+            raise TypeError(f"{self.name!r}: fail takes an exception, not {error!r}")
+        self._run_control.fail(error)
+
     def _claim(self, control: RunControl) -> None:
         """Use this fragment for what `control` controls alone, or raise if it is in use."""
         holder = self._controls.setdefault("run", control)

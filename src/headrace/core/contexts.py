@@ -34,6 +34,15 @@ class InputContext(Protocol):
             all waiting messages; on an ``ANY_SIZE`` input, a tuple with one object from each connection.
         """
 
+    def has_ended(self, name: str = "") -> bool:
+        """Return whether all operators that send to an input have ended; messages may still wait there.
+
+        Parameters
+        ----------
+        name
+            The input; not needed where there is only one.
+        """
+
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> StreamHandle:

@@ -42,6 +42,8 @@ class RunControl:
     requests
         What was requested and not carried out yet: the kind, and for steps their number and the operator, if one
         was named. Any thread appends.
+    errors
+        The errors with which the run was told to fail. Any thread appends; the run takes them when it ends.
     pause_wanted
         Whether the last request was to pause or to step.
     """
@@ -52,6 +54,7 @@ class RunControl:
         "_is_under_way",
         "doing",
         "engine",
+        "errors",
         "failure",
         "has_ended",
         "has_started",
@@ -70,6 +73,7 @@ class RunControl:
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
         self.has_started = False
+        self.errors: deque[BaseException] = deque()
         self._has_begun = threading.Event()
         self._is_under_way = threading.Event()  # or it ended before
         self.has_ended = False
@@ -133,6 +137,11 @@ class RunControl:
             engine.request_stop()
         if self.on_stop is not None:
             self.on_stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the run, and let it raise `error`; may be called from any thread."""
+        self.errors.append(error)
+        self.stop()
 
     def pause(self) -> None:
         """Pause the run; may be called from any thread."""

@@ -210,12 +210,36 @@ class OperatorFunction(Generic[P, R]):
                     f"@op(outputs={outputs!r}): the names of outputs must be non-empty strs, all different; omit "
                     "outputs for one named 'out', outputs=() declares none"
                 )
+        self.ending: Callable[..., Any] | None = None
         declared = outputs if isinstance(outputs, Mapping) else {}
         self.outputs = _ports(Output, "output", declared, names, called)
         self.__name__ = called
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
         self.__wrapped__ = function
+
+    def end(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate the function that is called once when no more messages come, and emit what it returns or yields.
+
+        Its positional arguments are inputs of this function: each gets what is left there, as `receive` returns it,
+        or None. Its keyword-only arguments are parameters of this function, ``metadata`` or ``context``.
+        """
+        called = getattr(function, "__name__", "")
+        where = f"@{self.__name__}.end"
+        if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+            raise TypeError(f"{where} takes a plain function, not {function!r}")
+        if self.ending is not None:
+            raise TypeError(f"{where}: {self.__name__} has an end already: {self.ending.__name__}")
+        for name, argument in inspect.signature(function).parameters.items():
+            is_keyword = argument.kind is argument.KEYWORD_ONLY
+            known = [*self.parameters, *_SUPPLIED] if is_keyword else list(self.inputs)
+            if name not in known or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+                kind = "a parameter" if is_keyword else "an input"
+                raise TypeError(
+                    f"{where}: {name!r} of {called} is not {kind} of {self.__name__}; there are {choices(known)}"
+                )
+        self.ending = function
+        return function
 
     # A function whose first input is a fragment would match both; the first overload is what happens.
     @overload
@@ -350,16 +374,12 @@ class FunctionOperator(Operator):
 
     def start(self) -> None:
         """Create the compute for this function once, so that a step costs only one more call."""
-        parameters = {name: getattr(self._values, name) for name in self.declared.parameters}
-        if self.declared.supplied:
-            assert self._node is not None
-            supplied = {"metadata": self.metadata, "context": self._node.context}
-            parameters.update(
-                {name: supplied[name] for name in self.declared.supplied if not self.declared.is_async}
-            )
-        function = self.declared.function
-        call = partial(function, **parameters) if parameters else function
+        call = self._with_parameters(
+            self.declared.function, [*self.declared.parameters, *self.declared.supplied]
+        )
         self.compute = self._choose_compute(call)  # type: ignore[method-assign, assignment]
+        if self.declared.ending is not None:
+            self.end = self._ending(self.declared.ending)  # type: ignore[method-assign, assignment]
 
     def _choose_compute(self, call: Callable[..., Any]) -> Compute:
         if not self.yields:
@@ -368,6 +388,36 @@ class FunctionOperator(Operator):
             return self._yielding(call)
         self._steps = call()
         return self._stepping(self._steps)
+
+    def _with_parameters(self, function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+        """Return a function that is called with the values of its keyword-only arguments."""
+        assert self._node is not None or not names
+        supplied = {"metadata": self.metadata, "context": getattr(self._node, "context", None)}
+        if self.declared.is_async:  # its calls are given copies, each those of its own messages
+            names = [name for name in names if name not in supplied]
+        given = {name: supplied[name] if name in _SUPPLIED else getattr(self._values, name) for name in names}
+        return partial(function, **given) if given else function
+
+    def _ending(self, function: Callable[..., Any]) -> Callable[[Any, Any, Any], Iterator[None]]:
+        """Return the end for the function that `OperatorFunction.end` decorated."""
+        arguments = inspect.signature(function).parameters.values()
+        names = [each.name for each in arguments if each.kind is not each.KEYWORD_ONLY]
+        call = self._with_parameters(
+            function, [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
+        )
+
+        def end(
+            op_input: InputContext, op_output: OutputContext, context: ExecutionContext
+        ) -> Iterator[None]:
+            result = call(*[op_input.receive(name) for name in names])
+            if not inspect.isgenerator(result):
+                self._emit(op_output, result)
+                return
+            for value in result:
+                self._emit(op_output, value)
+                yield
+
+        return end
 
     def stop(self) -> None:
         """Close a generator that has not ended."""

@@ -53,6 +53,10 @@ class Node(Protocol):
         """How often its computes failed or were stuck."""
 
     @property
+    def count_limit(self) -> int | None:
+        """The number of computes after which it ends, if that is limited."""
+
+    @property
     def context(self) -> ExecutionContext:
         """The context that is passed to `compute`."""
 
@@ -123,6 +127,10 @@ class Queue(Protocol):
         """The number of messages it dropped."""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether all operators that send to it have ended."""
+
+    @property
     def undelivered(self) -> int:
         """The number of messages still waiting when the run ended."""
 
@@ -153,6 +161,11 @@ class Receiver:
         """The number of waiting messages."""
         # A full queue that drops its oldest message has one too many for a moment.
         return sum(min(len(queue), queue.limit) for queue in self.queues)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all operators that send to the input have ended; messages may still wait there."""
+        return bool(self.queues) and all(queue.has_ended for queue in self.queues)
 
     @property
     def back_size(self) -> int:

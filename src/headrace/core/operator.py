@@ -200,6 +200,15 @@ class Operator(Connectable):
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Do the work of one step: receive, compute, emit."""
 
+    def end(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> Any:
+        """Emit what is left; called once, after the last `compute`, when the operator will not compute again.
+
+        That is so when everything that sends to an input has ended and no compute is possible with the messages
+        that are left there, or when the operator itself has ended: by its conditions, or by `stop_execution`. It
+        may receive messages that are left. It runs when there is room behind the outputs; if it yields, it goes on
+        when there is room again. It is not called if the run is stopped, interrupted or fails.
+        """
+
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
@@ -372,8 +381,14 @@ _METHODS = {
     "initialize": (),
     "start": (),
     "compute": ("op_input", "op_output", "context"),
+    "end": ("op_input", "op_output", "context"),
     "stop": (),
 }
+
+
+def has_end(operator: Operator) -> bool:
+    """Return whether an operator has an `end` of its own."""
+    return type(operator).end is not Operator.end or "end" in vars(operator)
 
 
 def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
@@ -388,7 +403,7 @@ def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
             "asyncio.run(...) inside it for a coroutine that ends, or an AsynchronousCondition for work that "
             "continues outside"
         )
-    if inspect.isgeneratorfunction(method):
+    if inspect.isgeneratorfunction(method) and name != "end":
         raise TypeError(
             f"{what} yields, so calling it does nothing: emit each value with op_output.emit, or write it as "
             "a function with @op, where yield emits"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -34,6 +34,9 @@ class Progress:
     operator without a deadline, whose computes are not timed. A captured segment counts as one operator."""
     faults: dict[str, FaultCounts] = field(default_factory=dict)
     """How often computes of each operator failed or were stuck, if any did."""
+    fraction: float | None = None
+    """The part of the run that is done, from 0 to 1, if its end is known: by its duration, or by the number
+    of computes of every source."""
 
 
 def progress_of(fragment: Composition) -> Progress:
@@ -53,7 +56,26 @@ def progress_of(fragment: Composition) -> Progress:
         count_by_port(graph, lambda queue: queue.dropped),
         {} if engine is None else engine.computing_for(),
         {node.name: replace(node.counts) for node in nodes if node.counts},
+        _fraction(fragment),
     )
+
+
+def _fraction(fragment: Composition) -> float | None:
+    engine: Any = fragment._engine
+    if engine is None:
+        return None
+    found = []
+    limit, duration = engine.limit, engine.scheduler.max_duration_ms * 1_000_000
+    if limit is not None and duration > 0:
+        found.append(1 - (limit - engine.clock.timestamp()) / duration)
+    sources = [operator._node for operator in fragment.graph if not operator._incoming]
+    limits = [None if node is None else node.count_limit for node in sources]
+    if sources and None not in limits:
+        done = sum(
+            min(node.computes, limit or 0) for node, limit in zip(sources, limits, strict=True) if node
+        )
+        found.append(done / max(sum(limit or 0 for limit in limits), 1))
+    return min(max(found), 1.0) if found else None
 
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:

@@ -32,11 +32,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 from headrace.core.booleans import flag
 from headrace.core.durations import nanoseconds
+from headrace.core.whole_numbers import whole_number
 
 T = TypeVar("T")
 
@@ -77,12 +79,44 @@ class RunOptions:
     stop_timeout_ms: int | None = None
     """The milliseconds that the run may take to stop."""
 
+    def over(self, others: RunOptions) -> RunOptions:
+        """Return these options, and those of `others` where they change nothing."""
+        return RunOptions(
+            *(
+                theirs if own is None else own
+                for own, theirs in zip(astuple(self), astuple(others), strict=True)
+            )
+        )
+
     @property
     def changes_scheduler(self) -> bool:
         """Whether the run needs another scheduler than the application's own."""
         return self != RunOptions(
             workers=self.workers, count=self.count, stop_timeout_ms=self.stop_timeout_ms
         )
+
+
+def limits_of_run(duration: str | float | timedelta | None, max_messages: int | None) -> RunOptions:
+    """Return the options that the arguments of `Fragment.run` ask for."""
+    return RunOptions(
+        max_duration_ms=None if duration is None else _duration_argument(duration),
+        count=None if max_messages is None else whole_number(max_messages, "run(max_messages=...)", 1),
+    )
+
+
+def _duration_argument(duration: str | float | timedelta) -> int:
+    what = "run(duration=...)"
+    if isinstance(duration, str):
+        try:
+            return parse_duration(duration)
+        except ValueError as error:
+            raise ValueError(f"{what} {error}, not {duration!r}") from None
+    if isinstance(duration, int):
+        raise TypeError(f"{what} must have a unit, as in '{duration}s', not {duration!r}")
+    found = -(-nanoseconds(duration, what) // 1_000_000)
+    if not 1 <= found <= _LONGEST:
+        raise ValueError(f"{what} must be more than 0 and less than 100 years, not {duration!r}")
+    return found
 
 
 def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions:

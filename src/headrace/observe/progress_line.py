@@ -1,7 +1,9 @@
-"""The progress line: what a run does, in one line on a terminal (``HEADRACE_PROGRESS=1``).
+"""The progress line: what a run does, in one line on a terminal or in a notebook (``HEADRACE_PROGRESS=1``).
 
 A thread reads the counts of the run twice a second (`Fragment.progress`), which takes no lock, and rewrites one
-line of stderr. Nothing is written where stderr is no terminal.
+line of stderr, or the output of a cell. Nothing is written where stderr is neither. If the end of the run is known,
+the line begins with a bar and the time that is left: a bar of rich on a terminal, if rich is installed, and one of
+the browser in a notebook.
 
 While the line is shown, stdout and stderr are replaced: what the program prints would otherwise begin in the middle
 of the line. The replacement erases the line first; the next turn of the thread shows it again.
@@ -9,6 +11,7 @@ of the line. The replacement erases the line first; the next turn of the thread 
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import threading
@@ -35,7 +38,7 @@ _LINE = threading.Lock()
 
 def is_wanted() -> bool:
     """Return whether the environment asks for the line, and somebody can see it."""
-    return is_set("HEADRACE_PROGRESS") and _is_terminal(sys.stderr)
+    return is_set("HEADRACE_PROGRESS") and (_is_terminal(sys.stderr) or _is_notebook())
 
 
 @contextmanager
@@ -54,12 +57,14 @@ def shown_progress(fragment: Composition) -> Iterator[None]:
 @contextmanager
 def _line_of(fragment: Composition) -> Iterator[None]:
     line = ProgressLine(lambda: progress_of(fragment), lambda: _latency(fragment))
-    screen = _Screen(sys.stderr)
+    screen = _Screen(sys.stderr) if _is_terminal(sys.stderr) else _Cell()
     ended = threading.Event()
 
     def work() -> None:
         while not waits.wait(ended, PERIOD):
-            screen.show(line.update(time.monotonic(), shutil.get_terminal_size().columns))
+            bar = screen.bar(line.fraction)
+            text = line.update(time.monotonic(), shutil.get_terminal_size().columns - (BAR if bar else 0))
+            screen.show(bar + text)
 
     line.update(time.monotonic(), 80)  # the beginning of the first interval
     thread = threading.Thread(target=work, name="progress line", daemon=True)
@@ -77,7 +82,7 @@ def _line_of(fragment: Composition) -> Iterator[None]:
             if getattr(sys, name) is replaced[name]:  # the program may have replaced it as well
                 setattr(sys, name, original)
         screen.erase()
-        _write_summary(fragment, screen.stream)
+        _write_summary(fragment, sys.stderr)
 
 
 def _latency(fragment: Composition) -> float | None:
@@ -108,6 +113,8 @@ class ProgressLine:
         self._began: float | None = None
         self._at = 0.0
         self._before: Progress | None = None
+        self.fraction: float | None = None
+        """The part of the run that was done at the last update, if its end is known."""
 
     def update(self, now: float, columns: int) -> str:
         """Return the line for the time `now`, in seconds, with rates since the last call."""
@@ -115,7 +122,12 @@ class ProgressLine:
         before, seconds = self._before, now - self._at
         self._before, self._at = progress, now
         self._began = now if self._began is None else self._began
-        parts = [str(timedelta(seconds=int(now - self._began))), progress.application]
+        elapsed = now - self._began
+        parts = [str(timedelta(seconds=int(elapsed))), progress.application]
+        self.fraction = progress.fraction
+        if self.fraction:
+            left = elapsed * (1 - self.fraction) / self.fraction
+            parts[0] += f" of {timedelta(seconds=round(elapsed + left))}"
         if not progress.computes:
             parts.append("starting")
         elif before is not None and seconds > 0:
@@ -137,6 +149,10 @@ class ProgressLine:
         return text if len(text) < columns else text[: max(columns - 2, 0)] + "…"
 
 
+BAR = 28
+"""The width of the bar with the percentage."""
+
+
 class _Screen:
     """The line on the terminal, and whether it is there."""
 
@@ -145,6 +161,21 @@ class _Screen:
         # Reentrant: a signal handler or a finalizer may print while this thread writes the line.
         self._lock = threading.RLock()
         self.is_shown = False
+
+    @staticmethod
+    def bar(fraction: float | None) -> str:
+        """Return a bar of rich; an empty text without rich, or if the end of the run is not known."""
+        if fraction is None:
+            return ""
+        try:
+            from rich.console import Console
+            from rich.progress_bar import ProgressBar
+        except ImportError:
+            return ""
+        console = Console(file=io.StringIO(), force_terminal=True, width=BAR - 7)
+        with console.capture() as captured:
+            console.print(ProgressBar(total=1.0, completed=fraction, width=BAR - 7), end="")
+        return f"{captured.get()} {fraction:4.0%}  "
 
     def show(self, text: str) -> None:
         """Write the line in place of the last one; without a text, erase it."""
@@ -159,10 +190,33 @@ class _Screen:
             self.show("")
 
 
+class _Cell:
+    """The line below the cell of a notebook."""
+
+    def __init__(self) -> None:
+        import IPython.display
+
+        self._display: Any = IPython.display
+        self._handle = self._display.display(self._display.HTML(""), display_id=True)
+
+    @staticmethod
+    def bar(fraction: float | None) -> str:
+        """Return a bar of the browser; an empty text if the end of the run is not known."""
+        return "" if fraction is None else f'<progress value="{fraction:.3f}"></progress> {fraction:.0%} '
+
+    def show(self, text: str) -> None:
+        """Show the line in place of the last one; it consists of a bar and a text."""
+        self._handle.update(self._display.HTML(text))
+
+    def erase(self) -> None:
+        """Erase the line."""
+        self.show("")
+
+
 class _Erasing:
     """A stream of the program on the terminal; writing to it erases the line first."""
 
-    def __init__(self, stream: Any, screen: _Screen) -> None:
+    def __init__(self, stream: Any, screen: _Screen | _Cell) -> None:
         self._stream = stream
         self._screen = screen
 
@@ -186,6 +240,12 @@ def _write_summary(fragment: Composition, stream: Any) -> None:
     if not logging.getLogger("headrace.run").isEnabledFor(logging.INFO):
         stream.write("".join(f"{line}\n" for line in (outcome, *outcome.segments)))
         stream.flush()
+
+
+def _is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    found = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return getattr(found() if found is not None else None, "kernel", None) is not None
 
 
 def _is_terminal(stream: Any) -> bool:

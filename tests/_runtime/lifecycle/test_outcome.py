@@ -12,7 +12,7 @@ import pytest
 
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
 from headrace.core import EndedBy
-from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
+from tests._runtime.lifecycle.outcomes import doubling, outcome_of
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, through
 
 # The other ends.
@@ -176,16 +176,16 @@ def test_a_run_that_finished_is_one_line_of_log(caplog: pytest.LogCaptureFixture
 
 def test_a_run_that_starved_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     def compose(app: App) -> None:
-        both = join(app)
-        app.add_flow(source(app, range(1), name="short"), both, {("out", "left")})
-        app.add_flow(source(app, range(2), name="long"), both, {("out", "right")})
+        both = Step(app, inputs=["left", "right"], outputs=["out"], name="join")
+        app.add_flow(both, both, {("out", "left")})
+        app.add_flow(source(app, range(1), name="frames"), both, {("out", "right")})
 
     run(compose)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
-        "'App' starved after 0.000 s: 4 computes, 1 message undelivered; 'join' waits for a message at 'left' "
-        "from 'short' (ended after 1 compute), with 1 message left at 'right'"
+        "'App' starved after 0.000 s: 1 compute, 1 message undelivered; 'join' waits for a message at 'left' "
+        "from 'join' (waits for it in turn, after 0 computes), with 1 message left at 'right'"
     )
 
 

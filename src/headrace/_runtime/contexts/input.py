@@ -190,6 +190,11 @@ class InputContext:
         handle: StreamHandle = self._node.streams.receive(port, allocate, sync_to_default)
         return handle
 
+    def has_ended(self, name: str = "") -> bool:
+        """Return whether all operators that send to an input have ended."""
+        queues = self._node.input_queues[self._port(name).name]
+        return bool(queues) and all(queue.has_ended for queue in queues)
+
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
         """Return the stream of each message received at a port, or None; order nothing."""
         return self._node.streams.received_streams(self._port(input_port_name))

@@ -41,7 +41,7 @@ _GIVING = threading.Lock()
 
 def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[..., Queue]) -> Engine:
     """Create the engine that runs the composed graph of `fragment`."""
-    options = read_run_options()
+    options = read_run_options().over(supplies.limits)
     engine = Engine(supplies.scheduler(fragment, options))
     engine.groups = [Group(engine, plan) for plan in supplies.groups(fragment)]
     _make_nodes(fragment, engine)

@@ -160,6 +160,7 @@ class _Life:
             self.errors.append(error)
         if self._engine is not None:
             self._tear_down(self._engine)
+        self._take_outside_errors("and from outside of the run")
 
     def live_apart(self, seconds: float) -> bool:
         """Run on a thread of its own; return False if the run took longer than `seconds` to stop, and goes on."""
@@ -195,6 +196,7 @@ class _Life:
             f"{self._stacks()}"
         )
         logging.getLogger("headrace.watchdog").error("%s", stuck)
+        self._take_outside_errors("and while stopping")
         # Copies: the run may go on to change its own.
         errors: list[BaseException] = [*self.errors, *(() if engine is None else engine.errors)]
         if errors:
@@ -224,6 +226,7 @@ class _Life:
         fragment = self.fragment
         observer = self._observer = self.supplies.observer(fragment)
         engine = assemble(fragment, self.supplies, Queue if observer is None else observer.make_queue)
+        engine.ends.find_starved = find_starved
         if observer is not None:
             engine.observer = engine.streams.observer = observer
             observer.attach(engine)
@@ -289,7 +292,7 @@ class _Life:
         finally:
             self._ended = engine.clock.timestamp()
         if not engine.ended_by and not engine.errors:
-            self._starved = find_starved(engine)
+            self._starved = engine.ends.starved or find_starved(engine)
 
     def _waits_for(self) -> str:
         """Return what the run is doing, for the log."""
@@ -310,12 +313,14 @@ class _Life:
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()
+        self._take_outside_errors("and from outside of the run")
         # All steps before the first is taken, since nothing may raise between them.
         steps = list(
             steps_of(engine, self._started, self._resources, self._observer, partial(self._account, engine))
         )
         for step in (*steps, TearDownStep("its segments", self._describe_segments)):
             self._attempt(step)
+        self._take_outside_errors("and while stopping")
         self._conclude(engine, self.errors)
         if not self.is_given_up:
             self.fragment.outcome = self.outcome
@@ -323,6 +328,12 @@ class _Life:
         observer = self._observer
         if observer is not None:
             self._attempt(TearDownStep("its observer", partial(observer.close, self.outcome)))
+
+    def _take_outside_errors(self, when: str) -> None:
+        """Add the errors with which other threads let the run fail."""
+        errors = self.control.errors
+        while errors:
+            self._add(errors.popleft(), when)
 
     def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing

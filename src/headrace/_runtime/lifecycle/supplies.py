@@ -31,5 +31,7 @@ class Supplies:
     """Returns the context in which the progress of the run is shown."""
     conditions: Mapping[ConditionType, type[Condition]]
     """The classes of the conditions that a port selects by name."""
+    limits: RunOptions
+    """What the call of `run` asks for; the environment comes first."""
     any_of: Callable[..., Condition]
     """Combines the conditions `terms` of a fragment, under a `name`, so that any one of them is enough."""

@@ -51,6 +51,9 @@ def steps_of(
     yield TearDownStep("the current stream", engine.streams.restore_current)
     # Wait for the device first: an operator that stops may release memory that its kernels still use.
     yield TearDownStep("the device", partial(_finish_device, engine))
+    for node in engine.operator_nodes:
+        if node.ending is not None:
+            yield TearDownStep(f"end() of {name_of(node)!r}", node.ending.close, "end", node.operator)
     for operator in reversed(list(started)):
         yield TearDownStep(f"stop() of operator {name_of(operator)!r}", operator.stop, "stop", operator)
     # Wait again: work that stop() launched is part of the run.

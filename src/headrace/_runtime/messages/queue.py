@@ -55,6 +55,8 @@ class Queue(deque[Any]):
         The number of messages that the consumer waits for. Its own compute may change it (`resume`).
     state
         What tells both ends whether they may run, for the queues that the engine watches (`queue_state`).
+    has_ended
+        Whether all that emit into it have ended. Changed under the engine's lock.
     undelivered
         The number of messages still waiting when the run ended.
     arrivals
@@ -64,7 +66,7 @@ class Queue(deque[Any]):
 
     __slots__ = (
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
-        *("min_size", "policy", "port", "state", "undelivered"),
+        *("has_ended", "min_size", "policy", "port", "state", "undelivered"),
     )
 
     def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
@@ -72,6 +74,7 @@ class Queue(deque[Any]):
         self.consumer = consumer
         self.feeders: list[Any] = []
         self.min_size = 1
+        self.has_ended = False
         self.state: Any = None
         self.port = port
         self.capacity = self.limit = limit

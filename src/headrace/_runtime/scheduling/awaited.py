@@ -77,5 +77,8 @@ EVENT = Awaited(_WAIT_EVENT)
 THROTTLED = Awaited(_WAIT_EVENT, blocks=1)
 """The node is too far ahead of the device. Its conditions are evaluated when the device has caught up."""
 
+OVER = Awaited(SchedulingStatusType.NEVER, blocks=1)
+"""The node computes no more, and its end has not begun (`ending`)."""
+
 ENDED = Awaited(SchedulingStatusType.NEVER, blocks=1)
 """The node never runs again."""

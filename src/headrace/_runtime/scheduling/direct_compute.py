@@ -175,6 +175,13 @@ class DirectCompute:
             self._refuse("orders the default stream (sync_to_default), which cannot be captured")
         return self.streams.own(self.operator)
 
+    def has_ended(self, name: str = "") -> bool:
+        """Refuse: the answer for the recorded frame would be used for ever."""
+        self._refuse(
+            "asks whether an input has ended (op_input.has_ended), and the answer would be the same in every "
+            "frame; ask in end, or leave the operator out of the segment"
+        )
+
     def receive_cuda_streams(self, input_port_name: str = "") -> list[gpu.StreamHandle | None]:
         """Return the streams of the messages at an input, for which the operator's own stands."""
         self._must_have_received(input_port_name, "receive_cuda_streams")

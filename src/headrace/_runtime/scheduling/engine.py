@@ -22,7 +22,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.alone import Alone
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
+from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED, Awaited
+from headrace._runtime.scheduling.ending import Ends, ending_of
 from headrace._runtime.scheduling.faults import faults_of
 from headrace._runtime.scheduling.lendable_lock import LendableLock
 from headrace._runtime.scheduling.pace import SLOW
@@ -70,6 +71,7 @@ class Engine:
             "alone",
             "clock",
             "ended_by",
+            "ends",
             "errors",
             "groups",
             "held",
@@ -102,6 +104,7 @@ class Engine:
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
         self.alone = Alone(self)
+        self.ends = Ends(self)
         # The time at which the run ends in any case.
         self.limit: int | None = None
 
@@ -205,6 +208,9 @@ class Engine:
             node.faults = faults_of(node)
             if node.faults is not None:
                 compute = node.faults.compute
+            node.ending = ending_of(node, compute)
+            if node.ending is not None:
+                compute = node.ending.compute
             live = node.operator._live
             node.operator._knobs.is_in_run = True
             if live is not None:
@@ -229,8 +235,7 @@ class Engine:
             if node.remaining == 0:
                 self.retire(node)
             elif not node.blockers:
-                node.busy = True
-                node.ready_queue.later.append(node)
+                node.enqueue_if_ready()
             elif node.evaluated is not None:
                 self.evaluate(node)
         self.clock.watch(self.time_moved)
@@ -399,6 +404,8 @@ class Engine:
         lifetimes = node.lifetimes
         if lifetimes is not None and lifetimes.full is not None:
             self.throttle(node)
+        if node.is_closing:
+            self.ends.after_compute(node)
         # After everything that may block this node: the order among producers depends on whether it can run.
         if room is not None:
             for line in room.lines:
@@ -434,16 +441,19 @@ class Engine:
             self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
 
     def retire(self, node: Node) -> None:
-        """Never run a node again."""
-        if node.awaited is not ENDED:
-            self.set_awaited(node, ENDED)
+        """Let a node compute no more; its end comes when it does not compute (`ending`)."""
+        if node.may_compute:
+            self.set_awaited(node, OVER)
             self.pausing.node_steps.pop(node, None)
+            node.is_closing = node.has_extra_work = True
+            if not node.busy:
+                self.ends.begin(node)
 
     # Operators that are too far ahead of the device.
 
     def throttle(self, node: Node) -> None:
         """Hold a node back until the device has finished its oldest compute."""
-        if node.awaited is ENDED:
+        if node.awaited.blocks:
             return
         assert node.lifetimes is not None
         self.set_awaited(node, THROTTLED)
@@ -488,6 +498,8 @@ class Engine:
         node.busy = False
         if node.shared_room is not None:
             node.shared_room.release(self.pausing.is_paused)
+        if node.is_closing:
+            self.ends.after_drop(node)
 
     def evaluate(self, node: Node) -> Awaited:
         """Evaluate a node's conditions, and return what the node waits for from now on."""
@@ -542,7 +554,7 @@ class Engine:
                 continue
             if node.throttled:
                 self.unthrottle(node)
-            if node.stop_requested:
+            if node.stop_requested and node.may_compute:
                 self.retire(node)
             elif not node.blockers:
                 self.progress = self.progress or not node.is_guarded

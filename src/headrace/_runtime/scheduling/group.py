@@ -12,7 +12,7 @@ of its own (`compute_directly`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.direct_compute import DirectCompute, DirectStreams, NotDirect
+from headrace._runtime.scheduling.ending import Ending
 from headrace._runtime.scheduling.member import MemberContext, MemberNode
 from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.notes import note
@@ -44,6 +45,9 @@ class Runner(Protocol):
 
     def prime(self) -> None:
         """Prepare for the first frame: set the compute of the group's node."""
+
+    def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
+        """Let the members end (`Group.end`)."""
 
     def count_messages(self) -> None:
         """Count the messages that the members would have sent; the run is over."""
@@ -217,6 +221,8 @@ class Group:
                 [port.queues[place] for place, queue in enumerate(behind) if queue in wanted]
             )
         self.runner.prime()
+        if any(member.ending is not None for member in self.members):
+            self.node.ending = Ending(self.node, self.node.compute, self.runner.end, is_of_group=True)
 
     # Each frame.
 
@@ -251,6 +257,23 @@ class Group:
                 has_taken = True
                 del item
         return self._compute_each() or has_taken
+
+    def end(self, takes: list[Callable[[], Any]]) -> Iterator[None]:
+        """Let the members end, each after those that it receives from; yield where room is needed again."""
+        if self.has_left or any(map(len, self.node.inputs)):
+            self.go_on(takes)
+        for node in self.members:
+            for queue in node.inputs:
+                queue.has_ended = True
+            while node.ending is not None and not node.ending.is_done:
+                yield
+                node.ending.is_on = True
+                node.compute(node.input, node.output, node.context)
+                node.remaining -= 1
+                node.granted -= 1  # it was no compute
+                if node.has_details:
+                    node.clear_details()
+                self._compute_each()
 
     def _compute_each(self) -> bool:
         """Let every member compute that has its messages and room for its own; return whether any did."""

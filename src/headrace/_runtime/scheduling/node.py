@@ -20,6 +20,7 @@ from headrace.core.node import Receiver, Transmitter
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
+    from headrace._runtime.scheduling.ending import Ending
     from headrace._runtime.scheduling.faults import Faults
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -41,19 +42,9 @@ class Node(RunningOperator):
     """
 
     __slots__ = (
-        *(
-            "awaited",
-            "blockers",
-            "busy",
-            "counts",
-            "engine",
-            "evaluated",
-            "faults",
-            "granted",
-            "input_states",
-        ),
-        *("is_guarded", "is_measured", "output_states", "ready_queue", "serves_others", "shared_room"),
-        *("slow", "stop_requested", "sweep", "wants_alone"),
+        *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
+        *("input_states", "is_closing", "is_guarded", "is_measured", "output_states", "ready_queue"),
+        *("serves_others", "shared_room", "slow", "stop_requested", "sweep", "wants_alone"),
     )
 
     def __init__(self, engine: Any, operator: Operator) -> None:
@@ -76,6 +67,8 @@ class Node(RunningOperator):
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None
+        # Its end, if its operator has one.
+        self.ending: Ending | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
         self.granted = -1
 
@@ -96,6 +89,8 @@ class Node(RunningOperator):
         self.busy = False
         # The last sweep of its ready queue in which it ran.
         self.sweep = -1
+        # Whether an input has ended, or it computes no more; it then looks for its end after each step.
+        self.is_closing = False
 
         self.stop_requested = False
 
@@ -108,6 +103,11 @@ class Node(RunningOperator):
     def retired(self) -> bool:
         """Whether it never runs again."""
         return self.awaited is ENDED
+
+    @property
+    def may_compute(self) -> bool:
+        """Whether it may compute again, as far as is known; its `end` is no compute."""
+        return self.awaited.status is not _NEVER and not (self.ending is not None and self.ending.is_on)
 
     @property
     def throttled(self) -> bool:
@@ -172,13 +172,21 @@ class Node(RunningOperator):
         return self.granted - self.remaining
 
     @property
+    def count_limit(self) -> int | None:
+        """The number of computes after which it ends, if that is limited."""
+        return self.granted if self.granted >= 0 else None
+
+    @property
     def conditions(self) -> list[Condition]:
         """The conditions that are evaluated before each compute."""
-        return [] if self.evaluated is None else self.evaluated.conditions
+        evaluated = self.evaluated
+        if evaluated is None and self.ending is not None:
+            evaluated = self.ending.evaluated
+        return [] if evaluated is None else evaluated.conditions
 
     def status(self) -> Any:
         """Return the state of the node as a whole, for display."""
-        if self.retired:
+        if not self.may_compute:
             return _NEVER
         if self.blockers:
             return _WAIT
@@ -218,4 +226,6 @@ class Node(RunningOperator):
 
     def update_extra_work(self) -> None:
         """Determine whether its steps consist of more than its compute."""
-        self.has_extra_work = self.is_guarded or self.has_details or self.shared_room is not None
+        self.has_extra_work = (
+            self.is_guarded or self.has_details or self.is_closing or self.shared_room is not None
+        )

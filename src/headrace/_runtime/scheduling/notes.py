@@ -20,8 +20,8 @@ def note(error: BaseException, phase: str, component: Operator | Resource) -> No
     from headrace.core.resource import Resource
 
     notes = notes_of(error)
-    if notes and notes[-1].startswith(_IN_A_CONDITION):
-        return  # a method of a condition raised it, which the phase calls
+    if notes and notes[-1].startswith((_IN_A_CONDITION, _IN_AN_END)):
+        return  # a method of a condition raised it, which the phase calls, or an end in place of a compute
 
     kind = "resource" if isinstance(component, Resource) else "operator"
     add_note(error, f"raised in {phase} of {kind} {name_of(component)!r} ({type(component).__name__})")
@@ -42,6 +42,7 @@ def note_condition(error: BaseException, method: str, condition: Condition, oper
 
 
 _IN_A_CONDITION = "raised by condition "
+_IN_AN_END = "raised in end of "
 
 
 def name_of(component: Any) -> str:

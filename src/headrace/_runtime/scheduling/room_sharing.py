@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from headrace._runtime.scheduling.queue_state import ANY
 
 if TYPE_CHECKING:
+    from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.queue_state import QueueState, RoomRequest
 
 
@@ -91,6 +92,23 @@ class RoomLine:
                 request.is_promised = True
                 self.promised += request.places
                 node.enqueue_if_ready()
+        self.state.set_waiting(bool(self._waiting))
+
+    def forgo(self, node: Node) -> None:
+        """Let a producer run without room: its end emits into a queue that nobody receives from any more."""
+        for request in self.state.requests:
+            if request.node is not node:
+                continue
+            waiting = self._waiting.get(request.places, deque())
+            for entry in [entry for entry in waiting if entry[1] is request]:
+                waiting.remove(entry)
+                node.blockers -= 1
+            if not waiting:
+                self._waiting.pop(request.places, None)
+            if request.is_promised:
+                request.is_promised = False
+                self.promised -= request.places
+            request.places = 0
         self.state.set_waiting(bool(self._waiting))
 
     def _find(self, free: int) -> tuple[int | None, int | None]:

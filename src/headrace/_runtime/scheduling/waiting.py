@@ -337,6 +337,8 @@ class WaitingWorkers:
             if self.deadlock_at is None:
                 self.deadlock_at = now + scheduler.stop_on_deadlock_timeout * 1_000_000
             if now >= self.deadlock_at:
+                if engine.ends.end_idle():
+                    return _GO_ON, None
                 engine.end()
                 return _OVER, None
             until = self.deadlock_at
