@@ -20,7 +20,13 @@ from headrace.core import (
     Output,
     Resource,
     SchedulingStatusType,
+    aligned,
+    at_rate,
+    latest_within,
     op,
+    reuse_last,
+    substitute,
+    window,
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from headrace.tensor import Tensor, TensorMap, as_tensor
@@ -53,8 +59,14 @@ __all__ = [
     "Tensor",
     "TensorMap",
     "__version__",
+    "aligned",
     "as_tensor",
+    "at_rate",
+    "latest_within",
     "op",
+    "reuse_last",
+    "substitute",
+    "window",
 ]
 
 _LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")

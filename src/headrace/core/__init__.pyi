@@ -12,6 +12,7 @@ from headrace.core.contexts import InputContext as InputContext
 from headrace.core.contexts import OutputContext as OutputContext
 from headrace.core.error_policy import ErrorPolicy as ErrorPolicy
 from headrace.core.errors import GraphError as GraphError
+from headrace.core.errors import JoinError as JoinError
 from headrace.core.errors import ParameterError as ParameterError
 from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
@@ -19,6 +20,13 @@ from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWa
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph
+from headrace.core.joins import JoinRule as JoinRule
+from headrace.core.joins import aligned as aligned
+from headrace.core.joins import at_rate as at_rate
+from headrace.core.joins import latest_within as latest_within
+from headrace.core.joins import reuse_last as reuse_last
+from headrace.core.joins import substitute as substitute
+from headrace.core.joins import window as window
 from headrace.core.metadata import MetadataDictionary as MetadataDictionary
 from headrace.core.metadata import MetadataPolicy as MetadataPolicy
 from headrace.core.operator import Operator as Operator

@@ -35,6 +35,10 @@ class QueueFullError(RuntimeError):
     """A message arrived at a full queue: an input's with the policy FAULT, or a data logger's with RAISE."""
 
 
+class JoinError(ValueError):
+    """A message cannot be joined with others: it has no key, or it is missing or late where that is an error."""
+
+
 class StreamError(RuntimeError):
     """A stream was used incorrectly."""
 

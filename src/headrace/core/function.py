@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, o
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import GraphError, choices
+from headrace.core.joins import JoinRule
 from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
+Join: TypeAlias = JoinRule | Mapping[str, JoinRule]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 
@@ -54,6 +56,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    join: Join | None = None,
     on_error: OnError = "stop",
     capturable: bool | str = False,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
@@ -63,6 +66,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    join: Join | None = None,
     on_error: OnError = "stop",
     capturable: bool | str = False,
 ) -> Any:
@@ -82,13 +86,18 @@ def op(
         The names of the outputs, ``"out"`` unless given. With several outputs, the function returns a tuple with a
         value for each, or a dict by name; None in a tuple, or a missing name, emits nothing there. An empty tuple
         declares no outputs. A dict declares more about each output: ``{"out": Output(size=2)}``.
+    join
+        Which messages of the inputs are received together (see :meth:`OperatorSpec.join`): a rule for all inputs,
+        or a dict with the rules of single inputs by name, and that of all others as ``"*"``.
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
     capturable
         Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
     """
-    make = partial(OperatorFunction, outputs=outputs, inputs=inputs, on_error=on_error, capturable=capturable)
+    make = partial(
+        OperatorFunction, outputs=outputs, inputs=inputs, join=join, on_error=on_error, capturable=capturable
+    )
     return make if function is None else make(function)
 
 
@@ -115,6 +124,7 @@ class OperatorFunction(Generic[P, R]):
         function: Callable[P, R],
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
+        join: Join | None = None,
         on_error: OnError = "stop",
         capturable: bool | str = False,
     ) -> None:
@@ -128,6 +138,7 @@ class OperatorFunction(Generic[P, R]):
                 "work that continues outside, write an Operator with an AsynchronousCondition"
             )
         self.function = function
+        self.join = join
         self.on_error = on_error
         self.capturable = capturable
         self.receivers = ""
@@ -287,6 +298,9 @@ class FunctionOperator(Operator):
             output.declare(spec.output, name, IOSpec.SIZE_ONE)
             if self.yields:
                 spec.outputs[name].size = 1  # it emits one value in each step
+        if declared.join is not None:
+            rules = dict(declared.join) if isinstance(declared.join, Mapping) else {"*": declared.join}
+            spec.join(rules.pop("*", None), **rules)
         # Those of the operator's own attributes say nothing about parameters that happen to have their names.
         spec.annotations = inspect.get_annotations(declared.function)
         for name, default in declared.parameters.items():

@@ -118,6 +118,10 @@ class Queue(Protocol):
         """The number of messages it dropped."""
 
     @property
+    def reasons(self) -> dict[str, int]:
+        """The number of messages that a join dropped, by reason."""
+
+    @property
     def undelivered(self) -> int:
         """The number of messages still waiting when the run ended."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class EndedBy(StrEnum):
@@ -96,6 +97,8 @@ class OperatorOutcome:
     """The number of messages that waited at each input when a compute failed, and were skipped with it."""
     undelivered: dict[str, int] = field(default_factory=dict)
     """The number of messages still waiting at each input when the run ended."""
+    drop_reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How many messages a join dropped at each input, by reason; these are among `dropped`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,11 @@ class Outcome:
         return self._by_port("dropped")
 
     @property
+    def drop_reasons(self) -> dict[str, dict[str, int]]:
+        """How many messages a join dropped at each input, by reason, by ``"operator.port"``."""
+        return self._by_port("drop_reasons")
+
+    @property
     def discarded(self) -> dict[str, int]:
         """The number of messages skipped with a failed compute at each input, by ``"operator.port"``."""
         return self._by_port("discarded")
@@ -188,7 +196,7 @@ class Outcome:
         """The number of messages still waiting at each input, by ``"operator.port"``."""
         return self._by_port("undelivered")
 
-    def _by_port(self, what: str) -> dict[str, int]:
+    def _by_port(self, what: str) -> dict[str, Any]:
         return {
             f"{name}.{port}": count
             for name, operator in self.operators.items()

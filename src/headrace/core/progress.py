@@ -28,6 +28,8 @@ class Progress:
     """The number of messages that wait at each input now, by ``"operator.port"``, if it is not 0."""
     dropped: dict[str, int] = field(default_factory=dict)
     """The number of messages dropped at each port, by ``"operator.port"``, if it is not 0."""
+    drop_reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How many of them a join dropped, by reason, by ``"operator.port"``."""
 
 
 def progress_of(fragment: Composition) -> Progress:
@@ -44,7 +46,19 @@ def progress_of(fragment: Composition) -> Progress:
         tuple(operator.name for operator in graph if not operator._incoming),
         count_by_port(graph, len),
         count_by_port(graph, lambda queue: queue.dropped),
+        {
+            f"{operator.name}.{port}": reasons
+            for operator in graph
+            for port, reasons in drop_reasons_of(operator).items()
+        },
     )
+
+
+def drop_reasons_of(operator: Operator) -> dict[str, dict[str, int]]:
+    """Return how many messages a join dropped, by input and reason."""
+    if operator._node is None:
+        return {}
+    return {queue.port: dict(queue.reasons) for queue in operator._node.inputs if queue.reasons}
 
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:

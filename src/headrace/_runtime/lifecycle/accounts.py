@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.queue import Queue
 from headrace.core.outcome import OperatorOutcome
 from headrace.core.ports import IOSpec
-from headrace.core.progress import counts_of
+from headrace.core.progress import counts_of, drop_reasons_of
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -52,7 +52,10 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             assert isinstance(counter, MessageCounter)
             sent[port] = counter.passed_on
     failed = (0, 0, "") if faults is None else (faults.skipped, faults.restarts, faults.last_error)
-    return OperatorOutcome(node.computes, *failed, received, sent, dropped, dict(discarded), undelivered)
+    reasons = drop_reasons_of(node.operator)
+    return OperatorOutcome(
+        node.computes, *failed, received, sent, dropped, dict(discarded), undelivered, reasons
+    )
 
 
 def count_messages(engine: Engine) -> None:

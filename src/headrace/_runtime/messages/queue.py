@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import QueueFullError
@@ -55,6 +56,8 @@ class Queue(deque[Any]):
         The number of messages that the consumer waits for. Its own compute may change it (`resume`).
     state
         What tells both ends whether they may run, for the queues that the engine watches (`queue_state`).
+    reasons
+        How many messages a join dropped, by the reason; these are a part of `dropped`.
     undelivered
         The number of messages still waiting when the run ended.
     arrivals
@@ -64,7 +67,7 @@ class Queue(deque[Any]):
 
     __slots__ = (
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
-        *("min_size", "policy", "port", "state", "undelivered"),
+        *("min_size", "policy", "port", "reasons", "state", "undelivered"),
     )
 
     def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
@@ -77,6 +80,7 @@ class Queue(deque[Any]):
         self.capacity = self.limit = limit
         self.policy = policy
         self.dropped = 0
+        self.reasons: dict[str, int] = {}
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
         self.arrivals: deque[int] | None = None
@@ -168,6 +172,28 @@ class Queue(deque[Any]):
             self.take()
         else:
             self.popleft()
+
+    # For a join, which takes messages before it knows whether they will be received.
+
+    def absorb(self, most: int) -> list[tuple[Any, int]]:
+        """Take up to `most` messages, each with the time of its arrival, or 0 unless `note_arrivals` was called."""
+        with nullcontext() if self.lock is None else self.lock:
+            count = min(len(self), most)
+            arrivals = self.arrivals
+            if arrivals is None:
+                return [(deque.popleft(self), 0) for _ in range(count)]
+            for _ in range(len(arrivals) - len(self)):
+                arrivals.popleft()
+            return [(deque.popleft(self), arrivals.popleft()) for _ in range(count)]
+
+    def drop(self, reason: str) -> None:
+        """Count a message that was absorbed, and that nobody receives."""
+        with nullcontext() if self.lock is None else self.lock:
+            self.dropped += 1
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def deliver(self, item: Any) -> None:
+        """Note that a message that was absorbed is received now, in a compute of the consumer."""
 
     def oldest_arrival(self) -> int | None:
         """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""

@@ -92,6 +92,8 @@ class Resume:
             condition.update_state(now)
             if condition.check(now)[0] is not _READY:
                 return False
+        if not all(condition.reserve() for condition in self.conditions):
+            return False
         self.node.clear_details()  # the details of the last messages do not belong to these
         return True
 
