@@ -27,7 +27,7 @@ def pair(left, right, *, context, metadata):
 class TwoCameras(Application):
     def compose(self):
         self.scheduler(GreedyScheduler(self, clock=ManualClock(self)))
-        left = camera(self, PeriodicCondition(self, "30Hz"), name="left", frames=9)
+        left = camera(self, PeriodicCondition(self, "30Hz"), name="left", frames=10)
         right = camera(self, PeriodicCondition(self, "50Hz"), name="right", frames=15)
         pairs = pair(self)
         self.add_flow(left, pairs, {("out", "left")})
@@ -37,4 +37,4 @@ class TwoCameras(Application):
 if __name__ == "__main__":
     app = TwoCameras()
     app.run()
-    print(app.progress().drop_reasons)
+    print(app.progress().drop_reasons["pair.right"])

@@ -174,11 +174,16 @@ class JoinCondition(PortCondition):
         joiner = self._joiner
         if joiner.sets:
             return
+        # Before the messages are moved: what has ended emits no more.
+        ended = [queue for queue in self._queue_of.values() if _has_ended(queue)]
         while (arrived := self._absorb()) and not joiner.sets:
             arrived.sort(key=lambda each: each[1].arrived)
             for name, entry in arrived:
                 joiner.push(name, entry)
             joiner.advance(max(entry.arrived for _, entry in arrived))
+        for queue in ended:
+            if not queue:
+                joiner.end(queue.port)
         joiner.advance(timestamp)
 
     def _absorb(self) -> list[tuple[str, Entry]]:
@@ -224,6 +229,8 @@ class JoinCondition(PortCondition):
         """Return READY when a set is there, or when to look again."""
         if self._joiner.has_set():
             return _READY
+        if self._joiner.is_over():
+            return SchedulingStatusType.NEVER, None
         deadline = self._joiner.deadline()
         if deadline is None:
             return SchedulingStatusType.WAIT, None
@@ -287,11 +294,6 @@ class JoinCondition(PortCondition):
             "tolerance, or choose missing='drop' or substitute(...)"
         )
 
-    def end_input(self, port: str) -> None:
-        """Note that nothing more comes at an input: give what only waited for more, and drop the rest."""
-        self._joiner.end(port)
-        self.notify_scheduler()
-
     def end_run(self) -> None:
         """Count what waits as dropped, and release it."""
         if self._queue_of:
@@ -303,6 +305,11 @@ class JoinCondition(PortCondition):
         super().detach()
         self._queue_of = {}
         self._current = {}
+
+
+def _has_ended(queue: _runtime.Queue) -> bool:
+    """Return whether nothing more comes into a queue: everything that sends to it has ended."""
+    return bool(queue.feeders) and all(feeder.retired for feeder in queue.feeders)
 
 
 def _stack(where: str, messages: tuple[Any, ...]) -> Any:

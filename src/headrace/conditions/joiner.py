@@ -141,6 +141,8 @@ class Joiner:
     ----------
     sets
         The sets that were formed; the caller takes them.
+    is_timed
+        Whether decisions depend on the times at which messages arrive.
     """
 
     def __init__(
@@ -188,16 +190,14 @@ class Joiner:
                         self._followers[other] = Nearest(self.buffers[other], rule, rule.tolerance)
         else:
             self._trigger = None
+        rules_of_followers = [follower.rule for follower in self._followers.values()]
+        self.is_timed = any(
+            isinstance(each, ReuseLast) or (each is not None and each.wait is not None)
+            for each in (*rules_of_followers, self._trigger_rule)
+        )
         self._pending: JoinedSet | None = None
         self._forced_key: Any = -INFINITE
         self._now = 0
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether decisions depend on the times at which messages arrive."""
-        rules = [follower.rule for follower in self._followers.values()]
-        waits = any(rule is not None and rule.wait is not None for rule in (*rules, self._trigger_rule))
-        return waits or any(isinstance(rule, ReuseLast) for rule in rules)
 
     def push(self, name: str, entry: Entry) -> None:
         """Add a message; those that arrived before it were pushed before it."""
@@ -218,8 +218,16 @@ class Joiner:
     def has_set(self) -> bool:
         """Return whether there is a set to take."""
         if self._trigger is None:
-            return all(follower.choose(0, self._now, False)[0] for follower in self._followers.values())
+            chosen = all(follower.choose(0, self._now, False)[0] for follower in self._followers.values())
+            return chosen and not self.is_over()
         return bool(self.sets)
+
+    def is_over(self) -> bool:
+        """Return whether no set can be formed any more, because all inputs have ended."""
+        return not self.sets and all(
+            buffer.floor == INFINITE and all(entry.uses for entry in buffer.entries)
+            for buffer in self.buffers.values()
+        )
 
     def take_set(self) -> JoinedSet | None:
         """Take the next set, or None if there is none."""
@@ -534,16 +542,15 @@ class TimedWindows:
             if first.key < self._start:
                 buffer.drop(1, "late")
                 continue
-            # The first of all windows that contain the message.
-            start = ((first.key - self._length) // self._step + 1) * self._step
-            self._start = max(self._start, start)
-            end = self._start + self._length
+            # The first of all windows that contain the message, unless it is over.
+            start = max(self._start, ((first.key - self._length) // self._step + 1) * self._step)
+            end = start + self._length
             if not is_forced and buffer.floor < end:
                 return None
             found = [entry for entry in buffer.entries if entry.key < end]
             for entry in found:
                 entry.uses += 1
-            self._start += self._step
+            self._start = start + self._step
             buffer.drop(sum(entry.key < self._start for entry in found))
             return _window(buffer, found)
         return None
