@@ -11,7 +11,7 @@ from headrace.schedulers import GreedyScheduler
 
 
 @op
-def camera(*, frames=30, context, metadata):
+def camera(*, frames, context, metadata):
     for number in range(frames):
         context.acq_timestamp = context.timestamp
         metadata["frame"] = number
@@ -19,9 +19,9 @@ def camera(*, frames=30, context, metadata):
 
 
 @op(join=aligned("10ms"))
-def pair(left, right, *, context, metadata):
-    apart = context.metadata["left"]["frame"], context.metadata["right"]["frame"]
-    print(f"{context.timestamp // 1_000_000:3} ms: left {apart[0]} and right {apart[1]}")
+def pair(left, right, *, context):
+    numbers = context.metadata["left"]["frame"], context.metadata["right"]["frame"]
+    print(f"{context.acq_timestamp // 1_000_000:3} ms: frames {numbers[0]} and {numbers[1]}")
 
 
 class TwoCameras(Application):

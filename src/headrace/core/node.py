@@ -118,12 +118,12 @@ class Queue(Protocol):
         """The number of messages it dropped."""
 
     @property
-    def reasons(self) -> dict[str, int]:
-        """The number of messages that a join dropped, by reason."""
-
-    @property
     def undelivered(self) -> int:
         """The number of messages still waiting when the run ended."""
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The number of messages that a join dropped, by reason."""
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return the waiting messages."""

@@ -56,18 +56,18 @@ class Queue(deque[Any]):
         The number of messages that the consumer waits for. Its own compute may change it (`resume`).
     state
         What tells both ends whether they may run, for the queues that the engine watches (`queue_state`).
-    reasons
-        How many messages a join dropped, by the reason; these are a part of `dropped`.
     undelivered
         The number of messages still waiting when the run ended.
     arrivals
         When the last messages arrived, if a condition asks for it (`note_arrivals`): those that wait, and some that
         have left. Changed under `lock`.
+    reasons
+        How many messages a join dropped, by the reason; these are a part of `dropped`.
     """
 
     __slots__ = (
-        *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
-        *("min_size", "policy", "port", "reasons", "state", "undelivered"),
+        *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock", "reasons"),
+        *("min_size", "policy", "port", "state", "undelivered"),
     )
 
     def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
