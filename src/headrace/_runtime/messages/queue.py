@@ -66,7 +66,8 @@ class Queue(deque[Any]):
     """
 
     __slots__ = (
-        *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock", "reasons"),
+        "reasons",
+        *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
         *("min_size", "policy", "port", "state", "undelivered"),
     )
 
