@@ -307,6 +307,70 @@ def test_messages_of_a_set_that_are_not_received_are_counted(scheduler: MakeSche
     assert app.progress().drop_reasons == {"sink.right": {"not received": 2}}
 
 
+def test_a_failed_compute_loses_its_set_and_no_other(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    @op(join=aligned(0), on_error="skip", outputs=())
+    def pair(left, right):
+        if left == 1:
+            raise ValueError("the second")
+        taken.append((left, right))
+
+    def compose(app: App) -> None:
+        to = pair(app)
+        app.add_flow(sensor(app, stamps=[0, 1, 2], name="a"), to, {("out", "left")})
+        app.add_flow(sensor(app, stamps=[0, 1, 2], name="b"), to, {("out", "right")})
+
+    app = run(compose, scheduler)
+    assert taken == [(0, 0), (2, 2)]
+    assert app.outcome.operators["pair"].skipped == 1
+    assert not app.progress().dropped
+
+
+def test_what_a_join_holds_is_shown_as_waiting_until_the_run_ends(scheduler: MakeScheduler) -> None:
+    waiting: list[Any] = []
+
+    def compose(app: App) -> None:
+        to = sink(app, ("left", "right"), [])
+        to.join(aligned(0))
+        look = Step(
+            app,
+            PeriodicCondition(app, 100),
+            CountCondition(app, 2),
+            body=lambda op, i, o: waiting.append(app.progress().waiting),
+        )
+        app.add_operator(look)
+        app.add_flow(
+            sensor(app, PeriodicCondition(app, 10), stamps=[5, 6, 7], name="a"), to, {("out", "left")}
+        )
+        app.add_flow(
+            sensor(app, PeriodicCondition(app, 200), stamps=[0, 1], name="b"), to, {("out", "right")}
+        )
+
+    app = run(compose, scheduler)
+    assert waiting[1] == {"sink.left": 3}
+    assert app.progress().waiting == {}
+    assert app.dropped() == {"sink.left": 3, "sink.right": 2}
+
+
+def test_tracking_counts_what_a_join_received_and_dropped(scheduler: MakeScheduler) -> None:
+    def compose(app: App) -> None:
+        to = sink(app, ("left", "right"), [])
+        to.join(aligned(0))
+        left = sensor(app, PeriodicCondition(app, 10), stamps=[*range(50)], name="a")
+        right = sensor(app, PeriodicCondition(app, 10), stamps=[*range(0, 50, 2)], name="b")
+        app.add_flow(left, to, {("out", "left")})
+        app.add_flow(right, to, {("out", "right")})
+        tracked.append(app.track())
+
+    tracked: list[Any] = []
+    run(compose, scheduler)
+    queues = {queue.name: queue for queue in tracked[0].statistics.queues}
+    left, right = queues["sink.left"], queues["sink.right"]
+    assert (left.received, left.dropped) == (25, 25)
+    assert (right.received, right.dropped) == (25, 0)
+
+
 @pytest.mark.parametrize(
     ("streams", "rule", "message"),
     [

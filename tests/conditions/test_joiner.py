@@ -55,7 +55,7 @@ def join(streams: dict[str, Stream], rule, rules, chance: random.Random, ends=Tr
     if ends:
         for name in streams:
             joiner.end(name)
-    joiner.advance(last + 1)
+    joiner.advance(last + (1 if ends else 10**9))
     sets = [{name: _numbers(part) for name, part in joined.parts.items()} for joined in joiner.sets]
     joiner.sets.clear()
     if ends:
@@ -312,3 +312,32 @@ def test_each_drop_has_its_reason() -> None:
     sets, reasons = join(given, aligned(5, wait=20), {}, chance)
     assert sets == [{"left": 1, "right": 1}]
     assert reasons == {"unmatched": 1, "late": 1, "out of order": 1}
+
+
+def test_no_message_of_a_group_waits_longer_than_it_may() -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        given = streams(chance, length=40)
+        tolerance, wait = chance.choice((0, 3, 10)), chance.choice((0, 5, 20))
+        rule = aligned(tolerance, wait=wait)
+        joiner = Joiner(list(given), rule, {}, lambda *_: None, lambda *_: None)
+        arrivals = sorted(
+            (when, name, number)
+            for name, messages in given.items()
+            for number, (_, when) in enumerate(messages)
+        )
+        for time in range(arrivals[-1][0] + wait + 2):
+            while arrivals and arrivals[0][0] == time:
+                when, name, number = arrivals.pop(0)
+                joiner.push(name, Entry(given[name][number][0], number, when))
+            joiner.advance(time)
+            waiting = [entry for buffer in joiner.buffers.values() for entry in buffer.entries[:1]]
+            assert all(entry.arrived + wait >= time for entry in waiting), f"seed {seed}"
+        stepped = [{name: _numbers(part) for name, part in each.parts.items()} for each in joiner.sets]
+        for each in stepped:
+            keys = [given[name][number][0] for name, number in each.items()]
+            assert max(keys) - min(keys) <= tolerance
+        # The same without looking at each moment, and without a wait where it is long enough.
+        assert join(given, rule, {}, chance, ends=False)[0] == stepped, f"seed {seed}"
+        patient = join(given, aligned(tolerance, wait=10**9), {}, chance)[0]
+        assert patient == join(given, aligned(tolerance), {}, chance)[0]

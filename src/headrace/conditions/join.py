@@ -83,6 +83,8 @@ class JoinCondition(PortCondition):
         self._where = f"the join of operator {node.name!r}"
         self._check(node, names)
         self._queue_of = {queue.port: cast("_runtime.Queue", queue) for queue in self._queues}
+        for queue in self._queue_of.values():
+            queue.expect_join(_most(queue))
         self._joiner = Joiner(names, self._rule, self._rules, self._report, self._fail)
         self._current = {}
         if self._joiner.is_timed:
@@ -190,7 +192,7 @@ class JoinCondition(PortCondition):
         arrived: list[tuple[str, Entry]] = []
         for name, queue in self._queue_of.items():
             buffer = self._joiner.buffers[name]
-            most = queue.limit if queue.limit > 1 else HELD
+            most = _most(queue)
             is_bounded = queue.policy is _FAULT
             taken = queue.absorb(most - len(buffer.entries) if is_bounded else most)
             if not taken:
@@ -305,6 +307,11 @@ class JoinCondition(PortCondition):
         super().detach()
         self._queue_of = {}
         self._current = {}
+
+
+def _most(queue: _runtime.Queue) -> int:
+    """Return how many messages of an input may wait for others."""
+    return queue.limit if queue.limit > 1 else HELD
 
 
 def _has_ended(queue: _runtime.Queue) -> bool:

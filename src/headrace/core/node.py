@@ -122,6 +122,10 @@ class Queue(Protocol):
         """The number of messages still waiting when the run ended."""
 
     @property
+    def held(self) -> int:
+        """The number of messages that a join has taken, and that wait there."""
+
+    @property
     def reasons(self) -> dict[str, int]:
         """The number of messages that a join dropped, by reason."""
 

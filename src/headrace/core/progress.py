@@ -44,7 +44,7 @@ def progress_of(fragment: Composition) -> Progress:
         fragment._engine is not None,
         {operator.name: operator._node.computes for operator in graph if operator._node is not None},
         tuple(operator.name for operator in graph if not operator._incoming),
-        count_by_port(graph, len),
+        count_by_port(graph, lambda queue: len(queue) + queue.held),
         count_by_port(graph, lambda queue: queue.dropped),
         {
             f"{operator.name}.{port}": reasons

@@ -61,12 +61,14 @@ class Queue(deque[Any]):
     arrivals
         When the last messages arrived, if a condition asks for it (`note_arrivals`): those that wait, and some that
         have left. Changed under `lock`.
+    held
+        The number of messages that a join has absorbed, and neither delivered nor dropped.
     reasons
         How many messages a join dropped, by the reason; these are a part of `dropped`.
     """
 
     __slots__ = (
-        "reasons",
+        *("held", "reasons"),
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
         *("min_size", "policy", "port", "state", "undelivered"),
     )
@@ -81,6 +83,7 @@ class Queue(deque[Any]):
         self.capacity = self.limit = limit
         self.policy = policy
         self.dropped = 0
+        self.held = 0
         self.reasons: dict[str, int] = {}
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
@@ -176,10 +179,14 @@ class Queue(deque[Any]):
 
     # For a join, which takes messages before it knows whether they will be received.
 
+    def expect_join(self, most: int) -> None:
+        """Prepare for a join that holds up to `most` messages; before the run begins."""
+
     def absorb(self, most: int) -> list[tuple[Any, int]]:
         """Take up to `most` messages, each with the time of its arrival, or 0 unless `note_arrivals` was called."""
         with nullcontext() if self.lock is None else self.lock:
             count = min(len(self), most)
+            self.held += count
             arrivals = self.arrivals
             if arrivals is None:
                 return [(deque.popleft(self), 0) for _ in range(count)]
@@ -190,11 +197,13 @@ class Queue(deque[Any]):
     def drop(self, reason: str) -> None:
         """Count a message that was absorbed, and that nobody receives."""
         with nullcontext() if self.lock is None else self.lock:
+            self.held -= 1
             self.dropped += 1
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
     def deliver(self, item: Any) -> None:
         """Note that a message that was absorbed is received now, in a compute of the consumer."""
+        self.held -= 1
 
     def oldest_arrival(self) -> int | None:
         """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""

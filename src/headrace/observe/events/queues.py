@@ -77,6 +77,10 @@ class ObservedQueue(Queue):
             self.discarded += 1
             self.receiver.discard()
 
+    def expect_join(self, most: int) -> None:
+        """Show how many messages may wait."""
+        self.info.limit += most
+
     def drop(self, reason: str) -> None:
         """Count and record a message that nobody receives."""
         super().drop(reason)
@@ -85,6 +89,7 @@ class ObservedQueue(Queue):
 
     def deliver(self, item: Any) -> None:
         """Record that a message is received now."""
+        super().deliver(item)
         self._delivered.append(item)
         self._note_delivery()
 

@@ -154,8 +154,8 @@ class QueueInfo:
 
     @property
     def depth(self) -> int:
-        """The number of messages that wait now."""
-        return len(self.queue)
+        """The number of messages that wait now, also in a join."""
+        return len(self.queue) + int(self.queue.held)
 
     @property
     def waiting(self) -> int:
