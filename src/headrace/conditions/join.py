@@ -178,7 +178,7 @@ class JoinCondition(PortCondition):
             return
         # Before the messages are moved: what has ended emits no more.
         ended = [queue for queue in self._queue_of.values() if _has_ended(queue)]
-        while (arrived := self._absorb()) and not joiner.sets:
+        while not joiner.sets and (arrived := self._absorb()):
             arrived.sort(key=lambda each: each[1].arrived)
             for name, entry in arrived:
                 joiner.push(name, entry)
@@ -194,7 +194,7 @@ class JoinCondition(PortCondition):
             buffer = self._joiner.buffers[name]
             most = _most(queue)
             is_bounded = queue.policy is _FAULT
-            taken = queue.absorb(most - len(buffer.entries) if is_bounded else most)
+            taken = queue.absorb(max(most - len(buffer.entries), 0) if is_bounded else most)
             if not taken:
                 continue
             for _ in range(len(buffer.entries) + len(taken) - most):
@@ -236,7 +236,8 @@ class JoinCondition(PortCondition):
         deadline = self._joiner.deadline()
         if deadline is None:
             return SchedulingStatusType.WAIT, None
-        return SchedulingStatusType.WAIT_TIME, deadline + 1
+        # Not before now, which would mean READY.
+        return SchedulingStatusType.WAIT_TIME, max(deadline, timestamp) + 1
 
     def reserve(self) -> bool:
         """Take the next set for the compute that follows."""

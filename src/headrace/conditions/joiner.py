@@ -201,13 +201,14 @@ class Joiner:
 
     def push(self, name: str, entry: Entry) -> None:
         """Add a message; those that arrived before it were pushed before it."""
-        self._pass_time(entry.arrived)
+        if entry.arrived > self._now:
+            self._pass_time(entry.arrived)
         entry.is_late = entry.key <= self._forced_key
         self.buffers[name].add(entry)
 
     def advance(self, now: int) -> None:
         """Decide everything that what was pushed decides, and what waits that ended before `now` decide."""
-        self._pass_time(now)
+        self._pass_time(max(now, self._now))
         self._settle()
 
     @property
@@ -268,8 +269,6 @@ class Joiner:
             buffer.drop(len(buffer.entries), "unfinished")
 
     def _pass_time(self, now: int) -> None:
-        if now <= self._now:
-            return
         self._settle()
         while (deadline := self.deadline()) is not None and deadline < now:
             self._now = max(self._now, deadline)
@@ -293,6 +292,7 @@ class Joiner:
         """Choose the messages of the followers for the pending set; return whether they are all decided."""
         joined = self._pending
         assert joined is not None
+        are_decided = True
         for name, follower in self._followers.items():
             if name in joined.parts:
                 continue
@@ -300,7 +300,8 @@ class Joiner:
             is_over = is_forced and wait is not None and joined.arrived + wait <= self._now
             is_decided, entry = follower.choose(joined.key, self._now, is_over)
             if not is_decided:
-                return False
+                are_decided = False  # others may be decided, because their wait has ended
+                continue
             if is_over:
                 self._forced_key = max(self._forced_key, follower.reach(joined.key))
             if entry is None:
@@ -312,11 +313,10 @@ class Joiner:
                     return True
                 joined.parts[name] = missing
             else:
+                entry.uses += 1
                 joined.parts[name] = entry
-        for name in self._followers:
-            part = joined.parts[name]
-            if isinstance(part, Entry):
-                part.uses += 1
+        if not are_decided:
+            return False
         self._prune(joined.key)
         self._pending = None
         self.sets.append(joined)
@@ -330,11 +330,10 @@ class Joiner:
         """Drop a set whose message of one input is missing."""
         self._pending = None
         for each, part in joined.parts.items():
-            if each not in self._followers:
-                for entry in part if isinstance(part, list) else [part]:
-                    assert isinstance(entry, Entry)
+            for entry in part if isinstance(part, list) else [part]:
+                if isinstance(entry, Entry):
                     entry.uses -= 1
-                    if not entry.uses:
+                    if not entry.uses and entry not in self.buffers[each].entries:
                         self._report(each, "unmatched", entry)
         if isinstance(self._trigger, Grid):
             self._trigger.skip(joined.key, self.buffers[name])
