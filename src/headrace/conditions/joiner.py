@@ -52,9 +52,11 @@ class Buffer:
         No message with a smaller key will come.
     newest
         The largest key so far.
+    given_up
+        The key up to which messages were waited for in vain; those that come after all are late.
     """
 
-    __slots__ = ("_report", "entries", "floor", "lateness", "name", "newest")
+    __slots__ = ("_report", "entries", "floor", "given_up", "lateness", "name", "newest")
 
     def __init__(self, name: str, lateness: Any, report: Callable[[str, str, Entry], None]) -> None:
         self.name = name
@@ -62,6 +64,7 @@ class Buffer:
         self.entries: list[Entry] = []
         self.floor: Any = -INFINITE
         self.newest: Any = -INFINITE
+        self.given_up: Any = -INFINITE
         self._report = report
 
     def add(self, entry: Entry) -> None:
@@ -196,15 +199,15 @@ class Joiner:
             for each in (*rules_of_followers, self._trigger_rule)
         )
         self._pending: JoinedSet | None = None
-        self._forced_key: Any = -INFINITE
         self._now = 0
 
     def push(self, name: str, entry: Entry) -> None:
         """Add a message; those that arrived before it were pushed before it."""
         if entry.arrived > self._now:
             self._pass_time(entry.arrived)
-        entry.is_late = entry.key <= self._forced_key
-        self.buffers[name].add(entry)
+        buffer = self.buffers[name]
+        entry.is_late = entry.key <= buffer.given_up
+        buffer.add(entry)
 
     def advance(self, now: int) -> None:
         """Decide everything that what was pushed decides, and what waits that ended before `now` decide."""
@@ -257,9 +260,10 @@ class Joiner:
 
     def give_up(self) -> None:
         """Report everything that waits as unfinished, because no set will be taken any more."""
-        ready, self._pending = [*self.sets], None
+        waiting = [*self.sets] if self._pending is None else [*self.sets, self._pending]
+        self._pending = None
         self.sets.clear()
-        for joined in ready:
+        for joined in waiting:
             for name, part in joined.parts.items():
                 for entry in part if isinstance(part, list) else [part]:
                     if isinstance(entry, Entry) and not entry.is_delivered:
@@ -303,7 +307,7 @@ class Joiner:
                 are_decided = False  # others may be decided, because their wait has ended
                 continue
             if is_over:
-                self._forced_key = max(self._forced_key, follower.reach(joined.key))
+                self._give_up(name, follower.reach(joined.key))
             if entry is None:
                 missing = follower.rule.missing
                 if missing == "error":
@@ -346,7 +350,13 @@ class Joiner:
             return
         assert self._trigger is not None
         self._pending, key = self._trigger.force()
-        self._forced_key = max(self._forced_key, key)
+        for name in self.buffers:
+            if name not in self._followers:
+                self._give_up(name, key)
+
+    def _give_up(self, name: str, key: Any) -> None:
+        buffer = self.buffers[name]
+        buffer.given_up = max(buffer.given_up, key)
 
     def _dropped(self, name: str, reason: str, entry: Entry) -> None:
         if reason == "unmatched" and isinstance(self._trigger, Group) and self._trigger.is_strict:
