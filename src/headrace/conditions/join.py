@@ -88,7 +88,7 @@ class JoinCondition(PortCondition):
         self._joiner = Joiner(names, self._rule, self._rules, self._report, self._fail)
         self._current = {}
         if self._joiner.is_timed:
-            for queue in self._queues:
+            for queue in self._queue_of.values():
                 queue.note_arrivals(node.engine.clock.timestamp)
 
     def _check(self, node: Node, names: tuple[str, ...]) -> None:
