@@ -21,11 +21,17 @@ from headrace.core import (
     Resource,
     SchedulingStatusType,
     Subgraph,
+    aligned,
+    at_rate,
     dead_letter,
+    latest_within,
     op,
     restart,
     retry,
+    reuse_last,
     skip,
+    substitute,
+    window,
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from headrace.tensor import Tensor, TensorMap, as_tensor
@@ -59,12 +65,18 @@ __all__ = [
     "Tensor",
     "TensorMap",
     "__version__",
+    "aligned",
     "as_tensor",
+    "at_rate",
     "dead_letter",
+    "latest_within",
     "op",
     "restart",
     "retry",
+    "reuse_last",
     "skip",
+    "substitute",
+    "window",
 ]
 
 _LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")

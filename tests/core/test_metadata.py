@@ -141,7 +141,7 @@ class Model:
         if key in self.entries:
             if self.policy is MetadataPolicy.REJECT:
                 return
-            if self.policy in (MetadataPolicy.RAISE, MetadataPolicy.DEFAULT):
+            if self.policy in (MetadataPolicy.RAISE, MetadataPolicy.DEFAULT, MetadataPolicy.BY_PORT):
                 raise RuntimeError
         self.entries[key] = value
 

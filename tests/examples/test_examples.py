@@ -33,6 +33,17 @@ def lines_of(example: str, *arguments: str) -> list[str]:
     return output_of("-W", "error", EXAMPLES / example, *arguments).splitlines()
 
 
+def test_the_frames_of_two_cameras_are_paired() -> None:
+    *pairs, dropped = lines_of("two_cameras.py")
+    assert pairs[:3] == [
+        "  0 ms: frames 0 and 0",
+        " 33 ms: frames 1 and 2",
+        " 60 ms: frames 2 and 3",
+    ]
+    assert len(pairs) == 9
+    assert dropped == "{'unmatched': 6}"
+
+
 def test_two_flows_run_on_two_slices() -> None:
     assert lines_of("parallel_slices.py") == [
         "NVIDIA H200 (simulated): 132 SMs",

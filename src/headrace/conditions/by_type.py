@@ -9,6 +9,7 @@ from headrace.conditions.boolean import BooleanCondition
 from headrace.conditions.count import CountCondition
 from headrace.conditions.downstream import DownstreamMessageAffordableCondition
 from headrace.conditions.expiring import ExpiringMessageAvailableCondition
+from headrace.conditions.join import JoinCondition
 from headrace.conditions.message_available import MessageAvailableCondition
 from headrace.conditions.multi_message import (
     MultiMessageAvailableCondition,
@@ -28,4 +29,5 @@ CONDITIONS: Mapping[ConditionType, type[Condition]] = {
     ConditionType.EXPIRING_MESSAGE_AVAILABLE: ExpiringMessageAvailableCondition,
     ConditionType.MULTI_MESSAGE_AVAILABLE: MultiMessageAvailableCondition,
     ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT: MultiMessageAvailableTimeoutCondition,
+    ConditionType.JOIN: JoinCondition,
 }

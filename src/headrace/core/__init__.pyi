@@ -18,6 +18,7 @@ from headrace.core.error_policy import retry as retry
 from headrace.core.error_policy import skip as skip
 from headrace.core.errors import FeedClosedError as FeedClosedError
 from headrace.core.errors import GraphError as GraphError
+from headrace.core.errors import JoinError as JoinError
 from headrace.core.errors import ParameterError as ParameterError
 from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
@@ -27,6 +28,13 @@ from headrace.core.fault_counts import FaultCounts as FaultCounts
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph
+from headrace.core.joins import JoinRule as JoinRule
+from headrace.core.joins import aligned as aligned
+from headrace.core.joins import at_rate as at_rate
+from headrace.core.joins import latest_within as latest_within
+from headrace.core.joins import reuse_last as reuse_last
+from headrace.core.joins import substitute as substitute
+from headrace.core.joins import window as window
 from headrace.core.metadata import MetadataDictionary as MetadataDictionary
 from headrace.core.metadata import MetadataPolicy as MetadataPolicy
 from headrace.core.operator import Operator as Operator

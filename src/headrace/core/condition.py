@@ -226,6 +226,9 @@ class Condition(Component):
     def cancel(self) -> None:
         """Release what `reserve` took: the operator does not run after all."""
 
+    def end_run(self) -> None:
+        """Count and release the messages that it holds, because no further compute will receive them."""
+
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The resources that it uses, which a run initializes and releases."""

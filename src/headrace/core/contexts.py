@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace.core.condition_types import SchedulingStatusType
+    from headrace.core.metadata import MetadataDictionary
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
 
@@ -175,6 +176,10 @@ class ExecutionContext(Protocol):
 
     @acq_timestamp.setter
     def acq_timestamp(self, timestamp: Any) -> None: ...
+
+    @property
+    def metadata(self) -> MetadataDictionary:
+        """The operator's metadata; of an operator that joins its inputs, by port: ``metadata["left"]``."""
 
     @property
     def frames_in_flight(self) -> int:

@@ -43,6 +43,10 @@ class FeedClosedError(RuntimeError):
     """A frame was put into a feed that takes no more: it was closed, or its run has ended."""
 
 
+class JoinError(ValueError):
+    """A message cannot be joined with others: it has no key, or it is missing or late where that is an error."""
+
+
 class StreamError(RuntimeError):
     """A stream was used incorrectly."""
 

@@ -31,6 +31,7 @@ from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
+from headrace.core.joins import JoinRule
 from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
+Join: TypeAlias = JoinRule | Mapping[str, JoinRule]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 
@@ -58,6 +60,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    join: Join | None = None,
     on_error: OnError = "stop",
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
@@ -70,6 +73,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    join: Join | None = None,
     on_error: OnError = "stop",
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
@@ -92,6 +96,9 @@ def op(
         The names of the outputs, ``"out"`` unless given. With several outputs, the function returns a tuple with a
         value for each, or a dict by name; None in a tuple, or a missing name, emits nothing there. An empty tuple
         declares no outputs. A dict declares more about each output: ``{"out": Output(size=2)}``.
+    join
+        Which messages of the inputs are received together (see :meth:`OperatorSpec.join`): a rule for all inputs,
+        or a dict with the rules of single inputs by name, and that of all others as ``"*"``.
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
@@ -107,6 +114,7 @@ def op(
         OperatorFunction,
         outputs=outputs,
         inputs=inputs,
+        join=join,
         on_error=on_error,
         deadline=deadline,
         on_stuck=on_stuck,
@@ -139,6 +147,7 @@ class OperatorFunction(Generic[P, R]):
         function: Callable[P, R],
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
+        join: Join | None = None,
         on_error: OnError = "stop",
         deadline: Duration | None = None,
         on_stuck: OnStuck | None = None,
@@ -157,6 +166,7 @@ class OperatorFunction(Generic[P, R]):
         if self.is_async and capturable is True:
             raise TypeError(f"@op: {called} is async, and cannot be captured: a graph has no awaits")
         self.function = function
+        self.join = join
         self.on_error = on_error
         self.deadline = deadline
         self.on_stuck = on_stuck
@@ -363,6 +373,9 @@ class FunctionOperator(Operator):
             output.declare(spec.output, name, IOSpec.SIZE_ONE)
             if self.yields:
                 spec.outputs[name].size = 1  # it emits one value in each step
+        if declared.join is not None:
+            rules = dict(declared.join) if isinstance(declared.join, Mapping) else {"*": declared.join}
+            spec.join(rules.pop("*", None), **rules)
         # Those of the operator's own attributes say nothing about parameters that happen to have their names.
         spec.annotations = inspect.get_annotations(declared.function)
         for name, default in declared.parameters.items():

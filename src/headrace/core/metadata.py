@@ -23,6 +23,11 @@ class MetadataPolicy(enum.Enum):
     UPDATE = 2
     RAISE = 3
     DEFAULT = 4
+    BY_PORT = 5
+    """The metadata of a received message is set under the name of its port: ``metadata["left"]["exposure"]``."""
+
+
+_RAISING = (MetadataPolicy.RAISE, MetadataPolicy.DEFAULT, MetadataPolicy.BY_PORT)
 
 
 class MetadataDictionary(dict[str, Any]):
@@ -32,7 +37,7 @@ class MetadataDictionary(dict[str, Any]):
     Removing names works as in any dict.
     """
 
-    __slots__ = ("node", "owner", "policy")
+    __slots__ = ("is_joined", "node", "owner", "policy")
 
     def __init__(self, policy: MetadataPolicy = MetadataPolicy.DEFAULT, owner: str = "") -> None:
         super().__init__()
@@ -40,13 +45,29 @@ class MetadataDictionary(dict[str, Any]):
         self.owner = owner
         # The node of the run, which is notified that there is metadata to send and to clear after this compute.
         self.node: Any = None
+        # Whether the operator joins its inputs: then BY_PORT is the default.
+        self.is_joined = False
+
+    @property
+    def is_by_port(self) -> bool:
+        """Whether the metadata of received messages is kept apart by port."""
+        return self.policy is MetadataPolicy.BY_PORT or (
+            self.is_joined and self.policy is MetadataPolicy.DEFAULT
+        )
+
+    def receive(self, port: str, entries: Mapping[str, Any]) -> None:
+        """Set the metadata of a message received at a port."""
+        if not self.is_by_port:
+            self.update(entries)
+        elif port not in self:
+            self.set(port, dict(entries))
 
     def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:
         """Set `key` by the policy; the last two arguments are accepted for compatibility."""
         if key in self:
             if self.policy is MetadataPolicy.REJECT:
                 return
-            if self.policy is MetadataPolicy.RAISE or self.policy is MetadataPolicy.DEFAULT:
+            if self.policy in _RAISING:
                 raise RuntimeError(
                     f"metadata key {key!r} of operator {self.owner!r} is already set (to {self[key]!r}); "
                     "choose operator.metadata_policy = MetadataPolicy.UPDATE to replace it "

@@ -134,6 +134,14 @@ class Queue(Protocol):
     def undelivered(self) -> int:
         """The number of messages still waiting when the run ended."""
 
+    @property
+    def held(self) -> int:
+        """The number of messages that a join has taken, and that wait there."""
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The number of messages that a join dropped, by reason."""
+
     def snapshot(self) -> tuple[Any, ...]:
         """Return the waiting messages."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.error_policy import OnError
     from headrace.core.graph import Flow
+    from headrace.core.joins import JoinRule
     from headrace.core.node import Node
     from headrace.core.parameter import Parameter, ParameterVersion
 
@@ -289,6 +290,10 @@ class Operator(Connectable):
             kind = "output" if outputs else "input"
             raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
+        """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""
+        self.spec.join(rule, **inputs)
 
     @property
     def live_parameters(self) -> dict[str, Parameter]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from headrace import notebook
 
@@ -104,6 +105,8 @@ class OperatorOutcome:
     """The number of failed computes whose messages were sent to the output for them."""
     stuck: int = 0
     """The number of its computes that took longer than its deadline."""
+    drop_reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How many messages a join dropped at each input, by reason; these are among `dropped`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,11 @@ class Outcome:
         return self._by_port("dropped")
 
     @property
+    def drop_reasons(self) -> dict[str, dict[str, int]]:
+        """How many messages a join dropped at each input, by reason, by ``"operator.port"``."""
+        return self._by_port("drop_reasons")
+
+    @property
     def discarded(self) -> dict[str, int]:
         """The number of messages skipped with a failed compute at each input, by ``"operator.port"``."""
         return self._by_port("discarded")
@@ -211,7 +219,7 @@ class Outcome:
         """The number of messages still waiting at each input, by ``"operator.port"``."""
         return self._by_port("undelivered")
 
-    def _by_port(self, what: str) -> dict[str, int]:
+    def _by_port(self, what: str) -> dict[str, Any]:
         return {
             f"{name}.{port}": count
             for name, operator in self.operators.items()

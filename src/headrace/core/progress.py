@@ -37,6 +37,8 @@ class Progress:
     fraction: float | None = None
     """The part of the run that is done, from 0 to 1, if its end is known: by its duration, or by the number
     of computes of every source."""
+    drop_reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How many of them a join dropped, by reason, by ``"operator.port"``."""
 
 
 def progress_of(fragment: Composition) -> Progress:
@@ -52,12 +54,24 @@ def progress_of(fragment: Composition) -> Progress:
         engine is not None,
         {node.name: node.computes for node in nodes},
         tuple(operator.name for operator in graph if not operator._incoming),
-        count_by_port(graph, len),
+        count_by_port(graph, lambda queue: len(queue) + queue.held),
         count_by_port(graph, lambda queue: queue.dropped),
         {} if engine is None else engine.computing_for(),
         {node.name: replace(node.counts) for node in nodes if node.counts},
         _fraction(fragment),
+        {
+            f"{operator.name}.{port}": reasons
+            for operator in graph
+            for port, reasons in drop_reasons_of(operator).items()
+        },
     )
+
+
+def drop_reasons_of(operator: Operator) -> dict[str, dict[str, int]]:
+    """Return how many messages a join dropped, by input and reason."""
+    if operator._node is None:
+        return {}
+    return {queue.port: dict(queue.reasons) for queue in operator._node.inputs if queue.reasons}
 
 
 def _fraction(fragment: Composition) -> float | None:

@@ -14,6 +14,7 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.deadline import check_on_stuck, time_limit
 from headrace.core.durations import Duration
 from headrace.core.errors import GraphError, ParameterError, absent
+from headrace.core.joins import JoinRule
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
 from headrace.core.ports import IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
@@ -298,6 +299,38 @@ class OperatorSpec(ComponentSpec):
                 f"MULTI_MESSAGE_AVAILABLE_TIMEOUT, not {kind!r}"
             )
         self.multi_port.append(PortCondition(kind, arguments, self._known(port_names)))
+
+    def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
+        """Choose by their time, or another key, which messages of the inputs are received together.
+
+        It replaces the conditions of all inputs that were given none. Call it after the inputs are declared; the
+        last call counts.
+
+        Parameters
+        ----------
+        rule
+            The rule of the inputs that are not named: :func:`headrace.aligned`, :func:`headrace.window` or
+            :func:`headrace.at_rate`. Without one, each message of the only input that is not named makes the
+            operator run.
+        inputs
+            The rules of the others, by name: :func:`headrace.latest_within`, :func:`headrace.reuse_last`, or
+            :func:`headrace.window` for one input.
+        """
+        where = f"operator {self.owner!r}: join"
+        for name, each in inputs.items():
+            if name not in self.inputs:
+                raise GraphError(absent(where, "input", name, self.inputs))
+            if not isinstance(each, JoinRule):
+                raise TypeError(f"{where}: {name} must be a rule such as latest_within('10ms'), not {each!r}")
+        if rule is not None and not isinstance(rule, JoinRule):
+            raise TypeError(f"{where} takes a rule such as aligned('10ms'), not {rule!r}")
+        self.multi_port = [each for each in self.multi_port if each.kind is not ConditionType.JOIN]
+        self.multi_port.append(PortCondition(ConditionType.JOIN, {"rule": rule, "rules": inputs}))
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the inputs are joined."""
+        return any(each.kind is ConditionType.JOIN for each in self.multi_port)
 
     def or_combine_port_conditions(self, port_names: Iterable[str]) -> None:
         """Run the operator when the condition of any one of these ports holds; by default all must hold."""

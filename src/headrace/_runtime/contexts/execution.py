@@ -12,6 +12,7 @@ from headrace._runtime.contexts.output import whole_timestamp
 
 if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
+    from headrace.core.metadata import MetadataDictionary
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
 
@@ -77,6 +78,11 @@ class ExecutionContext:
     def _choose_timestamp(self, timestamp: Any) -> None:
         self._node.expect_details()
         self.output.choose(None if timestamp is None else whole_timestamp(timestamp))
+
+    @property
+    def metadata(self) -> MetadataDictionary:
+        """The operator's metadata; of an operator that joins its inputs, by port."""
+        return self._node.operator.metadata
 
     @property
     def frames_in_flight(self) -> int:

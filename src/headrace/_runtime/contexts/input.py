@@ -169,14 +169,25 @@ class InputContext:
             node.expect_details()
             self.details.setdefault(port.name, []).append(details)
             if details.metadata is not None and node.operator.is_metadata_enabled:
-                node.operator.metadata.update(details.metadata)
+                node.operator.metadata.receive(port.name, details.metadata)
             if details.acq_timestamp is not None:
                 node.output.pass_on(details.acq_timestamp)
         return _own_map(message.data)
 
-    def _open_all(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
+    def _open_all(self, port: InputPort, batch: Batch) -> Any:
         if self._streams is None:
             self._node.streams.received_unwatched(port, batch)
+        if port.form is None:
+            return self._open_each(port, batch)
+        operator = self._node.operator
+        if operator.metadata.is_by_port and operator.is_metadata_enabled:
+            # An entry for each message; `receive` then adds nothing.
+            each = [part.metadata if type(part) is Envelope else None for part in batch]
+            if any(each):
+                operator.metadata.set(port.name, [dict(entries or {}) for entries in each])
+        return port.form(self._open_each(port, batch))
+
+    def _open_each(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
         return tuple([self._open(port, part) if type(part) is Envelope else _own_map(part) for part in batch])
 
     def receive_cuda_stream(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.queue import Queue
 from headrace.core.outcome import OperatorOutcome
 from headrace.core.ports import IOSpec
-from headrace.core.progress import counts_of
+from headrace.core.progress import counts_of, drop_reasons_of
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -65,6 +65,7 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
         counts.retries,
         counts.dead_letters,
         counts.stuck,
+        drop_reasons_of(node.operator),
     )
 
 

@@ -76,6 +76,7 @@ def _make_nodes(fragment: Composition, engine: Engine) -> None:
         node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
         operator._node = node
         operator.metadata.node = node
+        operator.metadata.is_joined = operator.spec.is_joined
         operator.metadata.clear()
         node.has_extra_work = False
         engine.operator_nodes.append(node)

@@ -259,9 +259,12 @@ class _Life:
         for resource in found.values():
             self._call("initialize", resource)
             self._resources.append(resource)
-        for operator in fragment.graph:
+        for node in engine.operator_nodes:
+            operator = node.operator
             self._call("initialize", operator)
-            for condition in operator.conditions.values():
+            # Also the conditions that the run created for ports.
+            conditions = {id(each): each for each in (*operator.conditions.values(), *node.conditions)}
+            for condition in conditions.values():
                 try:
                     condition.initialize()
                 except BaseException as error:

@@ -58,6 +58,9 @@ def steps_of(
         yield TearDownStep(f"stop() of operator {name_of(operator)!r}", operator.stop, "stop", operator)
     # Wait again: work that stop() launched is part of the run.
     yield TearDownStep("the device", partial(_finish_device, engine))
+    for node in engine.all_nodes:
+        for condition in node.conditions:
+            yield TearDownStep(f"the messages of condition {name_of(condition)!r}", condition.end_run)
     if observer is not None:
         yield TearDownStep("its observer", observer.finish)
     for node in engine.operator_nodes:

@@ -47,11 +47,13 @@ class InputPort:
         Whether the operator runs without messages here.
     count
         The number of messages taken the last time.
+    form
+        What makes the result of `receive` from several messages, if it is not a tuple.
     """
 
     __slots__ = (
-        *("_is_receivers", "_takes", "count", "empty_in", "is_noted", "is_optional", "item", "name", "own"),
-        *("queues", "received_in", "take"),
+        *("_is_receivers", "_takes", "count", "empty_in", "form", "is_noted", "is_optional", "item", "name"),
+        *("own", "queues", "received_in", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -73,6 +75,7 @@ class InputPort:
         self.own: ManagedStream | None = None
         self.is_noted = True
         self.count = 1
+        self.form: Callable[[tuple[Any, ...]], Any] | None = None
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import QueueFullError
@@ -62,9 +63,14 @@ class Queue(deque[Any]):
     arrivals
         When the last messages arrived, if a condition asks for it (`note_arrivals`): those that wait, and some that
         have left. Changed under `lock`.
+    held
+        The number of messages that a join has absorbed, and neither delivered nor dropped.
+    reasons
+        How many messages a join dropped, by the reason; these are a part of `dropped`.
     """
 
     __slots__ = (
+        *("held", "reasons"),
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
         *("has_ended", "min_size", "policy", "port", "state", "undelivered"),
     )
@@ -80,6 +86,8 @@ class Queue(deque[Any]):
         self.capacity = self.limit = limit
         self.policy = policy
         self.dropped = 0
+        self.held = 0
+        self.reasons: dict[str, int] = {}
         self.undelivered = 0
         self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
         self.arrivals: deque[int] | None = None
@@ -171,6 +179,34 @@ class Queue(deque[Any]):
             self.take()
         else:
             self.popleft()
+
+    # For a join, which takes messages before it knows whether they will be received.
+
+    def expect_join(self, most: int) -> None:
+        """Prepare for a join that holds up to `most` messages; before the run begins."""
+
+    def absorb(self, most: int) -> list[tuple[Any, int]]:
+        """Take up to `most` messages, each with the time of its arrival, or 0 unless `note_arrivals` was called."""
+        with nullcontext() if self.lock is None else self.lock:
+            count = min(len(self), most)
+            self.held += count
+            arrivals = self.arrivals
+            if arrivals is None:
+                return [(deque.popleft(self), 0) for _ in range(count)]
+            for _ in range(len(arrivals) - len(self)):
+                arrivals.popleft()
+            return [(deque.popleft(self), arrivals.popleft()) for _ in range(count)]
+
+    def drop(self, reason: str) -> None:
+        """Count a message that was absorbed, and that nobody receives."""
+        with nullcontext() if self.lock is None else self.lock:
+            self.held -= 1
+            self.dropped += 1
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def deliver(self, item: Any) -> None:
+        """Note that a message that was absorbed is received now, in a compute of the consumer."""
+        self.held -= 1
 
     def oldest_arrival(self) -> int | None:
         """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""

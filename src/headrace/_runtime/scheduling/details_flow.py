@@ -54,6 +54,7 @@ class DetailsFlow:
         for node, steps in self.steps:
             operator = node.operator
             metadata = MetadataDictionary(operator.metadata_policy, operator.name)
+            metadata.is_joined = operator.metadata.is_joined
             timestamp: int | None = None
             for is_received, port in steps:
                 if not is_received:
@@ -66,7 +67,7 @@ class DetailsFlow:
                 if received is None:
                     continue
                 if received.metadata is not None and operator.is_metadata_enabled:
-                    metadata.update(received.metadata)
+                    metadata.receive(port, received.metadata)
                 latest = received.acq_timestamp
                 if latest is not None and (timestamp is None or latest < timestamp):
                     timestamp = latest

@@ -58,7 +58,10 @@ class EvaluatedConditions:
 
     def reserve(self) -> bool:
         """Take what conditions found, for the compute that follows on this thread; return whether all was there."""
+        resume = self.resume
         for place, condition in enumerate(self.reserving):
+            if resume is not None and resume.is_on and condition in resume.conditions:
+                continue
             if not condition.reserve():
                 for taken in self.reserving[:place]:
                     taken.cancel()

@@ -239,12 +239,12 @@ class Faults:
 
     def skip_end(self, error: Exception) -> None:
         """Apply the policy to an error of `end`; there is nothing to start again for."""
-        self.last_error = f"{type(error).__name__}: {message_of(error)}"
+        self.counts.last_error = f"{type(error).__name__}: {message_of(error)}"
         note(error, "end", self.node.operator)
         if self.policy.action == "skip":
             self._skip(error)
             return
-        self.skipped += 1
+        self.counts.skipped += 1
         self._log(f"skipped an error in end of operator {self.node.name!r}", error)
 
     def _restart(self, error: Exception) -> None:

@@ -114,7 +114,7 @@ class Resume:
 
     def may_receive(self) -> bool:
         """Return whether the next messages are waiting, so that a step can end one message and begin the next."""
-        if not self.messages_wait():
+        if not self.messages_wait() or not all(condition.reserve() for condition in self.conditions):
             return False
         self.node.clear_details()  # the details of the last messages do not belong to these
         return True

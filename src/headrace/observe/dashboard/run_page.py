@@ -158,10 +158,11 @@ class RunPage(LiveServer):
                 {
                     "depth": each.depth,
                     "dropped": each.dropped,
+                    "reasons": queue.drop_reasons,
                     "wait": _percentiles(each.wait),
                     "busy": round(each.busy, 3),
                 }
-                for each in recent.queues
+                for each, queue in zip(recent.queues, run.queues, strict=True)
             ],
             "paths": [
                 {

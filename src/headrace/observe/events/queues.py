@@ -5,18 +5,20 @@ An `ObservedQueue` stands in place of the runtime's queue, a `Feed` between an o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import MessageCounter, Queue
-from headrace.observe.events.recorder import Emitter, Receiver
+from headrace.observe.events.recorder import DROPPED, Emitter, Receiver
 
 if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import OutputInfo, QueueInfo
 
 Show: TypeAlias = Callable[[Any], None]
+_popleft: Any = deque.popleft
 
 
 class ObservedQueue(Queue):
@@ -43,7 +45,7 @@ class ObservedQueue(Queue):
         Takes a message and records it.
     """
 
-    __slots__ = ("discarded", "info", "popleft", "receiver")
+    __slots__ = ("_delivered", "_note_delivery", "discarded", "info", "popleft", "receiver")
 
     popleft: Callable[[], Any]
 
@@ -62,14 +64,34 @@ class ObservedQueue(Queue):
         self.info = info
         self.discarded = 0
         self.receiver = Receiver(recorder, self)
-        take = self.receiver.taking()
+        take = self.receiver.taking(_popleft.__get__(self))
         self.popleft = take if show is None else _showing_result(take, show)
+        # The message of a join that is received now.
+        self._delivered: deque[Any] = deque()
+        note = self.receiver.taking(self._delivered.popleft)
+        self._note_delivery = note if show is None else _showing_result(note, show)
 
     def discard(self) -> None:
         """Take a message that is not received, and record that."""
         with nullcontext() if self.lock is None else self.lock:
             self.discarded += 1
             self.receiver.discard()
+
+    def expect_join(self, most: int) -> None:
+        """Show how many messages may wait."""
+        self.info.size += most
+
+    def drop(self, reason: str) -> None:
+        """Count and record a message that nobody receives."""
+        super().drop(reason)
+        with nullcontext() if self.lock is None else self.lock:
+            self.receiver.note(DROPPED)
+
+    def deliver(self, item: Any) -> None:
+        """Record that a message is received now."""
+        super().deliver(item)
+        self._delivered.append(item)
+        self._note_delivery()
 
 
 class Feed(MessageCounter):

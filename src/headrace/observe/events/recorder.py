@@ -204,10 +204,9 @@ class Receiver:
         self._recorder = recorder
         self._queue = queue
 
-    def taking(self) -> Callable[[], Any]:
-        """Return a function that takes a message."""
+    def taking(self, take_item: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a function that takes a message by `take_item` and records that it is received."""
         recorder, receipts, now = self._recorder, self.receipts, self._recorder.now
-        take_item = _popleft.__get__(self._queue)
 
         def take() -> Any:
             item = take_item()

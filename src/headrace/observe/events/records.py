@@ -169,8 +169,8 @@ class QueueInfo:
 
     @property
     def depth(self) -> int:
-        """The number of messages that wait now."""
-        return len(self.queue)
+        """The number of messages that wait now, also in a join."""
+        return len(self.queue) + int(self.queue.held)
 
     @property
     def waiting(self) -> int:
@@ -184,8 +184,13 @@ class QueueInfo:
 
     @property
     def dropped(self) -> int:
-        """The number of messages dropped so far, because the queue was full."""
+        """The number of messages dropped so far, because the queue was full, or by a join."""
         return int(self.queue.dropped)
+
+    @property
+    def drop_reasons(self) -> dict[str, int]:
+        """How many of them a join dropped, by reason."""
+        return dict(self.queue.reasons)
 
     @property
     def discarded(self) -> int:

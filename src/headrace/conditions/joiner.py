@@ -1,0 +1,740 @@
+"""Joiner: which messages of several inputs belong together; a state machine that knows nothing of runs.
+
+It is given messages with their keys and the times at which they arrived (`push`), and the time (`advance`). It
+forms sets in order (`sets`), and reports every message that is in no set, with the reason. What it decides depends
+on the keys, and on times only where a rule has a `wait` or an age by arrival. So the order in which messages of
+different inputs are pushed does not matter, and neither does how late they are pushed after they arrived.
+
+An input has a *floor*: no message below it will come. A message is *settled* when its key is not above the floor,
+because nothing can come before it any more. Without `lateness`, the floor is the newest key. When the input has
+ended, it is infinite. Everything is decided as soon as the floors allow it.
+
+A set begins with a *trigger*: a message, an aligned group, a window or a time of a grid. Then each input that only
+follows chooses its message for the key of the trigger, which is that of its newest message.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Protocol
+
+from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
+
+INFINITE = math.inf
+_key_of = attrgetter("key")
+
+
+class Entry:
+    """A message in a joiner."""
+
+    __slots__ = ("arrived", "is_delivered", "is_late", "item", "key", "uses")
+
+    def __init__(self, key: Any, item: Any, arrived: int) -> None:
+        self.key = key
+        self.item = item
+        self.arrived = arrived
+        # The number of sets that it is in, whether it came after its set was given up, whether it was received.
+        self.uses = 0
+        self.is_late = False
+        self.is_delivered = False
+
+
+class Buffer:
+    """The messages of one input that may still be used, in the order of their keys.
+
+    Attributes
+    ----------
+    floor
+        No message with a smaller key will come.
+    newest
+        The largest key so far.
+    given_up
+        The key up to which messages were waited for in vain; those that come after all are late.
+    """
+
+    __slots__ = ("_report", "entries", "floor", "given_up", "lateness", "name", "newest")
+
+    def __init__(self, name: str, lateness: Any, report: Callable[[str, str, Entry], None]) -> None:
+        self.name = name
+        self.lateness = lateness
+        self.entries: list[Entry] = []
+        self.floor: Any = -INFINITE
+        self.newest: Any = -INFINITE
+        self.given_up: Any = -INFINITE
+        self._report = report
+
+    def add(self, entry: Entry) -> None:
+        """Add a message, unless it is out of order."""
+        if entry.key < self.floor:
+            self._report(self.name, "out of order", entry)
+            return
+        self.newest = max(self.newest, entry.key)
+        self.floor = max(self.floor, entry.key - self.lateness)
+        if self.entries and entry.key < self.entries[-1].key:
+            insort(self.entries, entry, key=_key_of)
+        else:
+            self.entries.append(entry)
+
+    def has_settled(self, position: int = 0) -> bool:
+        """Return whether there is a message at a position, and nothing can come before it."""
+        return position < len(self.entries) and self.entries[position].key <= self.floor
+
+    def bound(self, position: int = 0) -> Any:
+        """Return a key that the message at a position, now or later, is not below."""
+        if position < len(self.entries):
+            return min(self.entries[position].key, self.floor)
+        return self.floor
+
+    def take(self, position: int = 0) -> Entry:
+        """Take a message into a set; the messages before it are in none."""
+        self.drop(position)
+        entry = self.entries.pop(0)
+        entry.uses += 1
+        return entry
+
+    def drop(self, count: int = 1, reason: str = "unmatched") -> None:
+        """Remove the first messages, and report those that are in no set."""
+        gone = self.entries[:count]
+        del self.entries[:count]
+        for entry in gone:
+            if not entry.uses:
+                self._report(self.name, "late" if entry.is_late else reason, entry)
+
+
+class JoinedSet:
+    """What an operator receives in one compute.
+
+    Attributes
+    ----------
+    key, arrived
+        The newest key of the trigger, and when the last of its messages arrived.
+    parts
+        By input: a message, a list of messages, or what stands for a missing one.
+    """
+
+    __slots__ = ("arrived", "key", "parts")
+
+    def __init__(self, key: Any, arrived: int, parts: dict[str, Entry | list[Entry] | Substitute]) -> None:
+        self.key = key
+        self.arrived = arrived
+        self.parts = parts
+
+
+class Joiner:
+    """Forms sets of messages.
+
+    Parameters
+    ----------
+    inputs
+        The names of all inputs.
+    rule
+        The rule of the inputs that have none of their own; None if each message of the only one makes a set.
+    rules
+        The rules of inputs by name.
+    report
+        Called with an input, a reason and a message for each message that is in no set.
+    fail
+        Called with an input, the key and the newest message if a message is missing and that is an error.
+
+    Attributes
+    ----------
+    sets
+        The sets that were formed; the caller takes them.
+    is_timed
+        Whether decisions depend on the times at which messages arrive.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        rule: JoinRule | None,
+        rules: Mapping[str, JoinRule],
+        report: Callable[[str, str, Entry], None],
+        fail: Callable[[str, Any], None],
+    ) -> None:
+        self.sets: deque[JoinedSet] = deque()
+        self._report, self._fail = report, fail
+        self._rule = rule
+        lateness = 0 if rule is None else rule.lateness
+        self.buffers = {
+            name: Buffer(name, rules[name].lateness if name in rules else lateness, self._dropped)
+            for name in inputs
+        }
+        triggers = [name for name in inputs if name not in rules]
+        self._followers: dict[str, Follower] = {
+            name: follower_of(each, self.buffers[name])
+            for name, each in rules.items()
+            if not isinstance(each, Window)
+        }
+        windows = [name for name, each in rules.items() if isinstance(each, Window)]
+        self._trigger: Trigger | None
+        self._trigger_rule = rules[windows[0]] if windows else rule
+        if windows or isinstance(rule, Window):
+            name = (windows or triggers)[0]
+            chosen = self._trigger_rule
+            assert isinstance(chosen, Window)
+            kind = CountedWindows if chosen.is_counted else TimedWindows
+            self._trigger = kind(self.buffers[name], chosen)
+        elif isinstance(rule, AtRate):
+            self._trigger = Grid([self.buffers[name] for name in inputs], rule.period)
+        elif isinstance(rule, Aligned) and rule.reference is None:
+            self._trigger = Group([self.buffers[name] for name in triggers], rule)
+        elif triggers:
+            reference = rule.reference if isinstance(rule, Aligned) else None
+            name = reference or triggers[0]
+            self._trigger = Each(self.buffers[name])
+            if isinstance(rule, Aligned):
+                for other in triggers:
+                    if other != name:
+                        self._followers[other] = Nearest(self.buffers[other], rule, rule.tolerance)
+        else:
+            self._trigger = None
+        rules_of_followers = [follower.rule for follower in self._followers.values()]
+        self.is_timed = any(
+            isinstance(each, ReuseLast) or (each is not None and each.wait is not None)
+            for each in (*rules_of_followers, self._trigger_rule)
+        )
+        self._pending: JoinedSet | None = None
+        self._now = 0
+
+    def push(self, name: str, entry: Entry) -> None:
+        """Add a message; those that arrived before it were pushed before it."""
+        if entry.arrived > self._now:
+            self._pass_time(entry.arrived)
+        buffer = self.buffers[name]
+        entry.is_late = entry.key <= buffer.given_up
+        buffer.add(entry)
+
+    def advance(self, now: int) -> None:
+        """Decide everything that what was pushed decides, and what waits that ended before `now` decide."""
+        self._pass_time(max(now, self._now))
+        self._settle()
+
+    @property
+    def is_self_paced(self) -> bool:
+        """Whether every input only follows, so that other conditions say when the operator runs."""
+        return self._trigger is None
+
+    def has_set(self) -> bool:
+        """Return whether there is a set to take."""
+        if self._trigger is None:
+            chosen = all(follower.choose(0, self._now, False)[0] for follower in self._followers.values())
+            return chosen and not self.is_over()
+        return bool(self.sets)
+
+    def is_over(self) -> bool:
+        """Return whether no set can be formed any more, because all inputs have ended."""
+        return not self.sets and all(
+            buffer.floor == INFINITE and all(entry.uses for entry in buffer.entries)
+            for buffer in self.buffers.values()
+        )
+
+    def take_set(self) -> JoinedSet | None:
+        """Take the next set, or None if there is none."""
+        if self._trigger is None:
+            self._pending = JoinedSet(0, self._now, {})
+            if not self._complete():
+                self._pending = None
+        return self.sets.popleft() if self.sets else None
+
+    def end(self, name: str) -> None:
+        """Note that no further message comes at an input; call `advance` next."""
+        self.buffers[name].floor = INFINITE
+
+    def deadline(self) -> int | None:
+        """Return the last time at which a message that is waited for still counts, or None."""
+        times = []
+        if self._pending is not None:
+            for name, follower in self._followers.items():
+                if name not in self._pending.parts and follower.rule.wait is not None:
+                    times.append(self._pending.arrived + follower.rule.wait)
+        elif self._trigger is not None and self._trigger_rule is not None:
+            oldest = self._trigger.oldest()
+            if oldest is not None and self._trigger_rule.wait is not None:
+                times.append(oldest + self._trigger_rule.wait)
+        return min(times, default=None)
+
+    def give_up(self) -> None:
+        """Report everything that waits as unfinished, because no set will be taken any more."""
+        waiting = [*self.sets] if self._pending is None else [*self.sets, self._pending]
+        self._pending = None
+        self.sets.clear()
+        for joined in waiting:
+            for name, part in joined.parts.items():
+                for entry in part if isinstance(part, list) else [part]:
+                    if isinstance(entry, Entry) and not entry.is_delivered:
+                        entry.is_delivered = True
+                        self._report(name, "unfinished", entry)
+        for buffer in self.buffers.values():
+            buffer.drop(len(buffer.entries), "unfinished")
+
+    def _pass_time(self, now: int) -> None:
+        self._settle()
+        while (deadline := self.deadline()) is not None and deadline < now:
+            self._now = max(self._now, deadline)
+            self._force()
+            self._settle()
+        self._now = now
+
+    def _settle(self) -> None:
+        """Form all sets that are decided."""
+        if self._trigger is None:
+            self._prune(INFINITE)
+            return
+        while True:
+            if self._pending is None:
+                self._pending = self._trigger.find()
+            if self._pending is None or not self._complete():
+                break
+        self._prune(self._trigger.bound() if self._pending is None else self._pending.key)
+
+    def _complete(self, is_forced: bool = False) -> bool:
+        """Choose the messages of the followers for the pending set; return whether they are all decided."""
+        joined = self._pending
+        assert joined is not None
+        are_decided = True
+        for name, follower in self._followers.items():
+            if name in joined.parts:
+                continue
+            wait = follower.rule.wait
+            is_over = is_forced and wait is not None and joined.arrived + wait <= self._now
+            is_decided, entry = follower.choose(joined.key, self._now, is_over)
+            if not is_decided:
+                are_decided = False  # others may be decided, because their wait has ended
+                continue
+            if is_over:
+                self._give_up(name, follower.reach(joined.key))
+            if entry is None:
+                missing = follower.rule.missing
+                if missing == "error":
+                    self._fail(name, joined.key)
+                if not isinstance(missing, Substitute):
+                    self._abandon(joined, name)
+                    return True
+                joined.parts[name] = missing
+            else:
+                entry.uses += 1
+                joined.parts[name] = entry
+        if not are_decided:
+            return False
+        self._prune(joined.key)
+        self._pending = None
+        self.sets.append(joined)
+        return True
+
+    def _prune(self, key: Any) -> None:
+        for follower in self._followers.values():
+            follower.prune(key)
+
+    def _abandon(self, joined: JoinedSet, name: str) -> None:
+        """Drop a set whose message of one input is missing."""
+        self._pending = None
+        for each, part in joined.parts.items():
+            for entry in part if isinstance(part, list) else [part]:
+                if isinstance(entry, Entry):
+                    entry.uses -= 1
+                    if not entry.uses and entry not in self.buffers[each].entries:
+                        self._report(each, "unmatched", entry)
+        if isinstance(self._trigger, Grid):
+            self._trigger.skip(joined.key, self.buffers[name])
+        self._prune(joined.key)
+
+    def _force(self) -> None:
+        """Decide what has waited long enough with what is there."""
+        if self._pending is not None:
+            self._complete(is_forced=True)
+            return
+        assert self._trigger is not None
+        self._pending, key = self._trigger.force()
+        for name in self.buffers:
+            if name not in self._followers:
+                self._give_up(name, key)
+
+    def _give_up(self, name: str, key: Any) -> None:
+        buffer = self.buffers[name]
+        buffer.given_up = max(buffer.given_up, key)
+
+    def _dropped(self, name: str, reason: str, entry: Entry) -> None:
+        if reason == "unmatched" and isinstance(self._trigger, Group) and self._trigger.is_strict:
+            self._fail(name, entry.key)
+        self._report(name, reason, entry)
+
+
+class Trigger(Protocol):
+    """What sets begin with."""
+
+    def find(self) -> JoinedSet | None:
+        """Return the next set if it is decided."""
+
+    def force(self) -> tuple[JoinedSet | None, Any]:
+        """Decide about the oldest message with what is there; return the set, and the key up to which it counts."""
+
+    def bound(self) -> Any:
+        """Return a key that no later set is below."""
+
+    def oldest(self) -> int | None:
+        """Return when the oldest message that is not decided arrived, or None."""
+
+
+class Each:
+    """Every message of one input."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+
+    def find(self) -> JoinedSet | None:
+        """Return the next message that is settled."""
+        return self._next() if self._buffer.has_settled() else None
+
+    def _next(self) -> JoinedSet:
+        entry = self._buffer.take()
+        return JoinedSet(entry.key, entry.arrived, {self._buffer.name: entry})
+
+    def force(self) -> tuple[JoinedSet | None, Any]:
+        """Return the first message."""
+        joined = self._next()
+        return joined, joined.key
+
+    def bound(self) -> Any:
+        """Return the key of the next message, or what it is not below."""
+        return self._buffer.bound()
+
+    def oldest(self) -> int | None:
+        """Return None: only the followers are waited for."""
+        return None
+
+
+class Group:
+    """One message of each input, all within a tolerance."""
+
+    def __init__(self, buffers: list[Buffer], rule: Aligned) -> None:
+        self._buffers = buffers
+        self._tolerance = rule.tolerance
+        self._is_first = rule.policy == "first"
+        self.is_strict = rule.missing == "error"
+
+    def find(self, is_forced: bool = False) -> JoinedSet | None:
+        """Return the next set, as ROS's ApproximateTime chooses it."""
+        buffers = self._buffers
+        while True:
+            if is_forced:
+                bounds = [buffer.entries[0].key for buffer in buffers]
+            else:
+                bounds = [buffer.bound() for buffer in buffers]
+            # A message is in no set if an input will have only messages that are too far after it.
+            limit = max(bounds) - self._tolerance
+            alone = [buffer for buffer in buffers if buffer.entries and buffer.entries[0].key < limit]
+            for buffer in alone:
+                buffer.drop()
+            if not alone:
+                break
+            if is_forced:
+                return None
+        if not is_forced and not all(buffer.has_settled() for buffer in buffers):
+            return None
+        positions = [0] * len(buffers) if self._is_first else self._tightest(is_forced)
+        if positions is None:
+            return None
+        found = [buffer.take(position) for buffer, position in zip(buffers, positions, strict=True)]
+        parts: dict[str, Any] = {buffer.name: entry for buffer, entry in zip(buffers, found, strict=True)}
+        return JoinedSet(max(e.key for e in found), max(e.arrived for e in found), parts)
+
+    def _tightest(self, is_forced: bool) -> list[int] | None:
+        """Return the positions of the set with the smallest span, or None if later messages may make a smaller one.
+
+        The newest of the first messages is the pivot. Every set with the pivot that is worth a look consists of
+        the first messages from some key on, up to that of the pivot. So advancing the oldest message, again and
+        again, until it is the pivot, passes all of them.
+        """
+        buffers = self._buffers
+        positions = [0] * len(buffers)
+        keys = [buffer.entries[0].key for buffer in buffers]
+        pivot = max(keys)
+        best, span = list(positions), pivot - min(keys)
+        while True:
+            oldest = keys.index(min(keys))
+            if keys[oldest] == pivot:
+                return best
+            position = positions[oldest] + 1
+            buffer = buffers[oldest]
+            is_there = buffer.has_settled(position) or (is_forced and position < len(buffer.entries))
+            if is_there:
+                keys[oldest] = buffer.entries[position].key
+                positions[oldest] = position
+                if max(keys) - min(keys) < span:
+                    best, span = list(positions), max(keys) - min(keys)
+                end = max(keys)
+            else:
+                end = INFINITE if is_forced else max(max(keys), buffer.bound(position))
+            if end - pivot >= span:  # every further set begins at the pivot or before, and ends here or later
+                return best
+            if not is_there:
+                return None
+
+    def force(self) -> tuple[JoinedSet | None, Any]:
+        """Form a set of what is there; if an input has nothing, drop the message that arrived first."""
+        waiting = [buffer for buffer in self._buffers if buffer.entries]
+        oldest = min(waiting, key=lambda buffer: buffer.entries[0].arrived)
+        key = oldest.entries[0].key + self._tolerance
+        if len(waiting) == len(self._buffers):
+            return self.find(is_forced=True), key
+        oldest.drop()
+        return None, key
+
+    def bound(self) -> Any:
+        """Return what the newest message of the next set is not below."""
+        return max(buffer.bound() for buffer in self._buffers)
+
+    def oldest(self) -> int | None:
+        """Return when the oldest of the first messages arrived."""
+        return min((buffer.entries[0].arrived for buffer in self._buffers if buffer.entries), default=None)
+
+
+class CountedWindows:
+    """So many messages of one input, in order."""
+
+    def __init__(self, buffer: Buffer, rule: Window) -> None:
+        self._buffer = buffer
+        self._length, self._step = rule.length, rule.step
+
+    def find(self) -> JoinedSet | None:
+        """Return the next window if it is full, or the last one if the input has ended."""
+        buffer = self._buffer
+        if buffer.has_settled(self._length - 1):
+            return self._next(self._length, self._step)
+        if buffer.floor == INFINITE:
+            return self.force()[0]
+        return None
+
+    def _next(self, length: int, step: int) -> JoinedSet:
+        buffer = self._buffer
+        found = buffer.entries[:length]
+        for entry in found:
+            entry.uses += 1
+        buffer.drop(step)
+        return _window(buffer, found)
+
+    def force(self) -> tuple[JoinedSet | None, Any]:
+        """Return the messages that are there as a window."""
+        entries = self._buffer.entries
+        if all(entry.uses for entry in entries):
+            self._buffer.drop(len(entries))
+            return None, -INFINITE
+        return self._next(len(entries), len(entries)), -INFINITE
+
+    def bound(self) -> Any:
+        """Return what the newest message of the next window is not below."""
+        return self._buffer.bound()
+
+    def oldest(self) -> int | None:
+        """Return when the first message that is in no window yet arrived."""
+        return next((entry.arrived for entry in self._buffer.entries if not entry.uses), None)
+
+
+class TimedWindows:
+    """The messages of one input between two times."""
+
+    def __init__(self, buffer: Buffer, rule: Window) -> None:
+        self._buffer = buffer
+        self._length, self._step = rule.length, rule.step
+        self._start: Any = -INFINITE
+
+    def find(self, is_forced: bool = False) -> JoinedSet | None:
+        """Return the next window that is not empty, if no further message of it can come."""
+        buffer = self._buffer
+        while buffer.entries:
+            first = buffer.entries[0]
+            if first.key < self._start:
+                buffer.drop(1, "late")
+                continue
+            # The first of all windows that contain the message, unless it is over.
+            start = max(self._start, ((first.key - self._length) // self._step + 1) * self._step)
+            end = start + self._length
+            if not is_forced and buffer.floor < end:
+                return None
+            found = [entry for entry in buffer.entries if entry.key < end]
+            for entry in found:
+                entry.uses += 1
+            self._start = start + self._step
+            buffer.drop(sum(entry.key < self._start for entry in found))
+            return _window(buffer, found)
+        return None
+
+    def force(self) -> tuple[JoinedSet | None, Any]:
+        """Return the next window with what is there."""
+        joined = self.find(is_forced=True)
+        return joined, self._start - self._step + self._length
+
+    def bound(self) -> Any:
+        """Return what the newest message of the next window is not below."""
+        return self._buffer.bound()
+
+    def oldest(self) -> int | None:
+        """Return when the first message arrived."""
+        entries = self._buffer.entries
+        return min((entry.arrived for entry in entries), default=None)
+
+
+def _window(buffer: Buffer, found: list[Entry]) -> JoinedSet:
+    return JoinedSet(found[-1].key, max(entry.arrived for entry in found), {buffer.name: found})
+
+
+class Grid:
+    """The multiples of a period."""
+
+    def __init__(self, buffers: list[Buffer], period: Any) -> None:
+        self._buffers = buffers
+        self._period = period
+        self._next: Any = None
+
+    def find(self) -> JoinedSet | None:
+        """Return the next time that any input has reached."""
+        if self._next is None:
+            if not all(buffer.has_settled() for buffer in self._buffers):
+                return None
+            self._next = self._from(max(buffer.entries[0].key for buffer in self._buffers))
+        if self._next > max(buffer.newest for buffer in self._buffers):
+            return None
+        tick = self._next
+        self._next = tick + self._period
+        return JoinedSet(tick, 0, {})
+
+    def _from(self, key: Any) -> Any:
+        return -(-key // self._period) * self._period
+
+    def skip(self, tick: Any, buffer: Buffer) -> None:
+        """Skip the times up to the next message of an input that had none at `tick`."""
+        later = next((entry.key for entry in buffer.entries if entry.key > tick), self._next)
+        self._next = max(self._next, self._from(later))
+
+    def force(self) -> tuple[JoinedSet | None, Any]:
+        """Return nothing: only the followers are waited for."""
+        return None, -INFINITE
+
+    def bound(self) -> Any:
+        """Return the next time."""
+        return -INFINITE if self._next is None else self._next
+
+    def oldest(self) -> int | None:
+        """Return None."""
+        return None
+
+
+class Follower(Protocol):
+    """Which message an input gives for the key of a trigger."""
+
+    @property
+    def rule(self) -> JoinRule:
+        """The rule of the input."""
+
+    def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
+        """Return whether the message is decided, and the message, if there is one."""
+
+    def prune(self, key: Any) -> None:
+        """Remove what no set with this key or a later one can use."""
+
+    def reach(self, key: Any) -> Any:
+        """Return the largest key of a message that could belong to `key`."""
+
+
+def follower_of(rule: JoinRule, buffer: Buffer) -> Follower:
+    """Return what chooses the messages of an input that has a rule of its own."""
+    if isinstance(rule, LatestWithin):
+        return Latest(buffer, rule, rule.age)
+    assert isinstance(rule, ReuseLast)
+    return Last(buffer, rule)
+
+
+class Nearest:
+    """The message nearest to the key; of two that are equally near, the older one."""
+
+    def __init__(self, buffer: Buffer, rule: JoinRule, tolerance: Any) -> None:
+        self._buffer = buffer
+        self.rule = rule
+        self._tolerance = tolerance
+
+    def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
+        """Return the nearest message when no nearer one can come."""
+        buffer = self._buffer
+        best: Entry | None = None
+        settled = 0
+        for entry in buffer.entries:
+            if entry.key > buffer.floor and not is_forced:
+                break
+            settled += 1
+            if best is None or abs(entry.key - key) < abs(best.key - key):
+                best = entry
+        if best is not None and abs(best.key - key) > self._tolerance:
+            best = None
+        ahead = INFINITE if is_forced else buffer.bound(settled) - key
+        is_decided = ahead > self._tolerance or (best is not None and ahead >= abs(best.key - key))
+        return is_decided, best
+
+    def prune(self, key: Any) -> None:
+        """Remove messages that are farther from every later key than another one is, or too far."""
+        _prune(self._buffer, key, self._tolerance)
+
+    def reach(self, key: Any) -> Any:
+        """Return the key and the tolerance."""
+        return key + self._tolerance
+
+
+class Latest:
+    """The newest message that is not after the key."""
+
+    def __init__(self, buffer: Buffer, rule: JoinRule, age: Any) -> None:
+        self._buffer = buffer
+        self.rule = rule
+        self._age = age
+
+    def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
+        """Return the newest message up to the key when no newer one can come."""
+        buffer = self._buffer
+        best = None
+        for entry in buffer.entries:
+            if entry.key > key:
+                break
+            if entry.key >= key - self._age:
+                best = entry
+        return is_forced or buffer.floor > key, best
+
+    def prune(self, key: Any) -> None:
+        """Remove messages that are older than another one that is not after the key, or too old."""
+        _prune(self._buffer, key, self._age)
+
+    def reach(self, key: Any) -> Any:
+        """Return the key."""
+        return key
+
+
+def _prune(buffer: Buffer, key: Any, distance: Any) -> None:
+    limit = max((entry.key for entry in buffer.entries if entry.key <= key), default=key)
+    limit = max(limit, key - distance) if key > -INFINITE else -INFINITE
+    buffer.drop(sum(entry.key < limit for entry in buffer.entries))
+
+
+class Last:
+    """The message that arrived last."""
+
+    def __init__(self, buffer: Buffer, rule: ReuseLast) -> None:
+        self._buffer = buffer
+        self.rule: JoinRule = rule
+        self._max_age = INFINITE if rule.max_age is None else rule.max_age
+
+    def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
+        """Return the last message, unless it is too old."""
+        entries = self._buffer.entries
+        last = entries[-1] if entries and now - entries[-1].arrived <= self._max_age else None
+        return is_forced or last is not None, last
+
+    def prune(self, key: Any) -> None:
+        """Remove all messages but the last."""
+        self._buffer.drop(len(self._buffer.entries) - 1, "superseded")
+
+    def reach(self, key: Any) -> Any:
+        """Return a key below all others: it has no message for a certain key."""
+        return -INFINITE
