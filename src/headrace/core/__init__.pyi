@@ -19,6 +19,8 @@ from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWa
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph
+from headrace.core.log_fields import RunFields as RunFields
+from headrace.core.log_output import show_log as show_log
 from headrace.core.metadata import MetadataDictionary as MetadataDictionary
 from headrace.core.metadata import MetadataPolicy as MetadataPolicy
 from headrace.core.operator import Operator as Operator
@@ -26,11 +28,13 @@ from headrace.core.outcome import EndedBy as EndedBy
 from headrace.core.outcome import OperatorOutcome as OperatorOutcome
 from headrace.core.outcome import Outcome as Outcome
 from headrace.core.outcome import SegmentOutcome as SegmentOutcome
+from headrace.core.parameter import Live as Live
 from headrace.core.parameter import ParameterFlag as ParameterFlag
 from headrace.core.ports import Input as Input
 from headrace.core.ports import IOSpec as IOSpec
 from headrace.core.ports import Output as Output
 from headrace.core.progress import Progress as Progress
+from headrace.core.reload import Reloaded as Reloaded
 from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler
 from headrace.core.spec import ComponentSpec as ComponentSpec

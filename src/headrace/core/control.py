@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from time import monotonic
@@ -41,12 +42,15 @@ class RunControl:
         was named. Any thread appends.
     pause_wanted
         Whether the last request was to pause or to step.
+    run_id
+        A name of the run, for logs.
     """
 
-    __slots__ = ("_has_begun", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
+    __slots__ = ("_has_begun", "doing", "engine", "pause_wanted", "requests", "run_id", "stop_wanted")
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
+        self.run_id = os.urandom(6).hex() if doing else ""
         self.engine: ControlledEngine | None = None
         self.stop_wanted = False
         self.pause_wanted = False

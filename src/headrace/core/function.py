@@ -24,6 +24,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -31,7 +32,7 @@ from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
-from headrace.core.parameter import REQUIRED, reserved_names
+from headrace.core.parameter import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
+LiveParameters: TypeAlias = str | Sequence[str] | Mapping[str, Live]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 
@@ -54,6 +56,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    live: LiveParameters = (),
     on_error: OnError = "stop",
     capturable: bool | str = False,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
@@ -63,6 +66,7 @@ def op(
     *,
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
+    live: LiveParameters = (),
     on_error: OnError = "stop",
     capturable: bool | str = False,
 ) -> Any:
@@ -82,13 +86,19 @@ def op(
         The names of the outputs, ``"out"`` unless given. With several outputs, the function returns a tuple with a
         value for each, or a dict by name; None in a tuple, or a missing name, emits nothing there. An empty tuple
         declares no outputs. A dict declares more about each output: ``{"out": Output(size=2)}``.
+    live
+        The parameters that may be changed while the operator runs (:meth:`Operator.set_live`, the live page): one
+        name, several, or a dict that declares more about each: ``{"gain": Live(minimum=0.0, maximum=4.0)}``. A
+        change takes effect with the next call of the function.
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
     capturable
         Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
     """
-    make = partial(OperatorFunction, outputs=outputs, inputs=inputs, on_error=on_error, capturable=capturable)
+    make = partial(
+        OperatorFunction, outputs=outputs, inputs=inputs, live=live, on_error=on_error, capturable=capturable
+    )
     return make if function is None else make(function)
 
 
@@ -105,7 +115,7 @@ class OperatorFunction(Generic[P, R]):
     inputs, outputs
         The declarations of its ports, by name; `receivers` is the input of ``*values``, if there is one.
     parameters
-        The defaults of its parameters, by name.
+        The defaults of its parameters, by name; `live` has those that may be changed in a run.
     supplied
         The keyword-only arguments that the run supplies.
     """
@@ -115,6 +125,7 @@ class OperatorFunction(Generic[P, R]):
         function: Callable[P, R],
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
+        live: LiveParameters = (),
         on_error: OnError = "stop",
         capturable: bool | str = False,
     ) -> None:
@@ -176,10 +187,34 @@ class OperatorFunction(Generic[P, R]):
                 )
         declared = outputs if isinstance(outputs, Mapping) else {}
         self.outputs = _ports(Output, "output", declared, names, called)
+        self.live = self._check_live(live)
         self.__name__ = called
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
         self.__wrapped__ = function
+
+    def _check_live(self, live: LiveParameters) -> Mapping[str, Live]:
+        """Return the live parameters, by name; raise if one cannot be live."""
+        called = self.function.__name__
+        names = [live] if isinstance(live, str) else list(live)
+        declared = live if isinstance(live, Mapping) else {}
+        for name in names:
+            if name not in self.parameters:
+                raise GraphError(
+                    f"@op(live={live!r}): {called} has no parameter {name!r}; it has "
+                    f"{choices(self.parameters, str(name))}"
+                )
+            if not isinstance(declared.get(name, Live()), Live):
+                raise GraphError(
+                    f"@op: live parameter {name!r} of {called} must be declared by Live(minimum=...), not "
+                    f"{declared[name]!r}"
+                )
+        if names and not self.inputs and inspect.isgeneratorfunction(self.function):
+            raise GraphError(
+                f"@op(live={live!r}): {called} yields and has no inputs, so it is called once in a run, and a "
+                "change would never reach it; return one value in each call, or write an Operator"
+            )
+        return {name: declared.get(name, Live()) for name in names}
 
     # A function whose first input is a fragment would match both; the first overload is what happens.
     @overload
@@ -290,17 +325,29 @@ class FunctionOperator(Operator):
         # Those of the operator's own attributes say nothing about parameters that happen to have their names.
         spec.annotations = inspect.get_annotations(declared.function)
         for name, default in declared.parameters.items():
-            spec.param(name, default)
+            live = declared.live.get(name)
+            if live is None:
+                spec.param(name, default)
+            else:
+                bounds = {each.name: getattr(live, each.name) for each in fields(live)}
+                spec.param(name, default, live=True, **bounds)
 
     def start(self) -> None:
         """Create the compute for this function once, so that a step costs only one more call."""
-        parameters = {name: getattr(self._values, name) for name in self.declared.parameters}
+        values, live = self._values, tuple(self.declared.live)
+        parameters = {name: getattr(values, name) for name in self.declared.parameters if name not in live}
         if self.declared.supplied:
             assert self._node is not None
             supplied = {"metadata": self.metadata, "context": self._node.context}
             parameters.update({name: supplied[name] for name in self.declared.supplied})
         function = self.declared.function
-        call = partial(function, **parameters) if parameters else function
+        call: Callable[..., Any] = partial(function, **parameters) if parameters else function
+        if live:
+            fixed = call
+
+            def call(*received: Any) -> Any:
+                return fixed(*received, **{name: getattr(values, name) for name in live})
+
         if not self.yields:
             chosen = self._returning(call)
         elif self.declared.inputs:
@@ -450,6 +497,9 @@ class _Values:
         get = object.__getattribute__
         if name in reserved_names(FunctionOperator):
             get(self, "_hidden")[name] = value
+            version = get(self, "_operator")._version
+            if version is not None:
+                version.number += 1
         else:
             setattr(get(self, "_operator"), name, value)
 

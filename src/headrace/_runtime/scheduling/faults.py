@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.scheduling.notes import message_of, note, traceback_of
+from headrace._runtime.scheduling.notes import message_of, note
 from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.notes import add_note
@@ -135,5 +135,11 @@ class Faults:
 
     def _log(self, text: str, error: BaseException) -> None:
         import logging
+        import traceback
 
-        logging.getLogger("headrace.errors").warning("%s\n%s", text, traceback_of(error))
+        from headrace.core.log_fields import fields_of
+
+        fields = fields_of(self.node.operator.fragment, self.node.name)
+        logging.getLogger("headrace.errors").warning("%s", text, exc_info=error, extra=fields)
+        # A handler that keeps the record keeps the frames of the computes, but not the data in them.
+        traceback.clear_frames(error.__traceback__)
