@@ -85,6 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ports(seen, "HEADRACE_RECORD_PORTS", "the ports that --record records")
     _add(seen, "--replay", "replay recorded messages", metavar="FILE")
     _add(seen, "--dashboard", "serve the live page of the run", nargs="?", const="1", metavar="HOST:PORT")
+    text = "serve /metrics for Prometheus, /health and /ready"
+    _add(seen, "--metrics", text, nargs="?", const="1", metavar="HOST:PORT")
     text = "where a viewer shows: page, none, file.png, file.mp4, rerun"
     _add(seen, "--view", text, nargs="?", const="page", metavar="WHERE")
 
@@ -118,7 +120,7 @@ def _add(group: argparse._ActionsContainer, option: str, text: str, **arguments:
 
 
 def prepare(words: list[str]) -> list[str]:
-    """Decide which words are values of --track, --dashboard and --view, whose values may be missing.
+    """Decide which words are values of --track, --dashboard, --metrics and --view, whose values may be missing.
 
     Otherwise ``headrace run --view app.py`` would show the program in a file named app.py.
     """
@@ -129,13 +131,17 @@ def prepare(words: list[str]) -> list[str]:
             prepared[-1] = f"{before}={word}"
         else:
             prepared.append(word)
-    defaults = {"--track": "--track=1", "--dashboard": "--dashboard=1", "--view": "--view=page"}
+    defaults = {
+        **{option: f"{option}=1" for option in ("--track", "--dashboard", "--metrics")},
+        "--view": "--view=page",
+    }
     return [defaults.get(word, word) for word in prepared]
 
 
 _OPTIONAL_VALUES = {
     "--track": r"0|1|off|on|.+\.(?:json|prom|txt)",
     "--dashboard": r"0|1|off|on|[\w.\-\[\]:]*:\d+",
+    "--metrics": r"0|1|off|on|[\w.\-\[\]:]*:\d+",
     "--view": r"(?:(?:auto|page|none|0|1|rerun|rerun-web|[^,]+\.(?:png|mp4|rrd))(?:,|$))+",
 }
 
