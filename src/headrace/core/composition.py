@@ -210,7 +210,9 @@ class Composition:
                 why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
             else:
                 why = f"there is no operator {named!r}; there are {choices(operators, named)}"
-            raise ConfigError(f"{setting.origin}: {'; and '.join(filter(None, [setting.missing, why]))}")
+            raise ConfigError(
+                f"{setting.origin}: {why}" + (f" ({setting.missing})" if setting.missing else "")
+            )
 
     def _configuration(self) -> Config:
         if self._config is None:

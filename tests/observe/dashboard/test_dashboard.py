@@ -543,7 +543,7 @@ def test_the_figures_of_the_run_are_served_to_prometheus(shared: Watched) -> Non
     def scrape() -> tuple[int, str, dict[str, str]]:
         return get(shared.server, f"/metrics?{token(shared.server)}")
 
-    wait_until(lambda: 'operator="filter",le="+Inf"' in scrape()[1], "the first figures")
+    wait_until(lambda: 'le="+Inf",operator="filter"' in scrape()[1], "the first figures")
     status, text, headers = scrape()
     assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4")
     assert "# TYPE headrace_computes_total counter" in text
