@@ -92,6 +92,31 @@ def test_live_parameters_follow_the_file_and_the_rest_is_named(file: Path, sched
     assert app.seen[3:] == [(50, 2.5, 3)] * 3
 
 
+def test_a_reload_while_operators_start_is_for_this_run_and_the_file_decides_in_the_next(file: Path) -> None:
+    class Starting(Program):
+        reloads = True
+
+        def compose(self) -> None:
+            super().compose()
+            self.graph.find("scale").start = self.start_scale  # type: ignore[method-assign]
+
+        def start_scale(self) -> None:
+            stage: Any = self.graph.find("scale")
+            if self.reloads:
+                file.write_text(AFTER)
+                self.reload_config()
+            type(stage).start(stage)
+
+    app = Starting(file, lambda app: None)
+    app.run()
+    assert app.seen == [(25, 2.5, 3)] * 3
+    app.reloads = False
+    file.write_text(BEFORE)
+    app.config(file)
+    app.run()
+    assert app.seen[3:] == [(25, 1.0, 1)] * 3
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

@@ -74,15 +74,20 @@ class LiveValues:
             operator._knobs.check(name, checked)
         return checked
 
-    def set(self, name: str, value: Any) -> None:
-        """Change a parameter; raise ParameterError, and change nothing, if the value is wrong."""
+    def set(self, name: str, value: Any, is_remembered: bool = True) -> None:
+        """Change a parameter; raise ParameterError, and change nothing, if the value is wrong.
+
+        Outside of a run, it is remembered for later runs, unless these get it from elsewhere.
+        """
         checked, operator = self.check(name, value), self._operator
         fragment = operator.fragment
         with self._lock:
             if self._is_in_run:
                 self._waiting[name] = checked
                 return
-            if not fragment._is_composing_here:  # otherwise compose will make the change again
+            if (
+                is_remembered and not fragment._is_composing_here
+            ):  # otherwise compose will make the change again
                 fragment._live_values[operator.name, name] = checked
             setattr(operator._parameters, name, checked)
 

@@ -66,7 +66,8 @@ def reload_config(fragment: Composition) -> Reloaded:
             assert operator._live is not None
             changes[f"{operator.name}.{name}"] = operator._live.check(name, value)
         for operator, name, value in found:
-            operator.set_live(name, value)
+            assert operator._live is not None
+            operator._live.set(name, value, is_remembered=False)  # later runs read the file
     fragment._config = now
     return Reloaded(changes, tuple(needs_restart))
 

@@ -579,7 +579,7 @@ def test_a_reader_sees_everything_and_changes_nothing() -> None:
             assert ask(one.server, action) == 1008
         assert one.dashboard.url
         assert not one.app.is_paused
-    app = App(lambda app: None)
+    app = App(lambda app: app.add_operator(Step(app, name="a")))
     Dashboard(app, token="same", read_token="same")
     with pytest.raises(ValueError, match="the token of readers must differ"):
         app.run()
