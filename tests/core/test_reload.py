@@ -142,11 +142,12 @@ def test_a_file_with_a_mistake_changes_nothing(file: Path, text: str | None, err
     assert app.seen == [(25, 1.0, 1)] * 3
 
 
-def test_a_value_that_the_program_or_the_user_gave_stays(file: Path) -> None:
+@pytest.mark.parametrize("given", [7.0, 1.0])  # 1.0 happens to be that of the section
+def test_a_value_that_the_program_gave_stays(file: Path, given: float) -> None:
     class Fixed(Program):
         def compose(self) -> None:
             super().compose()
-            self.graph.find("front").add_arg(gain=7.0)
+            self.graph.find("front").add_arg(gain=given)
 
     def reload(app: Application) -> None:
         file.write_text(AFTER)
@@ -154,7 +155,7 @@ def test_a_value_that_the_program_or_the_user_gave_stays(file: Path) -> None:
 
     app = Fixed(file, reload)
     app.run()
-    assert [seen[1] for seen in app.seen] == [7.0] * 3
+    assert [seen[1] for seen in app.seen] == [given] * 3
 
 
 def test_a_program_without_a_file_has_nothing_to_read_again() -> None:
