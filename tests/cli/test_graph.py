@@ -67,8 +67,8 @@ def test_the_format_wins_over_the_name(folder: Path) -> None:
 
 
 def test_arguments_and_settings_reach_the_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = write(folder, "print(sys.argv[1:], os.environ['HEADRACE_SET_a__b'])\nShows().run()")
-    assert main(["graph", app, "--set", "a.b=3", "--", "--fast"]) == 0
+    app = write(folder, "print(sys.argv[1:], os.environ['HEADRACE_SET_numbers__count'])\nShows().run()")
+    assert main(["graph", app, "--set", "numbers.count=3", "--", "--fast"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "['--fast'] 3"
 
 

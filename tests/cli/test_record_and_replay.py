@@ -65,13 +65,13 @@ def test_the_program_is_recorded_and_replayed_with_the_device_and_the_settings_o
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shows = (
-        "import os\nprint(os.environ.get('HEADRACE_DEVICE'), os.environ.get('HEADRACE_SET_camera__fps'))\n"
+        "import os\nprint(os.environ.get('HEADRACE_DEVICE'), os.environ.get('HEADRACE_SET_camera__count'))\n"
     )
     (folder / "app.py").write_text(shows + PROGRAM)
-    options = ["--device", "none", "--set", "camera.fps=60"]
+    options = ["--device", "none", "--set", "camera.count=2"]
     for command in (["record", "app.py", "-o", "a.mcap"], ["replay", "app.py", "a.mcap"]):
         assert main([*command, *options]) == 0
-        assert capsys.readouterr().out.splitlines()[0] == "none 60"
+        assert capsys.readouterr().out.splitlines()[0] == "none 2"
 
 
 def test_every_connected_output_is_recorded_unless_ports_are_named(

@@ -376,7 +376,7 @@ def test_sys_argv_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_cannot_be_set_is_told(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        configured(*words)
+        configured(*words).compose_graph()
 
 
 def test_another_file_takes_the_place_of_the_programs(
@@ -418,7 +418,7 @@ def test_a_file_that_is_not_there_is_told_with_who_named_it(monkeypatch: pytest.
 def test_an_unknown_key_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SET_camera__fsp", "50")
     with pytest.raises(ConfigError, match=r"HEADRACE_SET_camera__fsp=50: .* did you mean 'fps'\?"):
-        configured()
+        configured().compose_graph()
 
 
 def test_a_keyword_wins_over_the_command_line_that_over_the_environment_and_that_over_the_file(

@@ -3,7 +3,7 @@
 The server defends the pipeline and its pictures against
 
 - another user of the machine, or of the network: it listens on the loopback interface, and every request needs the
-  token that is part of the address which is printed;
+  token that is part of the address which is printed. With the other token, that of readers, nothing can be changed;
 - a foreign page in the same browser: the Origin of a WebSocket must be the address of the page, and the Host header
   must name this machine, so that a name which somebody points here (DNS rebinding) is refused;
 - a flood: the number of connections and of clients, the size and the rate of their messages are limited, a
@@ -29,7 +29,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -71,6 +71,8 @@ class LiveServer:
         Where to listen; port 0 takes any that is free.
     token
         The token that a request must have; made anew unless given.
+    read_token
+        A token with which a client sees everything and may change nothing; none unless given.
     clients
         The most clients at a time.
     interval
@@ -88,6 +90,7 @@ class LiveServer:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str = "",
+        read_token: str = "",
         clients: int = 8,
         interval: float = 0.5,
         remedy: str,
@@ -95,9 +98,11 @@ class LiveServer:
         self._web = import_or_explain("aiohttp.web", "view", f"to serve {name}")
         self._name, self._page_text, self._settings = name, page, settings
         self._host, self.port = host, port
-        self.token = token or secrets.token_urlsafe(18)
+        self.token, self._read_token = token or secrets.token_urlsafe(18), read_token
+        if self.token == read_token:
+            raise ValueError(f"{name}: the token of readers must differ from the one that may change things")
         try:
-            self.token.encode()
+            (self.token + read_token).encode()
         except UnicodeEncodeError:  # bytes of an environment variable that are no text
             raise ValueError(f"{name}: a token must be text that can be encoded as UTF-8") from None
         self._most_clients, self._interval = clients, interval
@@ -122,6 +127,15 @@ class LiveServer:
             raise RuntimeError(f"{name} cannot listen on {host}:{port} ({error}); {remedy}") from error
 
     # A subclass overrides these, which are called on the server's thread.
+
+    open_paths: Collection[str] = ()
+    """The paths that need no token."""
+
+    def add_routes(self, router: Any) -> None:
+        """Add the addresses that are answered."""
+        router.add_get("/", self._page)
+        router.add_get("/ws", self._socket)
+        router.add_get("/metrics", self._metrics)
 
     def on_connect(self, client: Client) -> None:
         """Send a new client what it begins with."""
@@ -151,8 +165,13 @@ class LiveServer:
     @property
     def url(self) -> str:
         """The address of the page, with its token."""
+        return f"{self.address}/?token={quote(self.token, safe='')}"
+
+    @property
+    def address(self) -> str:
+        """The address of the server."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}/?token={quote(self.token, safe='')}"
+        return f"http://{host}:{self.port}"
 
     @property
     def clients(self) -> tuple[Client, ...]:
@@ -201,9 +220,7 @@ class LiveServer:
         app = web.Application(
             client_max_size=_MOST_MESSAGE, middlewares=[web.middleware(partial(self._guard))]
         )
-        app.router.add_get("/", self._page)
-        app.router.add_get("/ws", self._socket)
-        app.router.add_get("/metrics", self._metrics)
+        self.add_routes(app.router)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_request_log()
         )
@@ -249,8 +266,8 @@ class LiveServer:
         is_foreign = _address_of(origin or "") != host
         if is_foreign and (request.path == "/ws" or origin is not None):
             raise web.HTTPForbidden(text="A page from elsewhere must not connect here.\n")
-        given = request.query.get("token", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(given, self.token.encode()):
+        may_read = _has_token(request, self._read_token) or request.path in self.open_paths
+        if not (may_read or _has_token(request, self.token)):
             raise web.HTTPForbidden(
                 text="The token is missing or wrong: open the address that the program printed.\n"
             )
@@ -269,7 +286,9 @@ class LiveServer:
     async def _page(self, request: Any) -> Any:
         nonce = secrets.token_urlsafe(12)
         # "<" would end the script that the settings stand in.
-        settings = json.dumps(self._settings).replace("<", "\\u003c")
+        settings = json.dumps({**self._settings, "mayChange": _has_token(request, self.token)}).replace(
+            "<", "\\u003c"
+        )
         # The nonce first: settings may have any text in them.
         text = self._page_text.replace("{{nonce}}", nonce).replace("{{settings}}", settings)
         policy = (
@@ -300,7 +319,7 @@ class LiveServer:
         transport = request.transport
         if transport is None or not socket.can_prepare(request):
             raise self._web.HTTPBadRequest(text="This address is for the page's WebSocket.\n")
-        client = Client(socket, transport)
+        client = Client(socket, transport, _has_token(request, self.token))
         self._clients.add(client)
         self._connections.keep(transport)
         try:
@@ -336,6 +355,8 @@ class LiveServer:
                 if fields.get("type") == "shown":
                     client.confirm()
                     self.on_free()
+                elif not client.may_change:
+                    raise MalformedMessage("the token of this page may only read", 1008)
                 else:
                     self.on_message(client, fields)
             except MalformedMessage as error:
@@ -356,6 +377,13 @@ def _request_log() -> logging.Logger:
     return log
 
 
+def _has_token(request: Any, token: str) -> bool:
+    """Return whether a request has a token: in its address, or as Prometheus sends it."""
+    kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
+    given = bearer.strip() if kind.lower() == "bearer" else request.query.get("token", "")
+    return bool(token) and hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
 def _address_of(url: str) -> str | None:
     """Return the host and port of a URL; None if it is malformed."""
     with suppress(ValueError):
@@ -370,12 +398,14 @@ class Client:
     ----------
     under_way
         The number of items that it has not shown yet.
+    may_change
+        Whether it may ask for anything, or only be shown what there is.
     seen
         The server's notes about it: up to where it was told something.
     """
 
-    def __init__(self, socket: Any, transport: Any) -> None:
-        self._socket, self._transport = socket, transport
+    def __init__(self, socket: Any, transport: Any, may_change: bool = True) -> None:
+        self._socket, self._transport, self.may_change = socket, transport, may_change
         self.under_way = 0
         self.seen: dict[str, int] = {}
         # Short: `under_way` limits items that replace each other, and there are few that stay.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,9 @@ class Application(Fragment):
         self.description = ""
         self.version = ""
 
-    def config(self, config_file: Settings | None = None, *, argv: bool = False) -> Config | None:
+    def config(
+        self, config_file: Settings | None = None, *, argv: bool = False, reload: bool = False
+    ) -> Config | None:
         """Read the settings of a YAML file or a dict, if one is given, and return the configuration in use.
 
         The environment may name another file (``HEADRACE_CONFIG=file.yaml``) and set single values
@@ -49,7 +52,15 @@ class Application(Fragment):
         argv
             Whether the command line may do the same: ``--config file.yaml`` and ``--set camera.fps=30``, any number
             of times. These options are removed from ``app.argv``; the rest stays there for the program.
+        reload
+            Whether SIGHUP reads the file again, as :meth:`reload_config` does; the log says what came of it.
+            ``HEADRACE_RELOAD=1`` asks for the same.
         """
+        if reload or (config_file is not None and os.environ.get("HEADRACE_RELOAD")):
+            from headrace.core.reload import is_asked_for, reload_on_hangup
+
+            if reload or is_asked_for():
+                reload_on_hangup(self)
         if not argv:
             return super().config(config_file)
         # Keep the options: argv no longer has them when config is called again.

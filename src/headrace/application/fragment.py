@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
+    from headrace.core.reload import Reloaded
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.operators.feed import Feed
     from headrace.operators.results import Results
@@ -245,6 +246,17 @@ class Fragment(Composition):
         data.
         """
         return progress_of(self)
+
+    def reload_config(self) -> Reloaded:
+        """Read the configuration file again, and set the live parameters whose values changed there.
+
+        May be called from any thread. A parameter follows the configuration if its operator was given the section,
+        or if the section has the name of the operator. Other changes take effect in the next run. If the file, or
+        one of the values, is wrong, nothing is changed, and an error is raised.
+        """
+        from headrace.core.reload import reload_config
+
+        return reload_config(self)
 
     def dropped(self) -> dict[str, int]:
         """Return the number of messages that each port dropped in the last run, by ``"operator.port"``.

@@ -32,13 +32,23 @@ class Runner:
         """Run a fragment to its end, or to the limits of this run."""
         from headrace._runtime import run
 
+        _serve(fragment)
         return run(fragment, RunControl("is running"), _supplies(limits))
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
+        _serve(fragment)
         return run_async(fragment, RunControl("is running"), _supplies(limits))
+
+
+def _serve(fragment: Fragment) -> None:
+    """Serve figures, health and readiness from before the fragment is composed, if the environment asks for it."""
+    if os.environ.get("HEADRACE_METRICS"):
+        from headrace.observe.environment import serve_metrics
+
+        serve_metrics(fragment)
 
 
 def _supplies(limits: RunOptions) -> Supplies:

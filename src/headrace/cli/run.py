@@ -29,6 +29,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -38,7 +39,7 @@ from headrace.cli.errors import status_of
 from headrace.cli.program import Program
 from headrace.cli.runs import Runs
 from headrace.core.booleans import flag
-from headrace.core.log_output import LEVELS, configure_log, level_of
+from headrace.core.log_output import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
 
@@ -68,11 +69,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for: off, verify, strict; what became of them is printed at the end"
     )
     _add(how, "--capture", text, choices=MODES)
+    text = "read the configuration file again on SIGHUP, and set the live parameters that changed"
+    _add(how, "--reload", text, action="store_const", const="1")
     seen = parser.add_argument_group("what is shown and recorded")
     text = "a line with rates on the terminal; shown unless switched off"
     _add(seen, "--progress", text, action=argparse.BooleanOptionalAction, default=None)
     text = f"{', '.join(LEVELS)}; default warning"
     _add(seen, "--log-level", text, type=checked(level_of), metavar="LEVEL")
+    text = "text, or json: one object a line, with the operator, the fragment and the run"
+    _add(seen, "--log-format", text, choices=FORMATS)
     text = "print the messages of a port; patterns and commas allowed"
     _add(seen, "--log", text, action="append", metavar="OPERATOR.PORT")
     text = "print rates and latencies at the end, or write them to a .json, .prom or .txt file"
@@ -82,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ports(seen, "HEADRACE_RECORD_PORTS", "the ports that --record records")
     _add(seen, "--replay", "replay recorded messages", metavar="FILE")
     _add(seen, "--dashboard", "serve the live page of the run", nargs="?", const="1", metavar="HOST:PORT")
+    text = "serve /metrics for Prometheus, /health and /ready"
+    _add(seen, "--metrics", text, nargs="?", const="1", metavar="HOST:PORT")
     text = "where a viewer shows: page, none, file.png, file.mp4, rerun"
     _add(seen, "--view", text, nargs="?", const="page", metavar="WHERE")
 
@@ -95,8 +102,8 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=checked(_parse_setting),
-        metavar="SECTION.KEY=VALUE",
-        help="set a value of the configuration (HEADRACE_SET_section__key)",
+        metavar="NAME=VALUE",
+        help="set section.key of the configuration, or operator.parameter (HEADRACE_SET_section__key)",
     )
     _add(parser, "--config", "read this configuration file instead", metavar="FILE")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -115,7 +122,7 @@ def _add(group: argparse._ActionsContainer, option: str, text: str, **arguments:
 
 
 def prepare(words: list[str]) -> list[str]:
-    """Decide which words are values of --track, --dashboard and --view, whose values may be missing.
+    """Decide which words are values of --track, --dashboard, --metrics and --view, whose values may be missing.
 
     Otherwise ``headrace run --view app.py`` would show the program in a file named app.py.
     """
@@ -126,13 +133,17 @@ def prepare(words: list[str]) -> list[str]:
             prepared[-1] = f"{before}={word}"
         else:
             prepared.append(word)
-    defaults = {"--track": "--track=1", "--dashboard": "--dashboard=1", "--view": "--view=page"}
+    defaults = {
+        **{option: f"{option}=1" for option in ("--track", "--dashboard", "--metrics")},
+        "--view": "--view=page",
+    }
     return [defaults.get(word, word) for word in prepared]
 
 
 _OPTIONAL_VALUES = {
     "--track": r"0|1|off|on|.+\.(?:json|prom|txt)",
     "--dashboard": r"0|1|off|on|[\w.\-\[\]:]*:\d+",
+    "--metrics": r"0|1|off|on|[\w.\-\[\]:]*:\d+",
     "--view": r"(?:(?:auto|page|none|0|1|rerun|rerun-web|[^,]+\.(?:png|mp4|rrd))(?:,|$))+",
 }
 
@@ -219,14 +230,10 @@ def _run_program(options: argparse.Namespace) -> int:
 
 
 def _report_unused_settings(options: argparse.Namespace, runs: Runs) -> None:
-    given = [
-        *(["--config"] if options.HEADRACE_CONFIG is not None else []),
-        *(["--set"] if options.set else []),
-    ]
-    if given and runs.began and not runs.read_settings:
+    if options.HEADRACE_CONFIG is not None and runs.began and not runs.read_settings:
         print(
-            f"headrace {options.command}: {' and '.join(given)} had no effect, because the program reads no "
-            "configuration (app.config, app.from_config)",
+            f"headrace {options.command}: --config had no effect, because the program reads no configuration "
+            "(app.config, app.from_config)",
             file=sys.stderr,
         )
 
@@ -253,14 +260,18 @@ class _Shorten(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a message is shown; shorten that of a skipped error to one line."""
-        if self._debug or logging.root.handlers:
+        if has_own_handlers() or os.environ.get("HEADRACE_LOG_FORMAT") == "json":
+            return True
+        if self._debug:
+            if record.name == "headrace.run":
+                record.exc_info = record.exc_text = None
             return True
         if record.name == "headrace.run" and record.levelno >= logging.ERROR:
             return False
-        if record.name == "headrace.errors":
-            first, _, trace = record.getMessage().partition("\n")
-            raised = [line for line in trace.splitlines() if line and not line.startswith((" ", "Traceback"))]
-            record.msg, record.args = f"{first}: {raised[0]}" if raised else first, ()
+        if record.name == "headrace.errors" and record.exc_info:
+            raised = "".join(traceback.format_exception_only(record.exc_info[1])).splitlines()
+            record.msg, record.args = f"{record.getMessage()}: {raised[0]}", ()
+            record.exc_info = record.exc_text = None
         return True
 
 

@@ -9,24 +9,28 @@ from __future__ import annotations
 from itertools import pairwise
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from headrace.core.booleans import boolean
-from headrace.core.config import Config
+from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import known_keywords
 from headrace.core.control import RunControl
-from headrace.core.errors import GraphError, choices
+from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from headrace.core.config import Settings
+    from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
     from headrace.core.scheduler import Scheduler
     from headrace.core.wiring import End, Ends
+
+RUNNING: WeakSet[Composition] = WeakSet()
+"""The compositions whose runs are in progress, or that are being composed."""
 
 
 class Composition:
@@ -61,6 +65,7 @@ class Composition:
         self._composing_on = 0
         # The control of its current use, under "run". A dict, because its setdefault is atomic.
         self._controls: dict[str, RunControl] = {}
+        self._last_run_id = ""
         self.outcome: Outcome | None = None
         """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
         # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
@@ -85,6 +90,9 @@ class Composition:
         # The segments that compose declared, and the options of those to be found (`headrace.capture`).
         self._segments: list[Any] = []
         self._chain_options: dict[str, Any] | None = None
+        # The settings of the environment, for a program without a configuration, and those that operators took.
+        self._environment_settings = environment_parameters()
+        self._taken_settings: set[str] = set()
         self._composed_data_loggers: list[Any] = []
 
     # Methods that a subclass overrides.
@@ -209,6 +217,41 @@ class Composition:
         """Return a section of the configuration as keyword arguments."""
         return self._configuration().keywords(key)
 
+    @property
+    def _parameter_settings(self) -> dict[str, Setting]:
+        """The values that options and the environment set for parameters of operators."""
+        return self._environment_settings if self._config is None else self._config.parameters
+
+    def _set_parameters(self, operator: Operator) -> dict[str, Any]:
+        """Return the values that were set for parameters of an operator, which the operator takes now."""
+        settings = self._parameter_settings
+        found: dict[str, Any] = {}
+        for name, parameter in operator.spec.params.items():
+            key = setting_name(f"{operator.name}.{name}")
+            if key in settings:
+                setting = settings[key]
+                try:
+                    found[name] = parameter.check(setting.value, f"operator {operator.name!r}")
+                except ParameterError as error:
+                    raise ConfigError(f"{setting.origin}: {error}") from None
+                self._taken_settings.add(key)
+        return found
+
+    def _check_settings(self, made: list[Operator]) -> None:
+        """Raise ConfigError if something was set that exists neither in the configuration nor in an operator."""
+        for key, setting in self._parameter_settings.items():
+            if key in self._taken_settings:
+                continue
+            named, _, parameter = setting.key.rpartition(".")
+            operators = {operator.name: operator for operator in made}
+            if named in operators:
+                why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
+            else:
+                why = f"there is no operator {named!r}; there are {choices(operators, named)}"
+            raise ConfigError(
+                f"{setting.origin}: {why}" + (f" ({setting.missing})" if setting.missing else "")
+            )
+
     def _configuration(self) -> Config:
         if self._config is None:
             if not Config.is_named_outside():
@@ -243,6 +286,7 @@ class Composition:
         self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
+            self._check_settings(made)
             for operator in made:
                 operator._recall_values()
         finally:
@@ -268,6 +312,11 @@ class Composition:
     def _run_control(self) -> RunControl:
         """The control of the run in progress; without one, a control that has no effect."""
         return self._controls.get("run") or RunControl.of_no_run()
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run in progress, or else of the last run: no other run has it. Empty before the first."""
+        return self._last_run_id
 
     @property
     def _engine(self) -> Any:
@@ -303,11 +352,14 @@ class Composition:
                 "stop_execution(), from outside of its compose and its operators; for two runs side by side make "
                 "two applications"
             )
+        self._last_run_id = control.run_id
+        RUNNING.add(self)
 
     def _release(self, control: RunControl) -> None:
         """End the use of this fragment that `control` controls, if that is the current use."""
         if self._controls.get("run") is control:
             del self._controls["run"]
+            RUNNING.discard(self)
             control.end()
 
     @property

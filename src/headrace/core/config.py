@@ -10,15 +10,19 @@ environment and, if the program allows it, on the command line:
     one value       ``HEADRACE_SET_camera__fps=30``  ``--set camera.fps=30``
     ==============  =============================  ====================
 
-The command line wins over the environment, and both win over the file. Only keys that exist can be set, because a
-misspelled key would otherwise silently change nothing. A file replaces the program's own file as a whole: with
-merged files, a program would run with a combination of values that neither file contains.
+The command line wins over the environment, and both win over the file. A setting that is no key of the
+configuration is a parameter of an operator, ``operator.parameter``. Only what exists can be set, because a
+misspelled name would otherwise silently change nothing. Operators exist when the program has composed, so their
+settings are kept here (`parameters`) and checked then (`Composition._check_settings`). A file replaces the
+program's own file as a whole: with merged files, a program would run with a combination of values that neither file
+contains.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.construction import ArgList
@@ -32,6 +36,32 @@ Settings: TypeAlias = "str | Path | Mapping[str, Any]"
 
 FILE_VARIABLES = ("HEADRACE_CONFIG", "HOLOSCAN_CONFIG_PATH")
 SET_PREFIX = "HEADRACE_SET_"
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that was set by name and is no key of the configuration, so it must be a parameter of an operator.
+
+    Attributes
+    ----------
+    key
+        The name: ``"operator.parameter"``.
+    origin
+        The option or variable that set it, for errors.
+    missing
+        Why it is no key of the configuration; empty if there is no configuration.
+    """
+
+    key: str
+    value: Any
+    origin: str
+    missing: str
+
+
+def setting_name(key: str) -> str:
+    """Return a key as environment variables spell it, in which a dot cannot be told from two underscores."""
+    return key.replace(".", "__")
 
 
 class Config:
@@ -43,17 +73,26 @@ class Config:
         The path of a YAML file, or a dict of sections; None if only the environment or `options` name a file.
     options
         The options of the command line, as ``("--config", "file.yaml")`` and ``("--set", "camera.fps=30")``.
+
+    Attributes
+    ----------
+    file
+        The file that was read, if any.
+    parameters
+        The settings of operators' parameters, by `setting_name`.
     """
 
-    __slots__ = ("_sections", "file", "where")
+    __slots__ = ("_options", "_sections", "_source", "file", "parameters", "where")
 
     def __init__(self, source: Settings | None, options: Iterable[tuple[str, str]] = ()) -> None:
         # Read here, not when the first key is used, so that the traceback of a wrong path shows the line that names
         # it.
         options = list(options)
+        self._source, self._options = source, options
         chosen = _chosen_file(options)
         self.file: Path | None = None
         self.where = "the configuration"
+        self.parameters: dict[str, Setting] = {}
         self._sections: dict[str, Any]
         if chosen is not None:
             self._read(*chosen)
@@ -61,10 +100,8 @@ class Config:
             self._sections = _copy(dict(source or {}))
         else:
             self._read(source)
-        for variable, value in sorted(os.environ.items()):
-            if variable.startswith(SET_PREFIX):
-                key = variable.removeprefix(SET_PREFIX).replace("__", ".")
-                self._set(key, value, f"{variable}={value}")
+        for key, value, origin in _environment_settings():
+            self._set(key, value, origin)
         for option, value in options:
             if option == "--set":
                 key, equals, text = value.partition("=")
@@ -76,6 +113,15 @@ class Config:
     def is_named_outside() -> bool:
         """Return whether the environment names a file."""
         return _chosen_file([]) is not None
+
+    def read_again(self) -> Config:
+        """Return the configuration as it is now: the file may have changed."""
+        return Config(self._source, self._options)
+
+    def changed_keys(self, before: Config) -> list[str]:
+        """Return the keys whose values another configuration does not have, and those that only the other has."""
+        now, then = dict(_values("", self._sections)), dict(_values("", before._sections))
+        return sorted(key for key in {**now, **then} if now.get(key, _ABSENT) != then.get(key, _ABSENT))
 
     def _read(self, file: str | Path, origin: str = "") -> None:
         from pathlib import Path
@@ -104,14 +150,17 @@ class Config:
         self._sections = _copy(sections or {}, f"{what}{suffix}")
 
     def _set(self, key: str, text: str, origin: str) -> None:
-        """Set the value of an existing key, written as in a YAML file."""
-        try:
-            before = self.value(key)
-        except KeyError as error:
-            raise ConfigError(f"{origin}: {error}") from None
+        """Set the value of an existing key, or keep it for an operator; it is written as in a YAML file."""
         from headrace.core.yaml_loader import load
 
         value = _copy(load(text, origin), origin)
+        try:
+            before = self.value(key)
+        except KeyError as error:
+            if "." not in key:
+                raise ConfigError(f"{origin}: {error}") from None
+            self.parameters[setting_name(key)] = Setting(key, value, origin, str(error))
+            return
         if isinstance(before, dict) and not isinstance(value, dict):
             raise ConfigError(
                 f"{origin}: {key!r} is a section; set one of its keys: "
@@ -143,7 +192,7 @@ class Config:
     def arguments(self, key: str) -> Any:
         """Return a section as an :class:`ArgList`, and a single value as itself."""
         value = _copy(self.value(key))
-        return ArgList.of(value) if isinstance(value, dict) else value
+        return ArgList.of(value, key) if isinstance(value, dict) else value
 
     def keywords(self, key: str) -> dict[str, Any]:
         """Return a section, or the single value under its own name, as keyword arguments."""
@@ -156,6 +205,33 @@ def _keys(prefix: str, section: dict[str, Any]) -> Iterator[str]:
         yield f"{prefix}{key}"
         if isinstance(value, dict):
             yield from _keys(f"{prefix}{key}.", value)
+
+
+def _values(prefix: str, section: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _values(f"{prefix}{key}.", value)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def environment_parameters() -> dict[str, Setting]:
+    """Return the settings of the environment for a program without a configuration, by `setting_name`."""
+    from headrace.core.yaml_loader import load
+
+    found: dict[str, Setting] = {}
+    for key, text, origin in _environment_settings():
+        found[setting_name(key)] = Setting(key, _copy(load(text, origin), origin), origin, "")
+    return found
+
+
+def _environment_settings() -> list[tuple[str, str, str]]:
+    """Return the keys and values that the environment sets, and the variables."""
+    return [
+        (variable.removeprefix(SET_PREFIX).replace("__", "."), value, f"{variable}={value}")
+        for variable, value in sorted(os.environ.items())
+        if variable.startswith(SET_PREFIX)
+    ]
 
 
 def take_options(arguments: list[str]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from headrace.core.errors import ParameterError, choices
@@ -32,15 +32,17 @@ class Arg:
 
     name: str
     value: Any = None
+    origin: str = field(default="", compare=False, repr=False)
+    """The section of the configuration that it is from, if any."""
 
 
 class ArgList(list[Arg]):
     """Several named values: what :meth:`Fragment.from_config` returns for a section."""
 
     @classmethod
-    def of(cls, mapping: dict[str, Any]) -> ArgList:
-        """Make a list from a mapping of names to values."""
-        return cls(Arg(name, value) for name, value in mapping.items())
+    def of(cls, mapping: dict[str, Any], origin: str = "") -> ArgList:
+        """Make a list from a mapping of names to values, which may be a section of the configuration."""
+        return cls(Arg(name, value, origin) for name, value in mapping.items())
 
     @property
     def name(self) -> str:

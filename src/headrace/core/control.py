@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -46,6 +47,8 @@ class RunControl:
         The errors with which the run was told to fail. Any thread appends; the run takes them when it ends.
     pause_wanted
         Whether the last request was to pause or to step.
+    run_id
+        A name of the run, for logs.
     """
 
     __slots__ = (
@@ -61,11 +64,13 @@ class RunControl:
         "on_stop",
         "pause_wanted",
         "requests",
+        "run_id",
         "stop_wanted",
     )
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
+        self.run_id = os.urandom(6).hex() if doing else ""
         self.engine: ControlledEngine | None = None
         self.stop_wanted = False
         # Called after a stop was requested, on the thread that requested it.

@@ -24,6 +24,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -33,7 +34,7 @@ from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.joins import JoinRule
 from headrace.core.operator import Operator
-from headrace.core.parameter import REQUIRED, reserved_names
+from headrace.core.parameter import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 from headrace.core.whole_numbers import whole_number
 
@@ -50,6 +51,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
 Join: TypeAlias = JoinRule | Mapping[str, JoinRule]
+LiveParameters: TypeAlias = str | Sequence[str] | Mapping[str, Live]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 
@@ -61,6 +63,7 @@ def op(
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
     join: Join | None = None,
+    live: LiveParameters = (),
     on_error: OnError = "stop",
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
@@ -74,6 +77,7 @@ def op(
     inputs: Mapping[str, Input] | None = None,
     outputs: Outputs = "out",
     join: Join | None = None,
+    live: LiveParameters = (),
     on_error: OnError = "stop",
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
@@ -99,6 +103,10 @@ def op(
     join
         Which messages of the inputs are received together (see :meth:`OperatorSpec.join`): a rule for all inputs,
         or a dict with the rules of single inputs by name, and that of all others as ``"*"``.
+    live
+        The parameters that may be changed while the operator runs (:meth:`Operator.set_live`, the live page): one
+        name, several, or a dict that declares more about each: ``{"gain": Live(minimum=0.0, maximum=4.0)}``. A
+        change takes effect with the next call of the function.
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
         another ``on_error=``.
@@ -115,6 +123,7 @@ def op(
         outputs=outputs,
         inputs=inputs,
         join=join,
+        live=live,
         on_error=on_error,
         deadline=deadline,
         on_stuck=on_stuck,
@@ -137,7 +146,7 @@ class OperatorFunction(Generic[P, R]):
     inputs, outputs
         The declarations of its ports, by name; `receivers` is the input of ``*values``, if there is one.
     parameters
-        The defaults of its parameters, by name.
+        The defaults of its parameters, by name; `live` has those that may be changed in a run.
     supplied
         The keyword-only arguments that the run supplies.
     """
@@ -148,6 +157,7 @@ class OperatorFunction(Generic[P, R]):
         outputs: Outputs = "out",
         inputs: Mapping[str, Input] | None = None,
         join: Join | None = None,
+        live: LiveParameters = (),
         on_error: OnError = "stop",
         deadline: Duration | None = None,
         on_stuck: OnStuck | None = None,
@@ -223,6 +233,7 @@ class OperatorFunction(Generic[P, R]):
         self.ending: Callable[..., Any] | None = None
         declared = outputs if isinstance(outputs, Mapping) else {}
         self.outputs = _ports(Output, "output", declared, names, called)
+        self.live = self._check_live(live)
         self.__name__ = called
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -250,6 +261,29 @@ class OperatorFunction(Generic[P, R]):
                 )
         self.ending = function
         return function
+
+    def _check_live(self, live: LiveParameters) -> Mapping[str, Live]:
+        """Return the live parameters, by name; raise if one cannot be live."""
+        called = self.function.__name__
+        names = [live] if isinstance(live, str) else list(live)
+        declared = live if isinstance(live, Mapping) else {}
+        for name in names:
+            if name not in self.parameters:
+                raise GraphError(
+                    f"@op(live={live!r}): {called} has no parameter {name!r}; it has "
+                    f"{choices(self.parameters, str(name))}"
+                )
+            if not isinstance(declared.get(name, Live()), Live):
+                raise GraphError(
+                    f"@op: live parameter {name!r} of {called} must be declared by Live(minimum=...), not "
+                    f"{declared[name]!r}"
+                )
+        if names and not self.inputs and inspect.isgeneratorfunction(self.function):
+            raise GraphError(
+                f"@op(live={live!r}): {called} yields and has no inputs, so it is called once in a run, and a "
+                "change would never reach it; return one value in each call, or write an Operator"
+            )
+        return {name: declared.get(name, Live()) for name in names}
 
     # A function whose first input is a fragment would match both; the first overload is what happens.
     @overload
@@ -379,7 +413,12 @@ class FunctionOperator(Operator):
         # Those of the operator's own attributes say nothing about parameters that happen to have their names.
         spec.annotations = inspect.get_annotations(declared.function)
         for name, default in declared.parameters.items():
-            spec.param(name, default)
+            live = declared.live.get(name)
+            if live is None:
+                spec.param(name, default)
+            else:
+                bounds = {each.name: getattr(live, each.name) for each in fields(live)}
+                spec.param(name, default, live=True, **bounds)
         if declared.deadline is not None:
             spec.deadline(declared.deadline)
         if declared.on_stuck is not None:
@@ -408,8 +447,18 @@ class FunctionOperator(Operator):
         supplied = {"metadata": self.metadata, "context": getattr(self._node, "context", None)}
         if self.declared.is_async:  # its calls are given copies, each those of its own messages
             names = [name for name in names if name not in supplied]
-        given = {name: supplied[name] if name in _SUPPLIED else getattr(self._values, name) for name in names}
-        return partial(function, **given) if given else function
+        values, live = self._values, [name for name in names if name in self.declared.live]
+        given = {
+            name: supplied[name] if name in _SUPPLIED else getattr(values, name)
+            for name in names
+            if name not in live
+        }
+        call = partial(function, **given) if given else function
+        if not live:
+            return call
+        return lambda *received, **more: call(
+            *received, **more, **{name: getattr(values, name) for name in live}
+        )
 
     def _ending(self, function: Callable[..., Any]) -> Callable[[Any, Any, Any], Iterator[None]]:
         """Return the end for the function that `OperatorFunction.end` decorated."""
@@ -572,6 +621,9 @@ class _Values:
         get = object.__getattribute__
         if name in reserved_names(FunctionOperator):
             get(self, "_hidden")[name] = value
+            version = get(self, "_operator")._version
+            if version is not None:
+                version.number += 1
         else:
             setattr(get(self, "_operator"), name, value)
 

@@ -57,34 +57,44 @@ class LiveValues:
 
     # From any thread.
 
-    def set(self, name: str, value: Any) -> None:
-        """Change a parameter; raise ParameterError, and change nothing, if the value is wrong."""
+    def check(self, name: str, value: Any) -> Any:
+        """Return a value, converted if necessary; raise ParameterError if the parameter cannot have it."""
         operator = self._operator
         owner = f"operator {operator.name!r}"
         parameter = self.parameters.get(name)
         if parameter is None:
             if name in operator.spec.params:
-                raise ParameterError(
-                    f"parameter {name!r} of {owner} is not live: setup declares that by "
-                    f"spec.param({name!r}, ..., live=True)"
-                )
+                remedy = f"setup declares that by spec.param({name!r}, ..., live=True)"
+                if operator.is_function:
+                    remedy = f"declare that by @op(live={name!r})"
+                raise ParameterError(f"parameter {name!r} of {owner} is not live: {remedy}")
             raise ParameterError(absent(owner, "live parameter", name, self.parameters))
         checked = parameter.check(value, owner)
         if name in operator._knobs.types:
             operator._knobs.check(name, checked)
+        return checked
+
+    def set(self, name: str, value: Any, is_remembered: bool = True) -> None:
+        """Change a parameter; raise ParameterError, and change nothing, if the value is wrong.
+
+        Outside of a run, it is remembered for later runs, unless these get it from elsewhere.
+        """
+        checked, operator = self.check(name, value), self._operator
         fragment = operator.fragment
         with self._lock:
             if self._is_in_run:
                 self._waiting[name] = checked
                 return
-            if not fragment._is_composing_here:  # otherwise compose will make the change again
+            if (
+                is_remembered and not fragment._is_composing_here
+            ):  # otherwise compose will make the change again
                 fragment._live_values[operator.name, name] = checked
-            setattr(operator, name, checked)
+            setattr(operator._parameters, name, checked)
 
     def get(self, name: str) -> Any:
         """Return the value that the next compute will see."""
         waiting = self._waiting.get(name, _NOTHING)
-        return getattr(self._operator, name, None) if waiting is _NOTHING else waiting
+        return getattr(self._operator._parameters, name, None) if waiting is _NOTHING else waiting
 
     # By a run.
 
@@ -95,7 +105,8 @@ class LiveValues:
             if (self._operator.name, name) in remembered:
                 value = remembered[self._operator.name, name]
                 # Checked again: compose may have created another kind of operator under this name.
-                setattr(self._operator, name, parameter.check(value, f"operator {self._operator.name!r}"))
+                checked = parameter.check(value, f"operator {self._operator.name!r}")
+                setattr(self._operator._parameters, name, checked)
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that begins with the changes made since the last one; changes now wait for it."""
@@ -135,7 +146,7 @@ class LiveValues:
             for name, value in changes:
                 # Not under the lock: a setter may wait for a thread that sets a value itself.
                 try:
-                    setattr(self._operator, name, value)
+                    setattr(self._operator._parameters, name, value)
                 finally:
                     with self._lock:
                         if self._waiting.get(name, _NOTHING) is value:

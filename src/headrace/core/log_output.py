@@ -5,18 +5,25 @@ A library must not configure `logging`, so headrace does it only if ``HEADRACE_L
 loggers have that level, and their messages go to stderr, unless the program has configured `logging` by itself: its
 own handlers then show them.
 
-``HOLOSCAN_LOG_FORMAT`` is DEFAULT, SHORT, LONG, FULL or a pattern of spdlog.
+``HEADRACE_LOG_FORMAT`` is ``text`` or ``json``. A program that is asked for JSON writes nothing else: the handler
+is then that of the root logger, and shows what other libraries log, too. ``HOLOSCAN_LOG_FORMAT`` is DEFAULT, SHORT,
+LONG, FULL or a pattern of spdlog.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
+from headrace.core.log_fields import RunFields
+
+FORMATS = ("text", "json")
 LEVEL_VARIABLES = ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL")
 LEVELS = {
     "trace": 5,
@@ -40,21 +47,60 @@ def configure_log(environment: Mapping[str, str] | None = None) -> logging.Handl
     """Show headrace's log on stderr if the environment sets a level; return the handler that does, or None."""
     variables = os.environ if environment is None else environment
     variable = next((name for name in LEVEL_VARIABLES if variables.get(name, "").strip()), None)
-    if variable is None:
+    if variable is None and not variables.get("HEADRACE_LOG_FORMAT", "").strip():
         return None
-    text = variables[variable]
+    text = variables[variable] if variable is not None else "info"
     try:
         level = level_of(text)
     except ValueError as error:
         raise ValueError(f"{variable}={text}: {error}") from None
-    logger = logging.getLogger("headrace")
-    handler = next((known for known in logger.handlers if isinstance(known, _StderrHandler)), None)
+    form = variables.get("HEADRACE_LOG_FORMAT", "").strip().lower()
+    try:
+        format_of(form or "text")
+    except ValueError as error:
+        raise ValueError(f"HEADRACE_LOG_FORMAT={form}: {error}") from None
+    return _show(level, _JsonFormatter() if form == "json" else _formatter(variables))
+
+
+def show_log(level: str = "info", format: str = "text") -> logging.Handler:  # noqa: A002 (the option's name)
+    """Show headrace's log on stderr from now on, as ``headrace run --log-level --log-format`` does.
+
+    If the program has handlers of its own at the root logger, these show the log instead.
+
+    Parameters
+    ----------
+    level
+        The least level that is shown: trace, debug, info, warning, error, critical or off.
+    format
+        ``"text"``, or ``"json"``: one JSON object in each line, with the fields ``time``, ``level``, ``logger`` and
+        ``message``, and with ``operator``, ``fragment``, ``run``, ``exception`` and those of ``extra=`` where there
+        are any. What other libraries log is shown in the same form.
+    """
+    return _show(level_of(level), _JsonFormatter() if format_of(format) == "json" else _formatter({}))
+
+
+def _show(level: int, formatter: logging.Formatter) -> logging.Handler:
+    logger, is_json = logging.getLogger("headrace"), isinstance(formatter, _JsonFormatter)
+    place = logging.root if is_json else logger
+    for other in (logging.root, logger):
+        for known in [known for known in other.handlers if isinstance(known, _StderrHandler)]:
+            if other is not place:
+                other.removeHandler(known)
+    handler = next((known for known in place.handlers if isinstance(known, _StderrHandler)), None)
     if handler is None:
         handler = _StderrHandler()
-        logger.addHandler(handler)
-    handler.setFormatter(_formatter(variables.get("HOLOSCAN_LOG_FORMAT", "").strip()))
+        handler.addFilter(RunFields())
+        place.addHandler(handler)
+    handler.setFormatter(formatter)
     logger.setLevel(level)
     return handler
+
+
+def format_of(text: str) -> str:
+    """Return a format of the log; raise ValueError if there is none of that name."""
+    if text not in FORMATS:
+        raise ValueError(f"must be one of {', '.join(FORMATS)}")
+    return text
 
 
 def level_of(text: str) -> int:
@@ -68,9 +114,11 @@ def level_of(text: str) -> int:
 class _StderrHandler(logging.Handler):
     """Writes to the stderr of the moment, which a progress line may have replaced."""
 
+    is_of_headrace = True
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write a message, unless the program has handlers of its own, which show it as well."""
-        if logging.root.handlers:
+        if has_own_handlers():
             return
         try:
             sys.stderr.write(self.format(record) + "\n")
@@ -79,7 +127,52 @@ class _StderrHandler(logging.Handler):
             self.handleError(record)
 
 
-def _formatter(form: str) -> logging.Formatter:
+def has_own_handlers() -> bool:
+    """Return whether the program has handlers of its own, which show headrace's log."""
+    return any(not getattr(known, "is_of_headrace", False) for known in logging.root.handlers)
+
+
+class _JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        fields: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "thread": record.threadName,
+        }
+        # The fields of the run, and those that the program gave by `extra`.
+        for name, value in vars(record).items():
+            if name not in _USUAL and name not in fields and value != "":
+                fields[name] = value
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["exception"] = type(record.exc_info[1]).__name__
+            fields["traceback"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        try:
+            return json.dumps(fields, default=repr, allow_nan=False)
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ):  # NaN, keys that are no text, an object that holds itself
+            return json.dumps({str(name): _plain(value) for name, value in fields.items()})
+
+
+# The attributes that every record has.
+_USUAL = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (str, int, bool)) or value is None else repr(value)
+
+
+def _formatter(variables: Mapping[str, str]) -> logging.Formatter:
+    form = variables.get("HOLOSCAN_LOG_FORMAT", "").strip()
     if not form:
         return logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
     pattern = _FORMATS.get(form.upper(), form)
@@ -99,7 +192,10 @@ class _PatternFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a message."""
-        return re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
+        text = re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}\n{self.formatException(record.exc_info)}"
+        return text
 
 
 # The attribute of a record for each flag of spdlog, and the letters that strftime has in common with it.

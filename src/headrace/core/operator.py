@@ -82,7 +82,7 @@ class Operator(Connectable):
     max_in_flight: int | None
     """The maximum number of its unfinished computes on the device; the fragment's unless set."""
     # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
-    _explicit: set[str]
+    _explicit: dict[str, Any]
     _outgoing: list[Flow]
     _incoming: list[Flow]
     _node: Node | None
@@ -134,8 +134,8 @@ class Operator(Connectable):
         self.conditions = {}
         self.resources = {}
         self.args = []
-        # The parameters given by keyword; they take precedence over named values.
-        self._explicit = set()
+        # The parameters given by keyword, with their values; they take precedence over named values.
+        self._explicit = {}
         self._outgoing = []
         self._incoming = []
         self._node = None
@@ -157,6 +157,9 @@ class Operator(Connectable):
         self._take_policies(keywords)
         parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
+        if fragment._parameter_settings:  # what users set wins over what the program gives
+            self.spec.expect_types(self)
+            values |= fragment._set_parameters(self)
         self.spec.apply(self, values)
         self._explicit.update(values)
         for part in (*args, *parts.values()):
@@ -230,7 +233,7 @@ class Operator(Connectable):
             ):
                 for named in named_values((arg,)):
                     if named.name not in self._explicit:
-                        self._set_parameter(named.name, named.value)
+                        self._set_parameter(named.name, named.value, named.origin)
             else:
                 self._refuse(arg)
         for key, value in kwargs.items():
@@ -238,7 +241,7 @@ class Operator(Connectable):
                 self.add_arg(value)
             else:
                 self._set_parameter(key, value)
-                self._explicit.add(key)
+                self._explicit[key] = value
 
     def _refuse(self, arg: object) -> NoReturn:
         hint = ""
@@ -251,12 +254,12 @@ class Operator(Connectable):
             f"{arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
         )
 
-    def _set_parameter(self, name: str, value: Any) -> None:
+    def _set_parameter(self, name: str, value: Any, origin: str = "") -> None:
         if name == "on_error" or (name in ("deadline", "on_stuck") and name not in self.spec.params):
             self._take_policies({name: value})
         else:
             self.spec.give(self, f"operator {self.name!r}", name, value)
-        self.args.append(Arg(name, value))
+        self.args.append(Arg(name, value, origin))
 
     def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
         # Two unnamed conditions of one class have the same name, so number the second. Adding the same object twice

@@ -18,7 +18,7 @@ import functools
 import inspect
 import numbers
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -59,6 +59,22 @@ class ParameterVersion:
 
     number: int = 0
     knobs: deque[Any] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A parameter of a function (`@op`) that may be changed while the operator runs, and the values it may have.
+
+    The fields are those of ``spec.param`` (:meth:`OperatorSpec.param`): ``minimum``, ``maximum`` and ``choices``, a
+    ``check`` that raises ValueError or returns False for a wrong value, and texts for the live page.
+    """
+
+    minimum: Any = None
+    maximum: Any = None
+    choices: Sequence[Any] = ()
+    check: Callable[[Any], object] | None = None
+    headline: str = ""
+    description: str = ""
 
 
 @dataclass(slots=True)

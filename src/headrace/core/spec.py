@@ -97,6 +97,17 @@ class ComponentSpec:
         """Set the parameters of `component`: the given values, or else the defaults."""
         owner = f"{type(component).__name__} {component.name!r}"
         target = component._parameters
+        self.expect_types(component)
+        for name, parameter in self.params.items():
+            if parameter.default is not REQUIRED:
+                setattr(target, name, parameter.default)
+            elif parameter.flag is ParameterFlag.OPTIONAL:
+                setattr(target, name, None)
+        for name, value in values.items():
+            self.give(component, owner, name, value)
+
+    def expect_types(self, component: Any) -> None:
+        """Set the types of the parameters, from the annotations or the defaults."""
         annotations = self.annotations
         if annotations is None:
             annotations = {}
@@ -104,12 +115,6 @@ class ComponentSpec:
                 annotations.update(inspect.get_annotations(base))
         for name, parameter in self.params.items():
             parameter.expected = _expected(annotations.get(name), parameter.default)
-            if parameter.default is not REQUIRED:
-                setattr(target, name, parameter.default)
-            elif parameter.flag is ParameterFlag.OPTIONAL:
-                setattr(target, name, None)
-        for name, value in values.items():
-            self.give(component, owner, name, value)
 
     def give(self, component: Any, owner: str, name: str, value: Any) -> None:
         """Set one parameter of `component`."""

@@ -24,6 +24,7 @@ from headrace.observe.figures.distribution import Summary as Summary
 from headrace.observe.figures.goals import Goal as Goal
 from headrace.observe.figures.goals import Miss as Miss
 from headrace.observe.figures.prometheus import prometheus_collector as prometheus_collector
+from headrace.observe.figures.statistics import GoalStatistics as GoalStatistics
 from headrace.observe.figures.statistics import OperatorStatistics as OperatorStatistics
 from headrace.observe.figures.statistics import PathStatistics as PathStatistics
 from headrace.observe.figures.statistics import QueueStatistics as QueueStatistics
@@ -56,6 +57,7 @@ from headrace.observe.recordings.recording import Recording as Recording
 from headrace.observe.recordings.replaying import replay as replay
 from headrace.observe.recordings.snapshots import TensorCopy as TensorCopy
 from headrace.observe.recordings.snapshots import TensorMapCopy as TensorMapCopy
+from headrace.observe.service import MetricsServer as MetricsServer
 from headrace.observe.traces.nvtx_ranges import NvtxRanges as NvtxRanges
 from headrace.observe.traces.otel_spans import OtelSpans as OtelSpans
 from headrace.observe.traces.trace_reader import TraceError as TraceError

@@ -16,6 +16,9 @@
 ``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
 ``HEADRACE_DASHBOARD=1`` or ``host:port``      serve a live page of every run
 ``HEADRACE_DASHBOARD_TOKEN=token``             the token of its address; made anew for each program unless given
+``HEADRACE_DASHBOARD_READ_TOKEN=token``        another one, with which the page shows everything and changes nothing
+``HEADRACE_METRICS=1`` or ``host:port``        serve figures for Prometheus, health and readiness, until the end
+``HEADRACE_METRICS_TOKEN=token``               the token of the figures; none unless given
 ``HEADRACE_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
 ``HEADRACE_TRACE_METADATA=1``                  show the metadata of messages in the trace
 ``HEADRACE_NVTX=1``                            put an NVTX range around each compute
@@ -30,6 +33,7 @@ import functools
 import itertools
 import os
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,10 +42,12 @@ from typing import TYPE_CHECKING
 from headrace.core.booleans import flag
 
 if TYPE_CHECKING:
+    from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import RunInfo
     from headrace.observe.events.watchers import Watcher
     from headrace.observe.recordings.replaying import Replay
+    from headrace.observe.service import MetricsServer
 
 # The numbers of a program's runs, by file: it may run several applications, even at the same time.
 _runs: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
@@ -102,18 +108,50 @@ def _recorder() -> Watcher:
 
 
 def _dashboard() -> Watcher | None:
-    given = os.environ["HEADRACE_DASHBOARD"]
-    host, colon, port = given.rpartition(":")
-    if not colon:
-        if not is_set("HEADRACE_DASHBOARD"):
-            return None
-        host, port = "", "0"
-    if not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"HEADRACE_DASHBOARD={given!r} must be 1 or host:port, with a port from 0 to 65535")
+    address = _address("HEADRACE_DASHBOARD")
+    if address is None:
+        return None
+    host, port = address
     from headrace.observe.dashboard.dashboard import Dashboard
 
     token = os.environ.get("HEADRACE_DASHBOARD_TOKEN") or _made_token()
-    return Dashboard(host=host.strip("[]") or "127.0.0.1", port=int(port), token=token)
+    read_token = os.environ.get("HEADRACE_DASHBOARD_READ_TOKEN", "")
+    return Dashboard(host=host, port=port, token=token, read_token=read_token)
+
+
+def serve_metrics(fragment: Composition) -> None:
+    """Serve the figures of a fragment if the environment asks for it, on the one port of the program."""
+    global _metrics
+    if not os.environ.get("HEADRACE_METRICS"):
+        return
+    address = _address("HEADRACE_METRICS")
+    if address is None:
+        return
+    from headrace.observe.service import MetricsServer
+
+    host, port = address
+    with _metrics_lock:
+        if _metrics is None:
+            _metrics = MetricsServer(host=host, port=port, token=os.environ.get("HEADRACE_METRICS_TOKEN", ""))
+            print(f"metrics: {_metrics.url}/metrics", file=sys.stderr, flush=True)
+        _metrics.add(fragment)
+
+
+_metrics: MetricsServer | None = None
+_metrics_lock = threading.Lock()
+
+
+def _address(variable: str) -> tuple[str, int] | None:
+    """Return the host and port that a variable names; None if it switches the server off."""
+    given = os.environ[variable]
+    host, colon, port = given.rpartition(":")
+    if not colon:
+        if not is_set(variable):
+            return None
+        host, port = "", "0"
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{variable}={given!r} must be 1 or host:port, with a port from 0 to 65535")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 @functools.cache

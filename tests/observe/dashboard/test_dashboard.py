@@ -584,7 +584,7 @@ def test_the_figures_of_the_run_are_served_to_prometheus(shared: Watched) -> Non
     def scrape() -> tuple[int, str, dict[str, str]]:
         return get(shared.server, f"/metrics?{token(shared.server)}")
 
-    wait_until(lambda: 'operator="filter",quantile="0.99"' in scrape()[1], "the first figures")
+    wait_until(lambda: 'le="+Inf",operator="filter"' in scrape()[1], "the first figures")
     status, text, headers = scrape()
     assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4")
     assert "# TYPE headrace_computes_total counter" in text
@@ -592,6 +592,38 @@ def test_the_figures_of_the_run_are_served_to_prometheus(shared: Watched) -> Non
 
 def test_the_figures_need_the_token_too(shared: Watched) -> None:
     assert get(shared.server, "/metrics")[0] == 403
+
+
+def test_a_reader_sees_everything_and_changes_nothing() -> None:
+    requests = [
+        {"type": "command", "do": "pause"},
+        {"type": "command", "do": "stop"},
+        {"type": "step", "count": 1},
+        {"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": 2.0},
+    ]
+    with watched(read_token="look") as one:
+        status, page, _ = get(one.server, "/?token=look")
+        assert status == 200
+        assert '"mayChange": false' in page
+        assert '"mayChange": true' in get(one.server, f"/?{token(one.server)}")[1]
+        assert get(one.server, "/metrics?token=look")[0] == 200
+        for asked_for in requests:
+
+            async def action(session: Any, base: str, asked_for: Any = asked_for) -> Any:
+                async with session.ws_connect(f"{base}/ws?token=look", origin=base) as socket:
+                    await next_of(socket, "figures")
+                    await socket.send_str(json.dumps(asked_for))
+                    async for _ in socket:
+                        pass
+                    return socket.close_code
+
+            assert ask(one.server, action) == 1008
+        assert one.dashboard.url
+        assert not one.app.is_paused
+    app = App(lambda app: app.add_operator(Step(app, name="a")))
+    Dashboard(app, token="same", read_token="same")
+    with pytest.raises(ValueError, match="the token of readers must differ"):
+        app.run()
 
 
 def test_a_page_is_told_at_once_what_came_of_its_request() -> None:

@@ -23,9 +23,12 @@ def test_a_registry_of_the_program_has_the_figures_of_every_run() -> None:
         app.run()
         assert registry.get_sample_value("headrace_computes_total", labels) == 3
     assert registry.get_sample_value("headrace_compute_seconds_count", labels) == 3
-    assert registry.get_sample_value(
-        "headrace_compute_seconds", {**labels, "quantile": "0.99"}
-    ) == pytest.approx(0.002)
+    buckets = [
+        registry.get_sample_value("headrace_compute_seconds_bucket", {**labels, "le": bound})
+        for bound in ("0.001", "0.0025", "10.0", "+Inf")
+    ]
+    assert buckets == [0, 3, 3, 3]
+    assert registry.get_sample_value("headrace_compute_seconds_sum", labels) == pytest.approx(0.006)
     assert registry.get_sample_value("headrace_operator_gpu_busy_ratio", labels) is None
 
 
@@ -38,7 +41,25 @@ def test_what_a_run_writes_is_read_by_the_library(tmp_path: Any, monkeypatch: py
     families = {each.name: each for each in text_string_to_metric_families(file.read_text())}
     assert families["headrace_computes"].type == "counter"
     assert {sample.value for sample in families["headrace_computes"].samples} == {3}
-    assert families["headrace_path_latency_seconds"].type == "summary"
+    assert families["headrace_path_latency_seconds"].type == "histogram"
+
+
+def test_goals_are_counted() -> None:
+    app = App(chain(1, 2, count=3))
+    app.expect("a->b", max="1ns")
+    app.expect("a -> b", max="1h")
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(prometheus_collector(app))
+    app.run()
+    missed, met = ({"application": "App", "goal": path} for path in ("a->b", "a -> b"))
+    figures = (
+        "headrace_goal_messages_total",
+        "headrace_goal_misses_total",
+        "headrace_goal_lost_total",
+        "headrace_goal_met",
+    )
+    assert [registry.get_sample_value(name, missed) for name in figures] == [3, 3, 0, 0]
+    assert [registry.get_sample_value(name, met) for name in figures] == [3, 0, 0, 1]
 
 
 def test_without_the_library_an_error_names_the_extra(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -589,7 +589,7 @@ def test_json_and_prometheus_have_the_same_figures() -> None:
     assert found["paths"][0]["latency"]["p50"] == 5 * MS
     text = statistics.to_prometheus()
     assert 'headrace_computes_total{application="App",operator="b"} 5.0\n' in text
-    assert 'headrace_path_latency_seconds{application="App",path="a,b,c",quantile="0.99"} 0.005\n' in text
+    assert 'headrace_path_latency_seconds_bucket{application="App",le="0.005",path="a,b,c"} 5.0' in text
     assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
     assert text.count("# TYPE headrace_compute_seconds summary\n") == 1
 

@@ -21,7 +21,7 @@ from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.stop_timeout import StopTimeout, stop_timeout_of
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.messages.queue import Queue
-from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
+from headrace._runtime.scheduling.notes import message_of, note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
@@ -45,7 +45,9 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""
     life = _Life(fragment, control, supplies)
     interrupts = life.interrupts
-    if os.environ.get("HEADRACE_LOG_LEVEL") or os.environ.get("HOLOSCAN_LOG_LEVEL"):
+    if any(
+        os.environ.get(name) for name in ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL", "HEADRACE_LOG_FORMAT")
+    ):
         from headrace.core.log_output import configure_log
 
         configure_log()
@@ -378,15 +380,20 @@ class _Life:
 
         outcome = self.outcome
         assert outcome is not None
-        logger = logging.getLogger("headrace.run")
-        logger.log(getattr(logging, _LEVELS.get(outcome.ended_by, "INFO")), "%s", outcome)
+        from headrace.core.log_fields import fields_of
+
+        logger, extra = logging.getLogger("headrace.run"), fields_of(self.fragment)
+        level = getattr(logging, _LEVELS.get(outcome.ended_by, "INFO"))
+        raised = self.errors[0] if outcome.ended_by is EndedBy.FAILED else None
+        logger.log(level, "%s", outcome, exc_info=raised, extra=extra)
         for segment in outcome.segments:
-            logging.getLogger("headrace.capture").info("%s", segment)
+            logging.getLogger("headrace.capture").info("%s", segment, extra=extra)
         for error in self.errors[0 if self.is_given_up else 1 :]:
             logger.error(
-                "%r: an error in addition to the one that run() raises\n%s",
+                "%r: an error in addition to the one that run() raises",
                 outcome.application,
-                traceback_of(error),
+                exc_info=error,
+                extra=extra,
             )
 
     def _ended_by(self, engine: Engine | None, errors: list[BaseException]) -> EndedBy:

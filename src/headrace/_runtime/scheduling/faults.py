@@ -341,8 +341,14 @@ class Faults:
 
     def _log(self, text: str, error: BaseException) -> None:
         import logging
+        import traceback
 
-        logging.getLogger("headrace.errors").warning("%s\n%s", text, traceback_of(error))
+        from headrace.core.log_fields import fields_of
+
+        fields = fields_of(self.node.operator.fragment, self.node.name)
+        logging.getLogger("headrace.errors").warning("%s", text, exc_info=error, extra=fields)
+        # A handler that keeps the record keeps the frames of the computes, but not the data in them.
+        traceback.clear_frames(error.__traceback__)
 
 
 class _HeldBack(Queue):

@@ -35,6 +35,9 @@ class Dashboard(Watcher):
         Where to listen; port 0 takes any that is free, and keeps it for later runs.
     token
         The token of the address; made anew unless given.
+    read_token
+        The token of an address for those who may see everything and change nothing: no pauses, no steps, no
+        parameters; there is none unless given.
     interval
         The least time between two updates of the page.
     clients
@@ -53,11 +56,13 @@ class Dashboard(Watcher):
         host: str = "127.0.0.1",
         port: int = 0,
         token: str = "",
+        read_token: str = "",
         interval: Duration = "250ms",
         clients: int = 8,
         announce: Callable[[str], object] | None = None,
     ) -> None:
         self._host, self._port, self._token, self._clients = host, port, token, clients
+        self._read_token = read_token
         self._seconds = nanoseconds(interval, "Dashboard: interval") / 1e9
         if self._seconds <= 0:
             raise ValueError(f"Dashboard: interval must be more than 0, not {interval!r}")
@@ -90,6 +95,7 @@ class Dashboard(Watcher):
             host=self._host,
             port=self._port,
             token=self._token,
+            read_token=self._read_token,
             clients=self._clients,
             interval=self._seconds,
         )

@@ -22,6 +22,8 @@ class LogLines(logging.Handler):
     It takes what the program's own settings of levels let through, and changes none of them.
     """
 
+    is_of_headrace = True  # not a handler of the program
+
     def __init__(self) -> None:
         super().__init__()
         self._lines: deque[tuple[int, list[Any]]] = deque(maxlen=_KEPT)

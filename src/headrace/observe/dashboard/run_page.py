@@ -54,6 +54,7 @@ class RunPage(LiveServer):
         # Not attached to the run themselves: they are shown what the dashboard is shown.
         self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
         self._statistics.begin(run)
+        self._statistics.observation = observation  # for the goals
         self._figures.begin(run)
         self._slices = DeviceSlices(observation.fragment, run)
         self._parameters: dict[tuple[str, str], tuple[Operator, Parameter]] = {
@@ -191,7 +192,7 @@ class RunPage(LiveServer):
 
     def metrics(self) -> bytes:
         """Return the figures of the whole run for Prometheus."""
-        return StatisticsCollector(self._statistics.snapshot).text()
+        return StatisticsCollector(lambda: [self._statistics.snapshot()]).text()
 
     def last_item(self, client: Client) -> str:
         """Return the last figures."""

@@ -7,7 +7,7 @@ a histogram is kept, whose buckets are at most 0.8 % wide; percentiles are then 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _KEPT = 4096  # values of which percentiles are exact
 _SPLIT = 7  # each doubling has 2**7 buckets
+BOUNDS = (*(int(step * 10**power) for power in range(4, 10) for step in (1, 2.5, 5)), 10**10)
+"""The upper bounds of the buckets of histograms for Prometheus, in nanoseconds: from 10 µs to 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Summary:
     p99: int = 0
     max: int = 0
     is_bound: bool = False
+    cumulative: tuple[int, ...] = field(default=(), repr=False)
+    """The number of durations that are at most each of `BOUNDS`."""
 
 
 class Distribution:
@@ -99,7 +103,19 @@ class Distribution:
         if not self.count:
             return Summary()
         p50, p95, p99 = (self.percentile(percent) for percent in (50, 95, 99))
-        return Summary(self.count, self.total / self.count, self.min, p50, p95, p99, self.max, is_bound)
+        mean, cumulative = self.total / self.count, self._cumulative()
+        return Summary(self.count, mean, self.min, p50, p95, p99, self.max, is_bound, cumulative)
+
+    def _cumulative(self) -> tuple[int, ...]:
+        bounds = np.array(BOUNDS)
+        if self._buckets is None:
+            values = np.concatenate(self._kept)
+            self._kept = [values]
+            found = np.searchsorted(np.sort(values), bounds, side="right")
+        else:
+            # With all of the bucket of a bound, so that the number does not shrink when the values are forgotten.
+            found = np.cumsum(self._buckets)[_bucket_of(bounds)]
+        return tuple(found.tolist())
 
 
 class Occurrences(Distribution):

@@ -240,11 +240,12 @@ class Goal:
         flows = flows.part(slice(None), start)
         # A message whose end was not timed counts as one that did not miss.
         latency = np.where(flows.is_timed, flows.latency, 0)
+        first = self.count
         with self._lock:
+            # First: whoever asks whether the goal is met divides by it.
+            self.count += len(latency)
             self._latency.add(latency[flows.is_timed], flows.done[flows.is_timed])
         missed = np.flatnonzero(latency > self.bound)
-        first = self.count
-        self.count += len(latency)
         self.misses += len(missed)
         if not len(missed):
             return

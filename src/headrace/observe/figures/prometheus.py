@@ -5,10 +5,11 @@ It is pure Python without dependencies, and belongs to the extra ``view``, whose
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.lazy import import_or_explain
+from headrace.observe.figures.distribution import BOUNDS
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.observe.figures.tables import label_of
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 # The group of statistics, the field, and the kind, name and description of the metric.
 _METRICS = (
     ("operators", "count", "counter", "computes", "Finished computes."),
-    ("operators", "host", "summary", "compute_seconds", "Time in compute on the host."),
-    ("operators", "gpu", "summary", "gpu_seconds", "Time of computes on the device, at most."),
-    ("operators", "kernels", "summary", "kernels_seconds", "Time of the kernels and copies of computes."),
+    ("operators", "host", "histogram", "compute_seconds", "Time in compute on the host."),
+    ("operators", "gpu", "histogram", "gpu_seconds", "Time of computes on the device, at most."),
+    ("operators", "kernels", "histogram", "kernels_seconds", "Time of the kernels and copies of computes."),
     ("operators", "skipped_errors", "counter", "skipped_errors", "Errors of computes that were skipped."),
     ("operators", "restarts", "counter", "restarts", "Restarts after errors."),
     ("operators", "retries", "counter", "retries", "Retries after errors."),
@@ -36,17 +37,21 @@ _METRICS = (
     ("queues", "dropped", "counter", "queue_dropped", "Dropped messages."),
     ("queues", "discarded", "counter", "queue_discarded", "Messages discarded after an error."),
     ("queues", "depth", "gauge", "queue_depth", "Waiting messages."),
-    ("queues", "wait", "summary", "queue_wait_seconds", "Time of messages in queues."),
+    ("queues", "wait", "histogram", "queue_wait_seconds", "Time of messages in queues."),
     (
         "paths",
         "latency",
-        "summary",
+        "histogram",
         "path_latency_seconds",
         "Time from the source to the end of the last work.",
     ),
     ("segments", "frames", "counter", "segment_frames", "Frames of captured segments."),
     ("segments", "replayed", "counter", "segment_replayed", "Replayed frames of captured segments."),
     ("segments", "state", "gauge", "segment_state", "1 for the state of each captured segment."),
+    ("goals", "count", "counter", "goal_messages", "Messages that arrived on the path of a goal."),
+    ("goals", "misses", "counter", "goal_misses", "Messages that took longer than a goal allows."),
+    ("goals", "lost", "counter", "goal_lost", "Messages that were lost on the path of a goal."),
+    ("goals", "is_met", "gauge", "goal_met", "1 if a goal is met so far, 0 if not; absent if not known."),
 )
 
 
@@ -55,13 +60,13 @@ class StatisticsCollector:
 
     Parameters
     ----------
-    snapshot
-        Returns the statistics so far.
+    snapshots
+        Returns the statistics so far, of one application or of several.
     """
 
-    def __init__(self, snapshot: Callable[[], Statistics]) -> None:
+    def __init__(self, snapshots: Callable[[], Iterable[Statistics]]) -> None:
         self._library = import_or_explain("prometheus_client", "view", "to show figures to Prometheus")
-        self._snapshot = snapshot
+        self._snapshots = snapshots
 
     def describe(self) -> list[Any]:
         """Return nothing: which figures there are depends on the run."""
@@ -69,10 +74,10 @@ class StatisticsCollector:
 
     def collect(self) -> Iterator[Any]:
         """Yield the figures."""
-        statistics = self._snapshot()
+        found = list(self._snapshots())
         for group, field, kind, name, description in _METRICS:
             metric = self._library.Metric(f"headrace_{name}", description, kind)
-            for each in getattr(statistics, group):
+            for statistics, each in ((one, each) for one in found for each in getattr(one, group)):
                 if field == "gpu_busy" and not each.gpu.count:  # an operator that does not use the device
                     continue
                 labels = {"application": statistics.application, label_of(group): each.name}
@@ -95,10 +100,12 @@ def _add(metric: Any, labels: dict[str, str], value: Any) -> None:
     elif isinstance(value, str):
         metric.add_sample(metric.name, {**labels, "state": value}, 1)
     elif metric.type == "gauge":
-        metric.add_sample(metric.name, labels, value)
+        if value is not None:
+            metric.add_sample(metric.name, labels, float(value))
     elif value.count:
-        for quantile, duration in (("0.5", value.p50), ("0.95", value.p95), ("0.99", value.p99)):
-            metric.add_sample(metric.name, {**labels, "quantile": quantile}, duration / 1e9)
+        for bound, count in zip(BOUNDS, value.cumulative, strict=True):
+            metric.add_sample(f"{metric.name}_bucket", {**labels, "le": str(bound / 1e9)}, count)
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": "+Inf"}, value.count)
         metric.add_sample(f"{metric.name}_sum", labels, value.mean * value.count / 1e9)
         metric.add_sample(f"{metric.name}_count", labels, value.count)
 
@@ -110,6 +117,6 @@ def prometheus_collector(fragment: Composition) -> StatisticsCollector:
     serves its own.
     """
     watcher = StatisticsWatcher()
-    collector = StatisticsCollector(watcher.snapshot)
+    collector = StatisticsCollector(lambda: [watcher.snapshot()])
     fragment._watchers.append(watcher)
     return collector

@@ -186,6 +186,27 @@ class SegmentStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class GoalStatistics:
+    """How a goal was kept (:class:`Goal`).
+
+    Attributes
+    ----------
+    name
+        The path of the goal.
+    count, misses, lost
+        The number of messages that arrived, that took longer than allowed, and that were lost on the way.
+    is_met
+        Whether it is met; None if that is not known.
+    """
+
+    name: str
+    count: int = 0
+    misses: int = 0
+    lost: int = 0
+    is_met: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """The statistics of a run, so far or in all.
 
@@ -210,6 +231,7 @@ class Statistics:
     workers: tuple[WorkersStatistics, ...] = ()
     slices: tuple[SliceStatistics, ...] = ()
     kernels: str = ""
+    goals: tuple[GoalStatistics, ...] = ()
 
     @property
     def saturated(self) -> tuple[str, ...]:
@@ -237,13 +259,14 @@ class Statistics:
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return all figures as JSON; durations are in nanoseconds."""
-        return json.dumps({**asdict(self), "saturated": self.saturated}, indent=indent)
+        figures = asdict(self, dict_factory=lambda pairs: {k: v for k, v in pairs if k != "cumulative"})
+        return json.dumps({**figures, "saturated": self.saturated}, indent=indent)
 
     def to_prometheus(self) -> str:
         """Return all figures in the text format of Prometheus; durations are in seconds."""
         from headrace.observe.figures.prometheus import StatisticsCollector
 
-        return StatisticsCollector(lambda: self).text().decode()
+        return StatisticsCollector(lambda: [self]).text().decode()
 
     def __str__(self) -> str:
         from headrace.observe.figures.tables import statistics_text

@@ -15,6 +15,7 @@ from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Occurrences, RecentDurations
 from headrace.observe.figures.statistics import (
+    GoalStatistics,
     OperatorStatistics,
     PathStatistics,
     QueueStatistics,
@@ -184,6 +185,11 @@ class StatisticsWatcher(Watcher):
                     for place, coverage in self._coverage.items()
                 ),
                 run.kernels if self.wants_kernels else "",
+                tuple(
+                    GoalStatistics(goal.path, goal.count, goal.misses, goal.lost, goal.is_met)
+                    for watcher in (self.observation.watchers if self.observation is not None else ())
+                    for goal in getattr(watcher, "goals", ())
+                ),
             )
 
     def threads(self, now: int = 0) -> dict[int, float]:

@@ -1,0 +1,233 @@
+"""MetricsServer: figures for Prometheus, and whether a program is healthy and ready, on one port.
+
+The figures are those of the tracker (`figures/statistics_watcher`), in the form of `figures/prometheus`. Counters
+and histograms count from the start of the run, because Prometheus makes windows of them (``rate(...[5m])``).
+Shares, such as how busy an operator is, are of the last seconds: a share of months would not tell what happens now.
+
+The server outlives runs, so that a program that has failed, or waits for its next run, still answers. It is that of
+the pages (`headrace._web`), with its limits. Nothing can be changed through it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace._web.live_server import LiveServer
+from headrace.core.outcome import EndedBy
+from headrace.core.progress import progress_of
+from headrace.lazy import import_or_explain
+from headrace.observe.figures.prometheus import StatisticsCollector
+from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.records import Computes, OperatorInfo, RunInfo
+    from headrace.observe.figures.statistics import Statistics
+
+WINDOW = 15_000_000_000  # nanoseconds of shares: that between two scrapes of Prometheus, unless it is set
+_BAD_ENDS = (EndedBy.FAILED, EndedBy.STARVED)
+
+
+class MetricsServer:
+    """Serves ``/metrics``, ``/health`` and ``/ready`` of the runs of fragments, from now until `close`.
+
+    ``/health`` and ``/ready`` answer 200 or 503, with the reason as JSON, and need no token. ``/metrics`` needs the
+    token, if there is one: ``Authorization: Bearer TOKEN``, or ``?token=TOKEN``.
+
+    Parameters
+    ----------
+    *fragments
+        What to serve; `add` adds more.
+    host, port
+        Where to listen; port 0 takes any that is free.
+    token
+        The token of ``/metrics``; whoever reaches the port may read it unless given.
+    """
+
+    def __init__(
+        self, *fragments: Composition, host: str = "127.0.0.1", port: int = 0, token: str = ""
+    ) -> None:
+        self._served: dict[Composition, _ServedRuns] = {}
+        library = import_or_explain("prometheus_client", "view", "to show figures to Prometheus")
+        self._registry = library.CollectorRegistry()
+        self._registry.register(
+            StatisticsCollector(lambda: [each.figures() for each in list(self._served.values())])
+        )
+        library.ProcessCollector(registry=self._registry)  # its memory, its CPU time, its open files
+        self._text: Callable[[Any], bytes] = library.generate_latest
+        self._server = _Server(self, host=host, port=port, read_token=token)
+        for fragment in fragments:
+            self.add(fragment)
+
+    @property
+    def url(self) -> str:
+        """The address, to which ``/metrics``, ``/health`` and ``/ready`` are added."""
+        return self._server.address
+
+    def add(self, fragment: Composition) -> None:
+        """Serve the runs of one more fragment."""
+        if fragment not in self._served:
+            watcher = self._served[fragment] = _ServedRuns(fragment)
+            fragment._watchers.append(watcher)
+
+    def close(self) -> None:
+        """End the server, and watch later runs no more."""
+        for fragment, watcher in self._served.items():
+            if watcher in fragment._watchers:
+                fragment._watchers.remove(watcher)
+        self._server.close()
+
+    def __enter__(self) -> MetricsServer:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether every fragment is healthy, and the answer of ``/health``."""
+        states = self._states()
+        return not any(state["problems"] for state in states.values()), {"applications": states}
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether the program does its work, and the answer of ``/ready``.
+
+        It is ready if every fragment is healthy, at least one is running, and the others have not begun or ended.
+        """
+        is_healthy, answer = self.health()
+        states = [state["state"] for state in answer["applications"].values()]
+        resting = ("not started", "ended")
+        is_running = "running" in states and all(state in ("running", *resting) for state in states)
+        return is_healthy and is_running, answer
+
+    def _states(self) -> dict[str, dict[str, Any]]:
+        return {fragment.name: watcher.describe() for fragment, watcher in list(self._served.items())}
+
+
+class _ServedRuns(StatisticsWatcher):
+    """The runs of one fragment: their figures, and what they are doing."""
+
+    def __init__(self, fragment: Composition) -> None:
+        self._fragment = fragment
+        self._recent = StatisticsWatcher(WINDOW)
+        self._has_started = False
+        super().__init__()
+
+    # What the run shows.
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin anew."""
+        self._has_started = False
+        self._recent.begin(run)
+        super().begin(run)
+
+    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
+        """Note that the operators have started."""
+        self._has_started = True
+        return compute
+
+    def computed(self, computes: Computes) -> None:
+        """Add computes."""
+        super().computed(computes)
+        self._recent.computed(computes)
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End; the figures stay."""
+        super().end(outcome)
+        self._has_started = False
+
+    # What is served.
+
+    def figures(self) -> Statistics:
+        """Return the figures of the run, with the shares of its last seconds."""
+        total = self.snapshot()
+        recent = self._recent.snapshot(self.observation.now() if self.observation is not None else 0)
+        return replace(
+            total,
+            operators=tuple(
+                replace(each, busy=now.busy, gpu_busy=now.gpu_busy)
+                for each, now in zip(total.operators, recent.operators, strict=False)
+            ),
+            queues=_with_shares(total.queues, recent.queues),
+            workers=_with_shares(total.workers, recent.workers),
+            slices=_with_shares(total.slices, recent.slices),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the fragment is doing, and what is wrong with it, as plain data."""
+        fragment = self._fragment
+        return {"state": self._state(), "run": fragment.run_id, "problems": self._problems()}
+
+    def _state(self) -> str:
+        control = self._fragment._run_control
+        if not control.doing:
+            return "ended" if self._fragment.run_id else "not started"
+        engine: Any = control.engine
+        if control.stop_wanted or (engine is not None and engine.stopping):
+            return "stopping"
+        if engine is None or not self._has_started:
+            return "starting"
+        return "paused" if control.pause_wanted else "running"
+
+    def _problems(self) -> list[str]:
+        fragment = self._fragment
+        if fragment._run_control.doing:
+            return _stuck_operators(fragment)
+        outcome = fragment.outcome
+        if outcome is None:
+            return ["compose raised"] if fragment.run_id else []
+        return [str(outcome)] if outcome.ended_by in _BAD_ENDS else []
+
+
+def _with_shares(total: tuple[Any, ...], recent: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(replace(each, busy=now.busy) for each, now in zip(total, recent, strict=False))
+
+
+def _stuck_operators(fragment: Composition) -> list[str]:
+    """Return the operators whose computes take longer than their deadlines, in words."""
+    computing: dict[str, float | None] = getattr(progress_of(fragment), "computing", {})
+    found = []
+    for operator in fragment.graph:
+        limit, seconds = getattr(operator.spec, "time_limit", 0), computing.get(operator.name)
+        if limit and seconds is not None and seconds * 1e9 > limit:
+            found.append(
+                f"operator {operator.name!r} has computed for {seconds:.1f} s; its deadline is {limit / 1e9:g} s"
+            )
+    return found
+
+
+class _Server(LiveServer):
+    """The server: no page, three addresses."""
+
+    def __init__(self, owner: MetricsServer, **options: Any) -> None:
+        self._owner = owner
+        self.open_paths = {"/health", "/ready", *(() if options["read_token"] else ("/metrics",))}
+        super().__init__(
+            "the metrics", "", {}, remedy="name another in HEADRACE_METRICS=host:port", clients=0, **options
+        )
+
+    def add_routes(self, router: Any) -> None:
+        """Answer under three addresses."""
+        router.add_get("/metrics", self._metrics)
+        router.add_get("/health", self._health)
+        router.add_get("/ready", self._ready)
+
+    def metrics(self) -> bytes:
+        """Return the figures of all runs, and those of the process."""
+        return self._owner._text(self._owner._registry)
+
+    async def _health(self, request: Any) -> Any:
+        return self._answer(*self._owner.health())
+
+    async def _ready(self, request: Any) -> Any:
+        return self._answer(*self._owner.ready())
+
+    def _answer(self, is_good: bool, answer: dict[str, Any]) -> Any:
+        text = json.dumps({"status": "ok" if is_good else "unavailable", **answer}) + "\n"
+        headers = {"Cache-Control": "no-store"}
+        return self._web.Response(
+            text=text, status=200 if is_good else 503, content_type="application/json", headers=headers
+        )

@@ -1,0 +1,203 @@
+"""Which operator, fragment and run a log record belongs to, and records as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, Operator, op
+from headrace.core import RunFields, show_log
+from tests.harness import MakeScheduler
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(RunFields())
+        self.records: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    handler, logger = Kept(), logging.getLogger("program")
+    logger.addHandler(handler)
+    logger.setLevel("INFO")
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel("NOTSET")
+
+
+def say(text: str) -> None:
+    """Log, as code does that knows nothing of operators."""
+    logging.getLogger("program").info(text)
+
+
+class Camera(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        say("start")
+
+    def compute(self, the_input: Any, the_output: Any, the_context: Any) -> None:
+        say("compute")
+        the_output.emit(1, "out")
+
+
+@op
+def crop(value: int) -> int:
+    say("function")
+    return value
+
+
+@op
+def stages(value: int) -> Iterator[int]:
+    say("generator")
+    yield value
+
+
+class Program(Application):
+    schedule: MakeScheduler | None = None
+
+    def compose(self) -> None:
+        say("compose")
+        if self.schedule is not None:
+            self.scheduler(self.schedule(self))
+        camera = Camera(self, CountCondition(self, 2), name="front camera")
+        first, second = crop(self, name="left crop"), crop(self, name="right crop")
+        self.add_flow(camera, first)
+        self.add_flow(first, second)
+        self.add_flow(second, stages(self))
+
+
+def test_records_of_a_program_carry_the_operator_the_fragment_and_the_run(
+    kept: Kept, scheduler: MakeScheduler
+) -> None:
+    app = Program(name="live")
+    app.schedule = scheduler
+    app.run()
+    found = {(record.getMessage(), record.operator, record.fragment, record.run) for record in kept.records}
+    run = app.run_id
+    assert len(run) == 12
+    assert found == {
+        ("compose", "", "live", run),
+        ("start", "front camera", "live", run),
+        ("compute", "front camera", "live", run),
+        ("function", "left crop", "live", run),
+        ("function", "right crop", "live", run),
+        ("generator", "stages", "live", run),
+    }
+
+
+def test_every_run_has_another_name_and_there_is_none_outside(kept: Kept) -> None:
+    say("before")
+    app = Program()
+    app.run()
+    first = app.run_id
+    app.run()
+    say("after")
+    assert app.run_id != first
+    assert [(record.fragment, record.run) for record in (kept.records[0], kept.records[-1])] == [("", "")] * 2
+
+
+def test_with_several_runs_a_thread_of_the_program_belongs_to_none(kept: Kept) -> None:
+    both = threading.Barrier(2)
+
+    class Meets(Operator):
+        def start(self) -> None:
+            both.wait()
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            thread = threading.Thread(target=say, args=["thread"])
+            thread.start()
+            thread.join()
+            both.wait()
+
+    class Meeting(Application):
+        def compose(self) -> None:
+            self.add_operator(Meets(self, CountCondition(self, 1)))
+
+    for future in [Meeting(name=name).run_async() for name in "ab"]:
+        future.result()
+    assert {(record.operator, record.fragment) for record in kept.records} == {("", "")}
+
+
+def stderr(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Return what the handler of `show_log` writes, as if pytest had no handlers."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("headrace"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("headrace"), "level", logging.NOTSET)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    return sys.stderr  # type: ignore[return-value]
+
+
+def test_the_log_as_json_is_one_object_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = stderr(monkeypatch)
+
+    @op
+    def fails() -> None:
+        logging.getLogger("program").warning(
+            "odd %s", "value", extra={"number": float("nan"), "keys": {1: 2}}
+        )
+        raise ZeroDivisionError("three\nlines\nhere")
+
+    class Failing(Application):
+        def compose(self) -> None:
+            self.add_operator(fails(self))
+
+    show_log("info", "json")
+    app = Failing()
+    with pytest.raises(ZeroDivisionError):
+        app.run()
+    first, last = map(json.loads, written.getvalue().splitlines())
+    assert first == {
+        "time": first["time"],
+        "level": "warning",
+        "logger": "program",
+        "message": "odd value",
+        "thread": "MainThread",
+        "operator": "fails",
+        "fragment": "Failing",
+        "run": app.run_id,
+        "number": "nan",
+        "keys": "{1: 2}",
+    }
+    assert first["time"].endswith("+00:00")
+    assert (last["logger"], last["level"], last["exception"]) == (
+        "headrace.run",
+        "error",
+        "ZeroDivisionError",
+    )
+    assert "in fails" in last["traceback"]
+    assert (last["fragment"], last["run"]) == ("Failing", app.run_id)
+
+
+def test_the_environment_asks_for_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = stderr(monkeypatch)
+    monkeypatch.setenv("HEADRACE_LOG_FORMAT", "json")
+    Program(name="live").run()
+    (line,) = map(json.loads, written.getvalue().splitlines())
+    assert (line["logger"], line["fragment"]) == ("headrace.run", "live")
+    monkeypatch.setenv("HEADRACE_LOG_FORMAT", "xml")
+    with pytest.raises(ValueError, match="HEADRACE_LOG_FORMAT=xml: must be one of text, json"):
+        Program().run()
+
+
+def test_handlers_of_the_program_show_the_log_in_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = stderr(monkeypatch)
+    show_log("info", "json")
+    own = Kept()
+    logging.getLogger().addHandler(own)
+    Program().run()
+    assert written.getvalue() == ""
+    assert [record.name for record in own.records][-1] == "headrace.run"

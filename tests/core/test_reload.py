@@ -1,0 +1,208 @@
+"""The configuration file is read again during a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, Live, Operator, op
+from headrace.core import ParameterError, Reloaded
+from tests.harness import MakeScheduler, wait_until
+
+BEFORE = "camera: {fps: 25, gain: 1.0}\nscale: {factor: 1}\nother: 1\n"
+AFTER = "camera: {fps: 50, gain: 2.5}\nscale: {factor: 3}\nother: 2\n"
+
+
+class Camera(Operator):
+    fps: int
+    gain: float
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+        spec.param("fps", 10)
+        spec.param("gain", 1.0, live=True, maximum=10.0)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        assert isinstance(self.fragment, Program)
+        self.fragment.tick()
+        op_output.emit((self.fps, self.gain), "out")
+
+
+@op(live={"factor": Live(minimum=1)})
+def scale(value: Any, *, factor: int = 1) -> Any:
+    return (*value, factor)
+
+
+class Program(Application):
+    """Three frames; `during` is called in the second."""
+
+    def __init__(
+        self, file: Path, during: Any, schedule: MakeScheduler | None = None, **options: Any
+    ) -> None:
+        super().__init__([])
+        self.during, self.schedule = during, schedule
+        self.seen: list[Any] = []
+        self.config(file, **options)
+
+    def tick(self) -> None:
+        self.ticks += 1
+        if self.ticks == 2:
+            self.during(self)
+
+    def compose(self) -> None:
+        self.ticks = 0
+        if self.schedule is not None:
+            self.scheduler(self.schedule(self))
+
+        @op
+        def sink(value: Any) -> None:
+            self.seen.append(value)
+
+        camera = Camera(self, CountCondition(self, 3), self.from_config("camera"), name="front")
+        stage = scale(self, **self.kwargs("scale"))
+        self.add_flow(camera, stage)
+        self.add_flow(stage, sink(self))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "app.yaml"
+    path.write_text(BEFORE)
+    return path
+
+
+def test_live_parameters_follow_the_file_and_the_rest_is_named(file: Path, scheduler: MakeScheduler) -> None:
+    came: list[Reloaded] = []
+
+    def reload(app: Application) -> None:
+        file.write_text(AFTER)
+        came.append(app.reload_config())
+
+    app = Program(file, reload, scheduler)
+    app.run()
+    assert came == [Reloaded({"front.gain": 2.5, "scale.factor": 3}, ("camera.fps", "other"))]
+    assert app.seen[0][:2] == (25, 1.0)
+    assert app.seen[-1] == (25, 2.5, 3)
+    app.run()  # the next run has all of the new values
+    assert app.seen[3:] == [(50, 2.5, 3)] * 3
+
+
+def test_a_reload_while_operators_start_is_for_this_run_and_the_file_decides_in_the_next(file: Path) -> None:
+    class Starting(Program):
+        reloads = True
+
+        def compose(self) -> None:
+            super().compose()
+            self.graph.find("scale").start = self.start_scale  # type: ignore[method-assign]
+
+        def start_scale(self) -> None:
+            stage: Any = self.graph.find("scale")
+            if self.reloads:
+                file.write_text(AFTER)
+                self.reload_config()
+            type(stage).start(stage)
+
+    app = Starting(file, lambda app: None)
+    app.run()
+    assert app.seen == [(25, 2.5, 3)] * 3
+    app.reloads = False
+    file.write_text(BEFORE)
+    app.config(file)
+    app.run()
+    assert app.seen[3:] == [(25, 1.0, 1)] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "camera: {fps: 25, gain: 2.0}\nscale: {factor: 0}\n",
+            "'factor' of operator 'scale' must be at least 1",
+        ),
+        ("camera: [", "is not valid YAML"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_file_with_a_mistake_changes_nothing(file: Path, text: str | None, error: str) -> None:
+    def reload(app: Application) -> None:
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+        with pytest.raises((ParameterError, OSError, ValueError), match=error):
+            app.reload_config()
+
+    app = Program(file, reload)
+    app.run()
+    assert app.seen == [(25, 1.0, 1)] * 3
+
+
+@pytest.mark.parametrize("given", [7.0, 1.0])  # 1.0 happens to be that of the section
+def test_a_value_that_the_program_gave_stays(file: Path, given: float) -> None:
+    class Fixed(Program):
+        def compose(self) -> None:
+            super().compose()
+            self.graph.find("front").add_arg(gain=given)
+
+    def reload(app: Application) -> None:
+        file.write_text(AFTER)
+        assert app.reload_config().changed == {"scale.factor": 3}
+
+    app = Fixed(file, reload)
+    app.run()
+    assert [seen[1] for seen in app.seen] == [given] * 3
+
+
+def test_a_program_without_a_file_has_nothing_to_read_again() -> None:
+    with pytest.raises(RuntimeError, match="has no configuration file to read again"):
+        Application([]).reload_config()
+
+
+def test_sighup_reloads_and_the_log_says_what_came_of_it(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.config")
+    before = signal.getsignal(signal.SIGHUP)
+
+    def hang_up(app: Application) -> None:
+        file.write_text(AFTER)
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: len(caplog.records) == 2, "the log of the reload")
+
+    try:
+        Program(file, hang_up, reload=True).run()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    first, second = caplog.records
+    assert (
+        first.getMessage()
+        == "'Program' read its configuration again; set: front.gain = 2.5, scale.factor = 3"
+    )
+    assert second.getMessage() == "'Program' needs a restart for the new values of: camera.fps, other"
+    assert vars(first)["fragment"] == "Program"
+
+
+def test_sighup_with_a_broken_file_logs_an_error(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_RELOAD", "1")
+    before = signal.getsignal(signal.SIGHUP)
+
+    def hang_up(app: Application) -> None:
+        file.write_text("camera: [")
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: len(caplog.records) == 1, "the log of the reload")
+
+    try:
+        app = Program(file, hang_up)
+        app.run()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert caplog.records[0].getMessage().startswith("'Program' keeps its configuration: configuration file")
+    assert caplog.records[0].exc_info
+    assert app.seen == [(25, 1.0, 1)] * 3
