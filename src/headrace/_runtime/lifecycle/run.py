@@ -203,6 +203,7 @@ class _Life:
         if engine.stopping:
             return
         self._doing = ""
+        self.control.start()
         engine.prime()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.
         self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
