@@ -217,7 +217,7 @@ def test_a_device_error_in_a_replay_ends_the_run(bench: Bench) -> None:
 
 
 class Flushing(Stage):
-    """A stage whose end emits two more frames; it computes as its base class does, so it may be captured as well."""
+    """A stage whose end emits two more frames."""
 
     capturable = True
 
