@@ -1,4 +1,4 @@
-"""Ending: the `end` of one operator, which runs in place of its compute when the operator computes no more (`ends`).
+"""Ending: the `end` of one operator, which runs in place of its compute when it computes no more (`ends`).
 
 It does not import the node that it belongs to, which knows it.
 """
