@@ -23,6 +23,7 @@ from tests.gpu.segment_programs import (
     affine,
     both,
     chain,
+    count_up,
     launch,
     run_with,
 )
@@ -213,3 +214,37 @@ def test_a_device_error_in_a_replay_ends_the_run(bench: Bench) -> None:
         app.run()
     assert app.segment.replayed >= 5
     assert app.outcome.ended_by is EndedBy.FAILED
+
+
+class Flushing(Stage):
+    """A stage whose end emits two more frames."""
+
+    capturable = True
+
+    def end(self, op_input: Any, op_output: Any, context: Any) -> Any:
+        for number in range(2):
+            stream = context.allocate_cuda_stream()
+            result = self.new(stream)
+            launch(stream, count_up, result, COUNT, 7 * number)
+            op_output.set_cuda_stream(stream, "out")
+            op_output.emit(result, "out")
+            yield
+
+
+@pytest.mark.parametrize("scheduler", [greedy, event_based])
+@pytest.mark.parametrize("place", range(3))
+def test_the_end_of_a_captured_operator_passes_the_others_of_its_segment(
+    scheduler: MakeScheduler, place: int
+) -> None:
+    def compose(app: Any) -> None:
+        stages = [
+            (Flushing if number == place else Stage)(app, name=f"stage {number}") for number in range(3)
+        ]
+        chain(app, Source(app, name="source", frames=12), *stages, Sink(app, name="sink"))
+        app.capture(*stages)
+
+    ran = both(compose, scheduler=scheduler)
+    assert ran.app.outcome.ended_by is EndedBy.FINISHED
+    assert len(ran.seen["sink"]) == 14
+    assert ran.segment.replayed > 0
+    assert ran.app.outcome.operators[f"stage {place}"].computes == 12

@@ -78,7 +78,7 @@ THROTTLED = Awaited(_WAIT_EVENT, blocks=1)
 """The node is too far ahead of the device. Its conditions are evaluated when the device has caught up."""
 
 OVER = Awaited(SchedulingStatusType.NEVER, blocks=1)
-"""The node computes no more, and its end has not begun (`ending`)."""
+"""The node computes no more, and its end has not begun (`ends`)."""
 
 ENDED = Awaited(SchedulingStatusType.NEVER, blocks=1)
 """The node never runs again."""

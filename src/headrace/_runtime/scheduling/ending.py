@@ -1,43 +1,19 @@
-"""Ending: what happens when an operator computes no more, and how the end of a stream travels.
+"""Ending: the `end` of one operator, which runs in place of its compute when it computes no more (`ends`).
 
-An operator is *over* when it can never compute again: its conditions said NEVER, its count is used up, it was
-stopped, or everything that sends to an input has ended and too few messages are left there. Then its `end` runs,
-like one more compute, as soon as there is room behind its outputs: on its own streams, watched and wrapped as its
-computes are. After that it has ended, and so has each queue that only ended operators send to. This may make the
-receivers over in turn. An operator without an `end` has ended as soon as it is over.
-
-Nothing of this costs a step anything before the first operator has ended. From then on only the receivers of ended
-operators look for their end after each compute (`Node.is_closing`).
-
-What is left when nothing can run any more has no end to wait for (`Ends.end_idle`). An operator that waits for room
-at one that has ended is over then. If no operator starves, so is the first operator of a loop, whose operators wait
-for each other. The run goes on until all have ended. To stop the producers of an operator as soon as it has ended
-was decided against: they may send to others, and their messages would be lost there.
-
-All of this happens under the engine's lock, if there is one, except `Ending.compute`.
+It does not import the node that it belongs to, which knows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from inspect import isgenerator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.queue_state import ANY
 from headrace.core.operator import has_end
-from headrace.core.ports import IOSpec
-
-if TYPE_CHECKING:
-    from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.scheduling.engine import Engine
-    from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
-    from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.queue_state import QueueState
 
 
-def ending_of(node: Node, compute: Callable[..., None]) -> Ending | None:
+def ending_of(node: Any, compute: Callable[..., None]) -> Ending | None:
     """Return the end of a node that computes with `compute`; None if its operator has no `end`."""
     return Ending(node, compute, node.operator.end) if has_end(node.operator) else None
 
@@ -54,10 +30,10 @@ class Ending:
     """
 
     def __init__(
-        self, node: Node, compute: Callable[..., None], end: Callable[..., Any], is_of_group: bool = False
+        self, node: Any, compute: Callable[..., None], end: Callable[..., Any], is_of_group: bool = False
     ) -> None:
         self.node = node
-        self.evaluated: EvaluatedConditions | None = None
+        self.evaluated: Any = None
         self.is_on = False
         self.is_done = False
         # The compute of a group is replaced now and then, so its end is not inside of it.
@@ -100,156 +76,3 @@ class Ending:
         steps, self._steps = self._steps, None
         if steps is not None and not self.is_done:
             steps.close()  # type: ignore[attr-defined]
-
-
-class Ends:
-    """The ends of the operators of one run.
-
-    Attributes
-    ----------
-    find_starved, starved
-        Finds the operators that starve; set before the run begins. What it found when nothing could run any more.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.find_starved: Callable[[Engine], tuple[Any, ...]] = lambda engine: ()
-        self.starved: tuple[Any, ...] = ()
-        # The nodes that have ended and whose receivers do not know it yet. One call works them off, so that a long
-        # chain of ends needs no deep stack.
-        self._ended: list[Node] = []
-        self._is_telling = False
-
-    def begin(self, node: Node) -> None:
-        """Let the end of a node come that is over and does not compute now."""
-        engine, ending = self._engine, node.ending
-        if ending is None or engine.stopping:
-            self._finish(node)
-            return
-        ending.begin()
-        ending.evaluated, node.evaluated = node.evaluated, None
-        node.wants_alone = False
-        for state in node.input_states:
-            state.queue.min_size = state.min_size = 0
-            if not state.available:
-                state.available = True
-                node.blockers -= 1
-        for queue in node.outputs:
-            if queue.consumer.retired:
-                _abandon(queue, node)
-        node.update_guard()
-        engine.set_awaited(node, NOTHING)
-        node.enqueue_if_ready()
-
-    def after_compute(self, node: Node) -> None:
-        """Look for the end of a node that has just computed, or go on with it."""
-        ending = node.ending
-        if ending is not None and ending.is_on:
-            node.granted -= 1  # it was no compute
-            if ending.is_done:
-                self._finish(node)
-            return
-        self._look(node)
-        if node.awaited is OVER:
-            self.begin(node)
-
-    def after_drop(self, node: Node) -> None:
-        """Look for the end of a node that was ready and did not run."""
-        self._look(node)
-        if node.awaited is OVER and not node.busy:
-            self.begin(node)
-
-    def _look(self, node: Node) -> None:
-        """Find out whether a node is over because an input has ended."""
-        for state in node.input_states:
-            if state.queue.has_ended and len(state.queue) < state.min_size:
-                self._engine.retire(node)
-                return
-
-    def _finish(self, node: Node) -> None:
-        """Count a node as ended, and tell the receivers of its messages."""
-        self._engine.set_awaited(node, ENDED)
-        self._ended.append(node)
-        if self._is_telling:
-            return
-        self._is_telling = True
-        try:
-            while self._ended:
-                self._tell(self._ended.pop(0))
-        finally:
-            self._is_telling = False
-
-    def _tell(self, node: Node) -> None:
-        engine = self._engine
-        for queue in node.outputs:
-            if queue.has_ended or not all(feeder.retired for feeder in queue.feeders):
-                continue
-            queue.has_ended = True
-            consumer: Node = queue.consumer
-            # A compute that is under way finds these after it.
-            consumer.is_closing = consumer.has_extra_work = True
-            if consumer.busy or not consumer.may_compute:
-                continue
-            self._look(consumer)
-            if consumer.may_compute and consumer.evaluated is not None:
-                if consumer.blockers:
-                    engine.evaluate(consumer)
-                else:
-                    consumer.enqueue_if_ready()
-
-    # When nothing can run any more.
-
-    def end_idle(self) -> bool:
-        """Let operators end that wait for nothing that can come; return False if there are none, or one starves."""
-        engine = self._engine
-        alive = [node for node in engine.nodes if not node.retired]
-        stuck = [(node, queue) for node in alive for queue in node.outputs if _waits_in_vain(node, queue)]
-        if stuck:
-            for node, queue in stuck:
-                if node.may_compute:
-                    engine.retire(node)
-                else:
-                    _abandon(queue, node)
-            return True
-        self.starved = self.find_starved(engine)
-        if self.starved:
-            return False
-        computing = [node for node in alive if node.may_compute]
-        first = [node for node in computing if all(feeder.retired for feeder in _feeders(node))]
-        if not first:
-            # Loops: the one that was fed from outside comes first.
-            first = [node for node in computing if any(feeder.retired for feeder in _feeders(node))][:1]
-        first = first or computing[:1]
-        for node in first:
-            engine.retire(node)
-        return bool(first)
-
-
-def _feeders(node: Node) -> list[Node]:
-    return [feeder for queue in node.inputs for feeder in queue.feeders]
-
-
-def _waits_in_vain(node: Node, queue: Queue) -> bool:
-    """Return whether a node waits for room in the queue of one that has ended."""
-    if not queue.consumer.retired:
-        return False
-    state: QueueState = queue.state
-    return any(
-        request.node is node and request.places > queue.limit - len(queue) for request in state.requests
-    )
-
-
-def _abandon(queue: Queue, node: Node) -> None:
-    """Let the end of a node emit into the queue of one that has ended; what does not fit is dropped and counted."""
-    state: QueueState = queue.state
-    if not queue.drops:
-        queue.policy = IOSpec.QueuePolicy.REJECT
-    if state.line is not None:
-        state.line.forgo(node)
-    elif state.requests:
-        state.room = ANY
-        state.requests[0].places = 0
-        if not state.affordable:
-            state.affordable = True
-            node.blockers -= 1
-    node.enqueue_if_ready()

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.alone import Alone
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED, Awaited
-from headrace._runtime.scheduling.ending import Ends, ending_of
+from headrace._runtime.scheduling.ending import ending_of
+from headrace._runtime.scheduling.ends import Ends
 from headrace._runtime.scheduling.faults import faults_of
 from headrace._runtime.scheduling.lendable_lock import LendableLock
 from headrace._runtime.scheduling.pace import SLOW
@@ -441,7 +442,7 @@ class Engine:
             self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
 
     def retire(self, node: Node) -> None:
-        """Let a node compute no more; its end comes when it does not compute (`ending`)."""
+        """Let a node compute no more; its end comes when it does not compute (`ends`)."""
         if node.may_compute:
             self.set_awaited(node, OVER)
             self.pausing.node_steps.pop(node, None)
