@@ -58,11 +58,8 @@ class RunControl:
         "doing",
         "engine",
         "errors",
-<<<<<<< HEAD
         "failure",
         "has_ended",
-=======
->>>>>>> w24-ends
         "has_started",
         "on_stop",
         "pause_wanted",
@@ -80,13 +77,8 @@ class RunControl:
         self.on_stop: Callable[[], None] | None = None
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
-<<<<<<< HEAD
         self.has_started = False
         self.errors: deque[BaseException] = deque()
-=======
-        self.errors: deque[BaseException] = deque()
-        self.has_started = False
->>>>>>> w24-ends
         self._has_begun = threading.Event()
         self._is_under_way = threading.Event()  # or it ended before
         self.has_ended = False
