@@ -288,12 +288,13 @@ def test_a_generator_receives_one_set_after_the_other(scheduler: MakeScheduler) 
 
     def compose(app: App) -> None:
         to = twice(app)
-        app.add_flow(sensor(app, stamps=[0, 1, 2], name="a"), to, {("out", "left")})
-        app.add_flow(sensor(app, stamps=[0, 2], name="b"), to, {("out", "right")})
-        app.add_flow(to, show(app))
+        left, right = (sensor(app, stamps=[*range(20)], name=name) for name in "ab")
+        app.add_flow(left, to, {("out", "left")}, size=2)
+        app.add_flow(right, to, {("out", "right")}, size=3)
+        app.add_flow(to, show(app, PeriodicCondition(app, 10)))
 
     run(compose, scheduler)
-    assert seen == [(0, 0), 0, (2, 1), 1]
+    assert seen == [each for number in range(20) for each in ((number, number), number)]
 
 
 def test_messages_of_a_set_that_are_not_received_are_counted(scheduler: MakeScheduler) -> None:
