@@ -591,7 +591,7 @@ def test_json_and_prometheus_have_the_same_figures() -> None:
     assert 'headrace_computes_total{application="App",operator="b"} 5.0\n' in text
     assert 'headrace_path_latency_seconds_bucket{application="App",le="0.005",path="a,b,c"} 5.0' in text
     assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
-    assert text.count("# TYPE headrace_compute_seconds summary\n") == 1
+    assert text.count("# TYPE headrace_compute_seconds histogram\n") == 1
 
 
 def test_names_are_escaped_for_prometheus() -> None:
