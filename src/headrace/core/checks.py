@@ -24,6 +24,7 @@ def compose(fragment: Composition) -> Graph:
     made = fragment._compose_graph()
     check(fragment.graph, made)
     _check_resources(fragment)
+    fragment._expand_replicas()
     fragment._find_segments()
     return fragment.graph
 

@@ -127,6 +127,9 @@ class Composition:
 
     # What the layers above supply.
 
+    def _expand_replicas(self) -> None:
+        """Replace the operators that were given ``workers=`` by their replicas."""
+
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
 

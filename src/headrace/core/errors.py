@@ -43,6 +43,10 @@ class AllocationError(MemoryError):
     """An allocator has too little memory left, or can never serve the request."""
 
 
+class WorkerProcessError(RuntimeError):
+    """The process of a replica ended although it was not asked to."""
+
+
 class UnorderedStreamWarning(UserWarning):
     """An operator used a message before its stream was ordered after the work behind it."""
 

@@ -206,6 +206,10 @@ class OperatorFunction(Generic[P, R]):
         """Create an operator from this function in a fragment."""
         return FunctionOperator(fragment, self, *parts, name=name, **parameters)
 
+    def __reduce__(self) -> str:
+        """Pickle it by its name, as a function is."""
+        return self.function.__qualname__
+
     def __repr__(self) -> str:
         inputs = [f"*{name}" if name == self.receivers else name for name in self.inputs]
         return f"<op {self.__name__}({', '.join(inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"

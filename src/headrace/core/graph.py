@@ -74,6 +74,15 @@ class Graph:
         self._names[operator.name] = operator
         self.operators.append(operator)
 
+    def rebuild(self, operators: Iterable[Operator], flows: Iterable[Flow]) -> None:
+        """Replace all operators and flows."""
+        operators, self.flows = list(operators), list(flows)
+        self.operators, self._names = [], {}
+        for operator in operators:
+            self.add(operator)
+            operator._outgoing = [flow for flow in self.flows if flow.source is operator]
+            operator._incoming = [flow for flow in self.flows if flow.target is operator]
+
     def connect(
         self,
         source: Operator,

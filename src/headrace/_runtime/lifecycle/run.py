@@ -21,7 +21,7 @@ from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import message_of, note, note_condition, traceback_of
-from headrace._runtime.scheduling.scheduled_run import ScheduledRun
+from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace.core.checks import check_compute, compose
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
@@ -203,7 +203,8 @@ class _Life:
         self._doing = ""
         engine.prime()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.
-        self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
+        has_workers = engine.scheduler.workers > 0 or bool(required_pools(engine))
+        self.interrupts.held = self.interrupts.held or has_workers
         self._began = self._ended = engine.clock.timestamp()
         try:
             engine.scheduler.execute(ScheduledRun(engine))

@@ -67,7 +67,7 @@ class Faults:
     def _handle(self, error: Exception) -> None:
         self.last_error = f"{type(error).__name__}: {message_of(error)}"
         # A step that continues with an earlier message owns none of the waiting messages.
-        went_on = has_more(self.node)
+        went_on = has_more(self.node.operator)
         if self.policy.action == "restart":
             self._restart(error)
         else:
