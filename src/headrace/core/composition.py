@@ -84,10 +84,16 @@ class Composition:
     # Methods that compose calls.
 
     def add_operator(self, op: Operator) -> None:
-        """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
+        """Add an operator that is not connected; `add_flow` adds the operators that it connects.
+
+        While the fragment runs, it starts the operator.
+        """
         check_member(self, op)
-        self._check_composing(f"add_operator({op.name!r})")
-        self.graph.add(op)
+        changes = self._changes_of_run(f"add_operator({op.name!r})")
+        if changes is None:
+            self.graph.add(op)
+        else:
+            changes.add_operator(op)
 
     def add_flow(
         self,
@@ -98,7 +104,10 @@ class Composition:
         size: int | None = None,
         policy: IOSpec.QueuePolicy | None = None,
     ) -> None:
-        """Connect outputs of one operator to inputs of another.
+        """Connect outputs of one operator to inputs of another; in compose, or while the fragment runs.
+
+        In a run it may be called from any thread and from computes. It starts the operators that are new, returns,
+        and takes effect before the next compute of any operator (`wait_until_changed`).
 
         Parameters
         ----------
@@ -117,8 +126,35 @@ class Composition:
         """
         check_member(self, upstream_op)
         check_member(self, downstream_op)
-        self._check_composing(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
-        self.graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
+        changes = self._changes_of_run(f"add_flow({upstream_op.name!r}, {downstream_op.name!r})")
+        if changes is None:
+            self.graph.connect(upstream_op, downstream_op, port_pairs, size, policy)
+        else:
+            changes.add_flow(upstream_op, downstream_op, port_pairs, size, policy)
+
+    def remove_flow(
+        self, upstream_op: Operator, downstream_op: Operator, port_pairs: PortPairs | None = None
+    ) -> None:
+        """Disconnect two operators while they run, at all ports or at those of `port_pairs`; from any thread.
+
+        It returns at once, and takes effect before the next compute of any operator. Messages that were sent
+        before are still received. In compose, it removes what `add_flow` connected.
+        """
+        check_member(self, upstream_op)
+        check_member(self, downstream_op)
+        changes = self._changes_of_run(f"remove_flow({upstream_op.name!r}, {downstream_op.name!r})")
+        if changes is None:
+            self.graph.disconnect(upstream_op, downstream_op, port_pairs)
+        else:
+            changes.remove_flow(upstream_op, downstream_op, port_pairs)
+
+    def wait_until_changed(self, timeout: float | None = None) -> bool:
+        """Wait until the run has made all changes of its graph so far; not from inside an operator.
+
+        Returns False if that is not so after `timeout` seconds, or if the run ends before.
+        """
+        changes = self._run_control.changes
+        return changes is not None and bool(changes.wait(timeout))
 
     @property
     def segments(self) -> list[Any]:
@@ -223,6 +259,13 @@ class Composition:
             f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
             "a graph that is there is not changed"
         )
+
+    def _changes_of_run(self, call: str) -> Any:
+        """Return what changes the graph of the run in progress; None while composing; raise without either."""
+        if self._made is None and self._run_control.changes is not None:
+            return self._run_control.changes
+        self._check_composing(call)
+        return None
 
     @property
     def _is_composing_here(self) -> bool:

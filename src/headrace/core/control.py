@@ -43,11 +43,13 @@ class RunControl:
         Whether the last request was to pause or to step.
     """
 
-    __slots__ = ("_has_begun", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
+    __slots__ = ("_has_begun", "changes", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
         self.engine: ControlledEngine | None = None
+        # What changes the graph of the run, once it has begun (`_runtime/lifecycle/changes`).
+        self.changes: Any = None
         self.stop_wanted = False
         self.pause_wanted = False
         self.requests: deque[Request] = deque()

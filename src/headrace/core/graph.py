@@ -118,6 +118,20 @@ class Graph:
             source._outgoing.append(flow)
             target._incoming.append(flow)
 
+    def disconnect(self, source: Operator, target: Operator, port_pairs: PortPairs | None = None) -> None:
+        """Remove the flows from `source` to `target` that `port_pairs` lists, or all."""
+        where = f"remove_flow({source.name!r}, {target.name!r})"
+        flows = [flow for flow in source._outgoing if flow.target is target]
+        if not flows:
+            raise GraphError(f"{where}: they are not connected")
+        for pair in _pairs(port_pairs, where):
+            if pair not in [(flow.output, flow.input) for flow in flows]:
+                listed = ", ".join(map(str, flows))
+                raise GraphError(f"{where}: {pair[0]!r} -> {pair[1]!r} is not connected; there are {listed}")
+        wanted = _pairs(port_pairs, where)
+        removed = [flow for flow in flows if not wanted or (flow.output, flow.input) in wanted]
+        self.rebuild(self.operators, [flow for flow in self.flows if flow not in removed])
+
 
 def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
     if port_pairs is None:

@@ -92,8 +92,9 @@ class Operator:
     _replicas: Replicas | None
     _creation: tuple[tuple[Any, ...], dict[str, Any]]
     _copies: tuple[Operator, ...] = ()
-    # The operator that has its name and its inputs in the graph, if it has replicas.
+    # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
     _stand_in: Operator | None = None
+    _results: Operator | None = None
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
@@ -119,7 +120,7 @@ class Operator:
         if cls.capturable is True or cls.is_function:
             _raise_versions(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
         """Create an operator, and keep the arguments for its replicas."""
         made = super().__new__(cls)
         made._creation = args, kwargs
@@ -319,6 +320,16 @@ class Operator:
         """
         for operator in self._in_run():
             operator._knobs.set(name, value)
+
+    @property
+    def _receiver(self) -> Operator:
+        """The operator of the graph that has its inputs."""
+        return self._stand_in or self
+
+    @property
+    def _sender(self) -> Operator:
+        """The operator of the graph that has its outputs."""
+        return self._results or self
 
     def _in_run(self) -> tuple[Operator, ...]:
         """Return the operators that compute in place of this one: its replicas in a run, or itself."""

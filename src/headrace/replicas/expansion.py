@@ -73,7 +73,7 @@ def _expand(
         inner += _give_jobs(operator, distributor, lane, number)
         if collector is not None:
             inner += _take_results(operator, collector, lane)
-    operator._stand_in = distributor
+    operator._stand_in, operator._results = distributor, collector
     operator._copies = tuple(lane.operator for lane in crew.lanes)
     for replica in operator._copies:
         replica._copies = operator._copies

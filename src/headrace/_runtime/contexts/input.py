@@ -60,6 +60,10 @@ class InputContext:
         self._held: HeldFrames  # those of `_streams`, where there is one
         self.details: dict[str, list[Details]] = {}
 
+    def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
+        """Receive from other queues at an ``ANY_SIZE`` input."""
+        self._by_name[name].connect(queues)
+
     def announce_room(self, announce: Callable[[Any, tuple[Queue, ...]], None] | None) -> None:
         """Announce the room that a receive makes in queues to producers at once, not when compute is over.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
+from headrace._runtime.lifecycle.changes import Changes
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
@@ -111,6 +112,7 @@ class _Life:
         self._doing = "compose"
         self._engine: Engine | None = None
         self._observer: Observer | None = None
+        self._changes: Changes
         self._resources: list[Resource] = []
         self._started: list[Operator] = []
         self._began = self._ended = 0
@@ -127,6 +129,8 @@ class _Life:
                 self.interrupts.held = False
                 compose(fragment)
                 engine = self._engine = self._assemble()
+                self._changes = Changes(fragment, engine, self.supplies, self._initialize, self._started)
+                self.control.changes = self._changes
                 self.control.begin(engine)
                 for operator in fragment.graph:
                     if operator._stop_wanted:
@@ -157,7 +161,7 @@ class _Life:
         """Initialize and start; a stop in the meantime skips the rest."""
         fragment = self.fragment
         if not engine.stopping:
-            self._initialize(engine)
+            self._initialize_all(engine)
             engine.streams.open(fragment.graph)
         for operator in fragment.graph:
             if engine.stopping:
@@ -167,18 +171,23 @@ class _Life:
             self._call("start", operator)
             check_compute(operator)
 
-    def _initialize(self, engine: Engine) -> None:
-        fragment = self.fragment
-        found: dict[int, Resource] = {
-            id(engine.clock): engine.clock,
-            id(engine.scheduler): engine.scheduler,
-        }
-        for operator in fragment.graph:
+    def _initialize_all(self, engine: Engine) -> None:
+        for resource in dict.fromkeys((engine.clock, engine.scheduler)):
+            self._call("initialize", resource)
+            self._resources.append(resource)
+        self._initialize(list(self.fragment.graph))
+
+    def _initialize(self, operators: list[Operator]) -> None:
+        """Initialize operators, and before that their resources that are not."""
+        found: dict[int, Resource] = {}
+        for operator in operators:
             found.update((id(resource), resource) for resource in _resources_of(operator))
+        for known in self._resources:
+            found.pop(id(known), None)
         for resource in found.values():
             self._call("initialize", resource)
             self._resources.append(resource)
-        for operator in fragment.graph:
+        for operator in operators:
             self._call("initialize", operator)
             for condition in operator.conditions.values():
                 try:
@@ -202,6 +211,7 @@ class _Life:
             return
         self._doing = ""
         engine.prime()
+        self._changes.open()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.
         has_workers = engine.scheduler.workers > 0 or bool(required_pools(engine))
         self.interrupts.held = self.interrupts.held or has_workers
@@ -230,6 +240,7 @@ class _Life:
         """Stop and release everything, even after errors, and report how the run ended."""
         engine.stopping = engine.held = True
         engine.pausing.close()
+        self._changes.close()
         for error in engine.errors:
             self._add(error, "and in the same run")
         engine.errors.clear()

@@ -74,6 +74,11 @@ class InputPort:
         self.is_noted = True
         self.count = 1
 
+    def connect(self, queues: tuple[Queue, ...]) -> None:
+        """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
+        self.queues = queues
+        self._takes = [(queue, _taking(queue)) for queue in queues]
+
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
         earlier = self.item

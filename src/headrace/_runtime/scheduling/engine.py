@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.clock import Clock
+    from headrace.core.graph import Flow
     from headrace.core.scheduler import Scheduler
 
 
@@ -77,7 +78,8 @@ class Engine:
             "lock",
             "nodes",
         ),
-        *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "ready_queues"),
+        *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
+        "ready_queues",
         *("scheduler", "stopping", "streams", "timed", "timers", "waiting"),
     )
 
@@ -89,6 +91,8 @@ class Engine:
         self.nodes: list[Node] = []
         self.operator_nodes: list[Node] = []
         self.groups: list[Group] = []
+        # The queue of each flow.
+        self.queues: dict[Flow, Queue] = {}
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
         # The observer of the run, if there is one.
@@ -179,28 +183,42 @@ class Engine:
             self.timed = True
         self.streams.place()
         for node in self.operator_nodes:
-            # Read only now: an operator may choose its compute in start().
-            compute = node.operator.compute
-            node.faults = faults_of(node)
-            if node.faults is not None:
-                compute = node.faults.compute
-            live = node.operator._live
-            node.operator._knobs.is_in_run = True
-            if live is not None:
-                compute = live.around(compute)
-            if self.observer is not None:
-                compute = self.observer.around(node, compute)
-            node.compute = node.streams.around(compute)
+            self.prepare(node)
         for group in self.groups:
             group.prime()
+        self.count_blockers()
+        self.clock.watch(self.time_moved)
+
+    def prepare(self, node: Node) -> None:
+        """Choose the compute of a node, whose operator has started."""
+        # Read only now: an operator may choose its compute in start().
+        compute = node.operator.compute
+        node.faults = faults_of(node)
+        if node.faults is not None:
+            compute = node.faults.compute
+        live = node.operator._live
+        node.operator._knobs.is_in_run = True
+        if live is not None:
+            compute = live.around(compute)
+        if self.observer is not None:
+            compute = self.observer.around(node, compute)
+        node.compute = node.streams.around(compute)
+
+    def count_blockers(self) -> None:
+        """Count the queues that keep each node from running, and enqueue the nodes that can run."""
         for node in self.nodes:
             node.input_states = tuple([queue.state for queue in node.inputs])
             node.output_states = tuple([queue.state for queue in node.outputs])
             for state in node.input_states:
                 node.blockers += not state.begin()
-            # Its outputs need no check: their queues are empty, and no node waits for more room than there is.
             node.update_guard()
         for node in self.nodes:
+            for state in node.input_states:
+                if state.line is None:
+                    state.update_producers(self.pausing.is_paused)
+        for node in self.nodes:
+            if node.awaited is ENDED:
+                continue
             if node.remaining == 0:
                 self.retire(node)
             elif not node.blockers:
@@ -208,7 +226,6 @@ class Engine:
                 node.ready_queue.later.append(node)
             elif node.evaluated is not None:
                 self.evaluate(node)
-        self.clock.watch(self.time_moved)
 
     # The step.
 
