@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, Operator, OperatorSpec, gpu
-from headrace.core.errors import GraphError, WorkerProcessError
+from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
 from headrace.gpu import sim
-from headrace.replicas.crossing import CrossingError
 from headrace.resources import CudaStreamPool
 from tests.harness import Step, run, sink, source, wait_until
 from tests.harness.processes import signal_python

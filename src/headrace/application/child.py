@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.application.application import Application
 from headrace.core.condition_types import ConditionType
+from headrace.core.errors import CrossingError
 from headrace.core.graph import Flow
 from headrace.core.operator import Operator
 from headrace.replicas.crew import Crew, Lane, job_port
-from headrace.replicas.crossing import CrossingError, receive, send
+from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs
 from headrace.replicas.process_replica import Creation, Job, Reply, as_message, as_parcel
 from headrace.schedulers import GreedyScheduler

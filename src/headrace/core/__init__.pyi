@@ -11,11 +11,13 @@ from headrace.core.contexts import ExecutionContext as ExecutionContext
 from headrace.core.contexts import InputContext as InputContext
 from headrace.core.contexts import OutputContext as OutputContext
 from headrace.core.error_policy import ErrorPolicy as ErrorPolicy
+from headrace.core.errors import CrossingError as CrossingError
 from headrace.core.errors import GraphError as GraphError
 from headrace.core.errors import ParameterError as ParameterError
 from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
+from headrace.core.errors import WorkerProcessError as WorkerProcessError
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph

@@ -43,6 +43,10 @@ class AllocationError(MemoryError):
     """An allocator has too little memory left, or can never serve the request."""
 
 
+class CrossingError(TypeError):
+    """An object cannot be sent to the process of a replica."""
+
+
 class WorkerProcessError(RuntimeError):
     """The process of a replica ended although it was not asked to."""
 

@@ -10,19 +10,17 @@ Memory of a device does not cross: another process has another context.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
+from headrace.core.errors import CrossingError
 from headrace.tensor import Tensor, as_tensor
 
 _ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, as DLPack numbers them
-
-
-class CrossingError(TypeError):
-    """An object cannot be sent to another process."""
 
 
 def send(connection: Connection, content: Any) -> None:
@@ -33,8 +31,7 @@ def send(connection: Connection, content: Any) -> None:
     connection.send([part.nbytes for part in memory])
     connection.send_bytes(data)
     for part in memory:
-        if part.nbytes:
-            connection.send_bytes(part)
+        _write(connection, part)
 
 
 def receive(connection: Connection) -> Any:
@@ -43,9 +40,24 @@ def receive(connection: Connection) -> Any:
     data = connection.recv_bytes()
     buffers = [bytearray(size) for size in sizes]
     for buffer in buffers:
-        if buffer:
-            connection.recv_bytes_into(buffer)
+        _read(connection, memoryview(buffer))
     return pickle.loads(data, buffers=buffers)
+
+
+# By the system's calls: `Connection.recv_bytes_into` collects all pieces and copies them then.
+
+
+def _write(connection: Connection, left: memoryview) -> None:
+    while left.nbytes:
+        left = left[os.write(connection.fileno(), left) :]
+
+
+def _read(connection: Connection, left: memoryview) -> None:
+    while left.nbytes:
+        count = os.readv(connection.fileno(), [left])
+        if not count:
+            raise EOFError
+        left = left[count:]
 
 
 def pack(content: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Details, Envelope, make_envelope
 from headrace.core.condition import Condition
-from headrace.core.errors import GraphError, WorkerProcessError
+from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
-from headrace.replicas.crossing import CrossingError, pack, receive, send
+from headrace.replicas.crossing import pack, receive, send
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
