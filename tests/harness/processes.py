@@ -26,7 +26,7 @@ def run_python(
     """
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env=_environment(environment),
+        env=environment_of_programs(**environment),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -46,7 +46,7 @@ def signal_python(number: signal.Signals, *arguments: object) -> subprocess.Comp
     """Run Python, and send it a signal once it has printed a first line."""
     process = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
-        env=_environment({}),
+        env=environment_of_programs(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -61,7 +61,8 @@ def signal_python(number: signal.Signals, *arguments: object) -> subprocess.Comp
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def _environment(changes: dict[str, str | None]) -> dict[str, str]:
+def environment_of_programs(**changes: str | None) -> dict[str, str]:
+    """Return the environment of a program that uses the modules of this process, with changes."""
     path = os.pathsep.join(filter(None, sys.path))
     changed = {**os.environ, "HEADRACE_DEVICE": "sim", "PYTHONPATH": path, **changes}
     return {name: value for name, value in changed.items() if value is not None}

@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -162,6 +163,39 @@ def test_a_moving_picture_is_within_the_tolerance(tab: Any, live: Running) -> No
     difference = np.abs(pixels_of(page).astype(int) - expected(1))
     assert difference.mean() < 4
     assert not page.errors
+
+
+@pytest.fixture
+def cell(live: Running) -> Iterator[int]:
+    """Serve a page that shows the viewer as a notebook's cell does, and return its port."""
+
+    class Notebook(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(live.viewer._repr_html_().encode())
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("", 0), Notebook) as server:
+        threading.Thread(target=server.serve_forever, name="notebook").start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_a_notebook_of_this_machine_shows_the_page_in_a_cell(browser: Any, cell: int) -> None:
+    page = new_page(browser)
+    page.goto(f"http://localhost:{cell}/lab")
+    picture = page.frame_locator("iframe").locator("#picture")
+    wait_until(lambda: int(picture.get_attribute("data-pictures") or 0) > 1, "pictures", page)
+
+
+def test_a_page_from_elsewhere_does_not(browser: Any, cell: int) -> None:
+    page = new_page(browser)
+    page.goto(f"http://127.0.0.2:{cell}/lab")
+    wait_until(lambda: any("frame-ancestors" in error for error in page.errors), "a refusal", page)
 
 
 def test_the_page_shows_rate_drops_and_state(tab: Any, live: Running) -> None:

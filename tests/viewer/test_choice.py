@@ -15,6 +15,7 @@ DISPLAY = {"DISPLAY": ":0"}
         ("", {}, False, []),
         ("", DISPLAY, False, ["page"]),
         ("", {"WAYLAND_DISPLAY": "wayland-0"}, False, ["page"]),
+        ("", {"JPY_PARENT_PID": "1"}, False, ["page"]),
         ("", DISPLAY, True, []),
         ("page", {}, False, ["page"]),
         ("page", {}, True, ["page"]),

@@ -9,6 +9,8 @@ The server defends the pipeline and its pictures against
 - a flood: the number of connections and of clients, the size and the rate of their messages are limited, a
   connection that does not become a client's is closed (`connections`), and a client that does not take what it is
   sent is sent nothing more;
+- a page that shows ours in a frame, to have its buttons clicked: only pages of this machine may, such as a
+  notebook, and they need the token, too;
 - code from elsewhere: the page is one file that loads nothing, and its Content-Security-Policy allows nothing else.
 
 The server sends items: pictures (bytes) or figures (text). A client says when it has shown an item and has at most
@@ -50,6 +52,7 @@ _MOST_MESSAGES = 500  # a second, from one client
 _START_TIMEOUT = 60.0  # seconds
 _MOST_STRANGERS = 24  # connections that are not, or not yet, a client's
 _END_TIMEOUT = 5.0  # seconds that a client has to show the last item
+_NOTEBOOKS = "http://localhost:* http://127.0.0.1:*"  # whose cells may show the page
 _log = logging.getLogger("headrace.web")
 
 
@@ -271,7 +274,8 @@ class LiveServer:
         text = self._page_text.replace("{{nonce}}", nonce).replace("{{settings}}", settings)
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
-            "img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            "img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+            f"frame-ancestors {_NOTEBOOKS}"
         )
         headers = {
             "Content-Security-Policy": policy,

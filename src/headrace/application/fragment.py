@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace import notebook
 from headrace.application.runner import Runner
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
@@ -166,6 +167,14 @@ class Fragment(Composition):
         """
         return self._run_control.wait_until_paused(timeout)
 
+    def wait_until_started(self, timeout: float | None = None) -> bool:
+        """Wait until every operator of the run in progress has started; not from inside an operator.
+
+        After `run_async`, this is when the operators that `compose` creates can be used. Returns False if that is
+        not so after `timeout` seconds, if the run ends before, or if there is no run.
+        """
+        return self._run_control.wait_until_started(timeout)
+
     def progress(self) -> Progress:
         """Return what the run in progress, or else the last run, has done so far.
 
@@ -275,6 +284,9 @@ class Fragment(Composition):
         if not len(self.graph):
             self.compose_graph()
         return draw(self.graph, style, self._segments)
+
+    def _repr_html_(self) -> str:
+        return notebook.picture(self.draw("svg").encode(), "image/svg+xml", self.draw())
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.

@@ -36,6 +36,8 @@ class RunControl:
 
     Attributes
     ----------
+    has_started
+        Whether every operator has started.
     requests
         What was requested and not carried out yet: the kind, and for steps their number and the operator, if one
         was named. Any thread appends.
@@ -43,7 +45,17 @@ class RunControl:
         Whether the last request was to pause or to step.
     """
 
-    __slots__ = ("_has_begun", "changes", "doing", "engine", "pause_wanted", "requests", "stop_wanted")
+    __slots__ = (
+        "_has_begun",
+        "_is_under_way",
+        "changes",
+        "doing",
+        "engine",
+        "has_started",
+        "pause_wanted",
+        "requests",
+        "stop_wanted",
+    )
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
@@ -53,7 +65,9 @@ class RunControl:
         self.stop_wanted = False
         self.pause_wanted = False
         self.requests: deque[Request] = deque()
+        self.has_started = False
         self._has_begun = threading.Event()
+        self._is_under_way = threading.Event()  # or it ended before
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, and stop it if a stop was requested before."""
@@ -65,6 +79,11 @@ class RunControl:
             engine.pausing.wake()
         self._has_begun.set()
 
+    def start(self) -> None:
+        """Record that every operator has started."""
+        self.has_started = True
+        self._is_under_way.set()
+
     @classmethod
     def of_no_run(cls) -> RunControl:
         """Return a control that has no effect, because there is no run."""
@@ -75,6 +94,7 @@ class RunControl:
     def end(self) -> None:
         """End the waits for a run, because there will be none."""
         self._has_begun.set()
+        self._is_under_way.set()
 
     def stop(self) -> None:
         """Stop the run; may be called from any thread."""
@@ -103,6 +123,11 @@ class RunControl:
         engine = self.engine
         if engine is not None:
             engine.pausing.wake()
+
+    def wait_until_started(self, timeout: float | None) -> bool:
+        """Wait until every operator has started; return whether that is so."""
+        waits.wait(self._is_under_way, timeout)
+        return self.has_started
 
     def wait_until_paused(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes; return whether that is so."""

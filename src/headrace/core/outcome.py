@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headrace import notebook
+
 
 class EndedBy(StrEnum):
     """Why a run ended."""
@@ -211,6 +213,22 @@ class Outcome:
         text = f"{self.application!r} {ended} after {self.seconds:.3f} s: {', '.join(counts)}"
         details = self.starved or self.errors
         return "; ".join([text, *map(str, details)])
+
+    def _repr_html_(self) -> str:
+        counts = {
+            "computes": {name: operator.computes for name, operator in self.operators.items()},
+            **{
+                what: {name: sum(getattr(each, what).values()) for name, each in self.operators.items()}
+                for what in ("dropped", "discarded", "undelivered")
+            },
+            "errors skipped": {name: operator.skipped for name, operator in self.operators.items()},
+            "restarts": {name: operator.restarts for name, operator in self.operators.items()},
+        }
+        shown = {
+            what: by_name for what, by_name in counts.items() if what == "computes" or any(by_name.values())
+        }
+        rows = [[name, *(by_name[name] for by_name in shown.values())] for name in self.operators]
+        return notebook.paragraph(str(self)) + notebook.table(["operator", *shown], rows)
 
     def _captured(self) -> str:
         captured = [segment for segment in self.segments if segment.state == "captured"]

@@ -137,8 +137,11 @@ class Backend(Protocol):
         raise self.lacks("host functions")
 
     def may_submit(self) -> bool:
-        """Return whether a finalizer may submit work at this moment, without waiting for a lock."""
-        return True
+        """Return whether a finalizer may submit work at this moment, without waiting for a lock.
+
+        It may not when the interpreter ends. Daemon threads are killed then, also while they hold a lock.
+        """
+        return not sys.is_finalizing()
 
     # -- memory and kernels ----------------------------------------------------------------------------
 

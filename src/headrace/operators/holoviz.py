@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from headrace import gpu
+from headrace import gpu, notebook
 from headrace.conditions import BooleanCondition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
@@ -42,6 +42,7 @@ _OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose
 _BUFFERS = (*_OPTIONAL_INPUTS, "render_buffer_output", "depth_buffer_output")
 _CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
 _LARGEST = 16384  # pixels
+_CONTROLS = 80  # pixels, of the page beside the picture
 # The number of frames whose copy to the host has not finished; a further one is dropped.
 _MOST_COPIES = 2
 
@@ -204,6 +205,13 @@ class HolovizOp(TensorOperator):
         """The error of a picture that was drawn in the order of a stream; the next compute raises it."""
         self._display: Display | None = None
         self._callbacks: Callbacks | None = None
+
+    def _repr_html_(self) -> str:
+        if not self.url:
+            return notebook.paragraph(
+                f"{self!r} shows no page now; it does while it runs, with outlets='page'"
+            )
+        return notebook.page(self.url, self.width, self.height + _CONTROLS)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare ports and parameters."""

@@ -192,6 +192,11 @@ class Tensor(Described):
             text += f", stream={int(self.stream):#x}"
         return f"{text}, of {type_name(self.owner)})"
 
+    def _repr_html_(self) -> str:
+        from headrace.tensor.shown import tensor_html
+
+        return tensor_html(self)
+
     def __simulated_memory__(self) -> Any:
         """Return the bytes of a contiguous tensor in simulated memory, for a simulated kernel that is given it."""
         if not self.is_contiguous():

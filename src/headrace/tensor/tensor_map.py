@@ -69,6 +69,11 @@ class TensorMap(dict[str, Tensor]):
     def __repr__(self) -> str:
         return f"TensorMap({super().__repr__()})"
 
+    def _repr_html_(self) -> str:
+        from headrace.notebook import paragraph
+
+        return "".join(paragraph(name) + tensor._repr_html_() for name, tensor in self.items())
+
 
 def as_message(
     data: Any, pending_work: PendingWork | None = None, sender: tuple[str, str] | None = None

@@ -4,7 +4,7 @@
 of a program is its own, and is not looked at: ``headrace run --view`` sets ``HEADRACE_VIEW``.
 
 =================  =========================================================================
-``auto``           the page where there is a display, otherwise nothing; the default
+``auto``           the page where there is a display or a notebook, otherwise nothing; the default
 ``page`` or ``1``  the page in the browser
 ``none`` or ``0``  nothing
 ``file.png``       the newest picture
@@ -30,8 +30,10 @@ _FILES = (".png", ".mp4", ".rrd")
 
 
 def has_display(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> bool:
-    """Return whether somebody is likely to sit in front of this machine."""
+    """Return whether somebody is likely to sit in front of this machine, or of a notebook that runs on it."""
     environment = os.environ if environment is None else environment
+    if environment.get("JPY_PARENT_PID"):  # set by the kernel of a notebook
+        return True
     if platform in ("darwin", "win32"):
         return True
     return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))

@@ -16,6 +16,7 @@ from headrace.resources import CudaStreamPool
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 from tests.harness import PATIENCE, MakeScheduler
+from tests.harness.processes import output_of
 
 KINDS = ["virtual", "paced", "real"]
 WAITS = {
@@ -200,3 +201,20 @@ def test_a_bug_in_an_action_reaches_whoever_waits(in_time: InTime) -> None:
 
     with sim.Machine("h200"):
         in_time(work)
+
+
+def test_a_finalizer_submits_nothing_when_the_interpreter_ends() -> None:
+    # The thread of the simulation is killed then and may hold the lock of the timeline.
+    code = """
+from headrace.gpu.backend import active
+
+class Finalized:
+    def __init__(self, name):
+        self.name, self.may_submit = name, active().may_submit
+    def __del__(self, print=print):
+        print(self.name, self.may_submit())
+
+Finalized("while it runs")
+kept = Finalized("at the end")
+"""
+    assert output_of("-c", code) == "while it runs True\nat the end False\n"

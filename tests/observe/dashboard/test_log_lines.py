@@ -88,5 +88,5 @@ def test_a_finalizer_may_log_at_any_moment(log: logging.Logger, lines: LogLines,
             action()
 
     work()
-    gc.collect()
-    assert texts(lines.after(0)).count("collected") == 39
+    while texts(lines.after(0)).count("collected") < 39:
+        gc.collect()  # does nothing while another thread collects

@@ -210,6 +210,7 @@ class _Life:
         if engine.stopping:
             return
         self._doing = ""
+        self.control.start()
         engine.prime()
         self._changes.open()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.

@@ -99,7 +99,7 @@ class SimBackend(Backend):
 
     def may_submit(self) -> bool:
         """Return whether the simulation's lock is free: this thread may be the one that holds it."""
-        return not current_machine().timeline.lock.locked()
+        return super().may_submit() and not current_machine().timeline.lock.locked()
 
     # -- memory and kernels ----------------------------------------------------------------------------
 

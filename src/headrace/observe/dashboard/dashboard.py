@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace import notebook
 from headrace.core.durations import Duration, nanoseconds
 from headrace.observe.dashboard.run_page import RunPage
 from headrace.observe.events.watchers import Watcher
@@ -68,6 +69,11 @@ class Dashboard(Watcher):
     def url(self) -> str:
         """The address of the page while a run is watched, with its token; otherwise empty."""
         return "" if self._page is None else self._page.url
+
+    def _repr_html_(self) -> str:
+        if not self.url:
+            return notebook.paragraph("the dashboard has no page now; it has one while the application runs")
+        return notebook.page(self.url, 1200, 800)
 
     @property
     def longest_period(self) -> float:  # type: ignore[override]

@@ -150,6 +150,9 @@ class DataFlowTracker(StatisticsWatcher):
         """All figures so far: of operators, queues and paths."""
         return self.snapshot()
 
+    def _repr_html_(self) -> str:
+        return self.statistics._repr_html_()
+
     def get_num_paths(self) -> int:
         """Return the number of paths on which messages came."""
         return len(self.get_path_strings())

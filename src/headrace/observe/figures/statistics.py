@@ -245,6 +245,11 @@ class Statistics:
 
         return statistics_text(self)
 
+    def _repr_html_(self) -> str:
+        from headrace.observe.figures.tables import statistics_html
+
+        return statistics_html(self)
+
 
 _Named = TypeVar("_Named", OperatorStatistics, QueueStatistics, PathStatistics, SegmentStatistics)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace import notebook
 from headrace.observe.figures.distribution import Summary
 
 if TYPE_CHECKING:
@@ -35,8 +36,32 @@ _TITLES = {
 
 def statistics_text(statistics: Statistics) -> str:
     """Return statistics as tables."""
-    lines = [f"{statistics.application}: {statistics.seconds:.3f} s, times in ms"]
-    lines += [f"saturated: {text}" for text in statistics.saturated]
+    lines = _introduction(statistics)
+    for head, rows in _statistics_tables(statistics):
+        lines += ["", *table(head, rows)]
+    return "\n".join(lines + _remarks(statistics))
+
+
+def statistics_html(statistics: Statistics) -> str:
+    """Return statistics as tables in HTML."""
+    parts = map(notebook.paragraph, _introduction(statistics)), map(notebook.paragraph, _remarks(statistics))
+    tables = (notebook.table(head, rows) for head, rows in _statistics_tables(statistics))
+    return "".join([*parts[0], *tables, *parts[1]])
+
+
+def _introduction(statistics: Statistics) -> list[str]:
+    saturated = [f"saturated: {text}" for text in statistics.saturated]
+    return [f"{statistics.application}: {statistics.seconds:.3f} s, times in ms", *saturated]
+
+
+def _remarks(statistics: Statistics) -> list[str]:
+    is_told = statistics.kernels.startswith(("not shown", "shown in part"))
+    eager = [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
+    return [f"kernels are {statistics.kernels}"] * is_told + eager
+
+
+def _statistics_tables(statistics: Statistics) -> Iterator[tuple[Sequence[str], list[Sequence[str]]]]:
+    """Yield the header and the rows of each table of the statistics."""
     for group, names in _TABLES.items():
         items = getattr(statistics, group)
         if items:
@@ -50,12 +75,7 @@ def statistics_text(statistics: Statistics) -> str:
                 elif any(map(_is_known, values)) or not name.endswith("?"):
                     columns += _columns(name, values)
             head, *rows = zip(*columns, strict=True)
-            lines += ["", *table(head, rows)]
-    lines += [f"kernels are {statistics.kernels}"] * statistics.kernels.startswith(
-        ("not shown", "shown in part")
-    )
-    lines += [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
-    return "\n".join(lines)
+            yield head, list(rows)
 
 
 def label_of(group: str) -> str:
