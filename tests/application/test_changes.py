@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from headrace import CountCondition, IOSpec, op
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core.errors import GraphError
+from headrace.gpu import sim
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 
@@ -85,9 +87,24 @@ def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -
         app.add_flow(app.numbers, app.left)
         app.add_flow(source(app, [], name="nothing"), app.right)
 
-    run(compose, scheduler)
+    app = run(compose, scheduler)
+    assert app.dropped() == {}
     assert left == [1, 2, 3, 4, 9, 10, 11, 12]
     assert right == [5, 6, 7, 8]
+
+
+def test_what_went_nowhere_is_counted_when_there_is_a_flow_again(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.taking = sink(app, taken)
+        changes = {3: lambda app: app.remove_flow(app.numbers, app.taking)}
+        app.numbers = counting(app, 9, {**changes, 6: lambda app: app.add_flow(app.numbers, app.taking)})
+        app.add_flow(app.numbers, app.taking)
+
+    app = run(compose, scheduler)
+    assert taken == [1, 2, 3, 7, 8, 9]
+    assert app.dropped() == {"numbers.out": 3}
 
 
 def test_producers_of_one_queue_lose_nothing(scheduler: MakeScheduler) -> None:
@@ -256,3 +273,34 @@ def test_a_run_that_is_watched_or_over_refuses_changes() -> None:
     assert asked
     with pytest.raises(GraphError, match="which is not being composed"):
         app.add_operator(sink(app, [], name="late"))
+
+
+class Passing(Step):
+    capturable = True
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+
+def test_a_segment_keeps_its_flows_and_its_neighbours_may_change(machine: sim.Machine) -> None:
+    taken: list[int] = []
+    more: list[int] = []
+
+    def change(app: Any) -> None:
+        with pytest.raises(GraphError, match="'two' is part of segment 'pair', whose frames are recorded"):
+            app.add_flow(app.two, sink(app, [], name="late"))
+        app.add_flow(app.numbers, sink(app, more, name="more"))
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 5, {2: change})
+        one, app.two = (Passing(app, inputs=["in"], outputs=["out"], name=name) for name in ("one", "two"))
+        app.add_flow(app.numbers, one)
+        app.add_flow(one, app.two)
+        app.add_flow(app.two, sink(app, taken))
+        app.capture(one, app.two, name="pair")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numbers on the host are not recorded, and the segment computes them
+        run(compose)
+    assert taken == [1, 2, 3, 4, 5]
+    assert more == [3, 4, 5]

@@ -70,7 +70,8 @@ class Changes:
         # The nodes of new operators that are not part of the run yet.
         self._joining: list[Node] = []
         self._applied = threading.Condition()
-        self._asked = self._done = 0
+        # The numbers of changes: asked for, about to be made, made.
+        self._asked = self._followed = self._done = 0
 
     def open(self) -> None:
         """Allow changes: the run begins."""
@@ -194,10 +195,13 @@ class Changes:
 
     def _follow(self) -> None:
         """Let the run follow the graph."""
+        self._followed += 1
+        if self._engine.pausing.changes:
+            return  # the last of several changes does it for all
         self._adopt()
         connect_anew(self._engine, self._supplies)
         with self._applied:
-            self._done += 1
+            self._done = self._followed
             self._applied.notify_all()
 
     def _adopt(self) -> None:
@@ -290,14 +294,16 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
     seen: dict[Queue, None] = {}
     for name in operator.spec.outputs:
         behind = dict.fromkeys(engine.queues[flow] for flow in operator._outgoing if flow.output == name)
-        before = node.output_queues[name]
-        unconnected = before if isinstance(before[0], UnconnectedQueue) else (UnconnectedQueue(),)
-        node.output_queues[name] = tuple(behind) or unconnected
+        # What counts the messages that went nowhere is kept.
+        unconnected = [queue for queue in node.output_queues[name] if isinstance(queue, UnconnectedQueue)]
+        if not behind and not unconnected:
+            unconnected.append(UnconnectedQueue())
+        node.output_queues[name] = (*behind, *unconnected)
         port = node.output.ports[name]
         fronts = {queue.behind: queue for queue in port.queues if isinstance(queue, MessageCounter)}
         port.queues = tuple(
             fronts.get(queue) or (MessageCounter(queue) if counts else queue)
-            for queue in node.output_queues[name]
+            for queue in behind or unconnected
         )
         seen.update(behind)
     node.outputs = tuple(seen)
