@@ -112,7 +112,7 @@ class Door(Operator):
         self.conditions = {lane.crew.free.name: lane.crew.free}
 
     def start(self) -> None:
-        """Say that the operator has started: it stands before the door. From now on its errors are replies."""
+        """Announce that the operator, which comes first, has started; from now on its errors are replies."""
         operator = self.lane.operator
         operator.compute = partial(self._guard, operator.compute)  # type: ignore[method-assign]
         send(self.connection, Reply([]))

@@ -95,7 +95,7 @@ def _copy(operator: Operator, number: int) -> Operator:
 
 
 def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
-    """Give a replica its name, and what the program set on its operator since it was created."""
+    """Set the name of a replica, and what the program set on its operator since it was created."""
     replica.name = replica.spec.owner = f"{operator.name}[{number}]"
     replica.metadata = MetadataDictionary(operator.metadata.policy, replica.name)
     replica._replicas = None
