@@ -629,7 +629,7 @@ PLANTS = [
     Plant(
         "a worker that ends a pause takes no notice of a stop",
         _PAUSING,
-        "        if engine.stopping or requests:\n",
+        "        if engine.stopping or requests or self.changes:\n",
         "        if requests:\n",
         "resume-stop-2",
         (_WRONG,),

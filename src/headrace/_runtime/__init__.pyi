@@ -6,6 +6,7 @@ from headrace._runtime.lifecycle.run import run_async as run_async
 from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
+from headrace._runtime.messages.envelope import make_envelope as make_envelope
 from headrace._runtime.messages.fences import Fences as Fences
 from headrace._runtime.messages.fences import is_complete as is_complete
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
@@ -29,6 +30,7 @@ from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
 from headrace._runtime.scheduling.host_attributes import HostAttributes as HostAttributes
 from headrace._runtime.scheduling.node import Node as Node
+from headrace._runtime.scheduling.unreceived import has_more as has_more
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs
 from headrace._runtime.streams.knobs import write_knobs as write_knobs

@@ -333,6 +333,13 @@ class Fragment(Composition):
         self._check_composing("capture_chains()")
         self._chain_options = options
 
+    def _expand_replicas(self) -> None:
+        if any(operator._replicas is not None for operator in self.graph):
+            from headrace.application.child import run_child
+            from headrace.replicas.expansion import expand
+
+            expand(self, run_child)
+
     def _find_segments(self) -> None:
         # Most programs have no segments, and need not import what makes them.
         if self._segments or self._chain_options is not None or os.environ.get("HEADRACE_CAPTURE"):

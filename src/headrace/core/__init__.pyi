@@ -16,6 +16,7 @@ from headrace.core.error_policy import dead_letter as dead_letter
 from headrace.core.error_policy import restart as restart
 from headrace.core.error_policy import retry as retry
 from headrace.core.error_policy import skip as skip
+from headrace.core.errors import CrossingError as CrossingError
 from headrace.core.errors import FeedClosedError as FeedClosedError
 from headrace.core.errors import GraphError as GraphError
 from headrace.core.errors import JoinError as JoinError
@@ -24,6 +25,7 @@ from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
 from headrace.core.errors import StuckError as StuckError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
+from headrace.core.errors import WorkerProcessError as WorkerProcessError
 from headrace.core.fault_counts import FaultCounts as FaultCounts
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow

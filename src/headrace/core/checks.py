@@ -24,6 +24,7 @@ def compose(fragment: Composition) -> Graph:
     made = fragment._compose_graph()
     check(fragment.graph, made)
     _check_resources(fragment)
+    fragment._expand_replicas()
     fragment._find_segments()
     return fragment.graph
 
@@ -46,24 +47,28 @@ def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
             "and add_operator(...) for operators without flows"
         )
     for operator in graph:
-        missing = operator.spec.missing(operator)
-        if missing:
-            raise ParameterError(
-                f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
-                f"{choices(missing)}; pass it as a keyword argument or with add_arg"
-            )
-        _check_policies(operator)
-        if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
-            check_compute(operator)  # the others may set their compute there
-        connected = {flow.input for flow in operator._incoming}
-        _check_inputs(graph, operator, connected)
-        _check_queues(operator)
-        flows = [flow for flow in operator._outgoing if flow.output != operator.spec.dead_letter]
-        if flows and operator.never_emits:  # a return is missing
-            raise GraphError(
-                f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "
-                "carry nothing; return the value to emit"
-            )
+        check_operator(operator)
+        _check_inputs(graph, operator, {flow.input for flow in operator._incoming})
+
+
+def check_operator(operator: Operator) -> None:
+    """Raise if an operator could not run, or its queues could not be made, whatever else is in the graph."""
+    missing = operator.spec.missing(operator)
+    if missing:
+        raise ParameterError(
+            f"operator {operator.name!r} ({type(operator).__name__}) needs a value for "
+            f"{choices(missing)}; pass it as a keyword argument or with add_arg"
+        )
+    _check_policies(operator)
+    if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
+        check_compute(operator)  # the others may set their compute there
+    _check_queues(operator)
+    flows = [flow for flow in operator._outgoing if flow.output != operator.spec.dead_letter]
+    if flows and operator.never_emits:  # a return is missing
+        raise GraphError(
+            f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "
+            "carry nothing; return the value to emit"
+        )
 
 
 def _check_policies(operator: Operator) -> None:

@@ -103,11 +103,17 @@ class Composition:
     # Methods that compose calls.
 
     def add_operator(self, op: Operator) -> None:
-        """Add an operator that is not connected; `add_flow` adds the operators that it connects."""
+        """Add an operator that is not connected; `add_flow` adds the operators that it connects.
+
+        While the fragment runs, it starts the operator.
+        """
         check_member(self._root, op)
         self._check_place(op)
-        self._check_composing(f"add_operator({op.name!r})")
-        self.graph.add(op)
+        changes = self._changes_of_run(f"add_operator({op.name!r})")
+        if changes is None:
+            self.graph.add(op)
+        else:
+            changes.add_operator(op)
 
     def add_flow(
         self,
@@ -122,6 +128,10 @@ class Composition:
 
         ``a >> b >> c`` is short for ``add_flow(a, b, c)``. Instead of an operator there may be a subgraph, a port
         of either (``a["out"]``), and a tuple of these: ``add_flow(a, (b, c))`` sends every message to both.
+
+        It is called in compose, or while the fragment runs. In a run it may be called from any thread and from
+        computes. It starts the operators that are new, returns, and takes effect before the next compute of any
+        operator (`wait_until_changed`).
 
         Parameters
         ----------
@@ -146,11 +156,12 @@ class Composition:
             pairs = None
         for end in (end for ends in chain for end in ends_of(ends)):
             self._check_place(end)
-        self._check_composing(f"add_flow({', '.join(map(name_of, chain))})")
+        changes = self._changes_of_run(f"add_flow({', '.join(map(name_of, chain))})")
+        connect = self.graph.connect if changes is None else changes.add_flow
         for sources, targets in pairwise(chain):
             for source in ends_of(sources):
                 for target in ends_of(targets):
-                    self.graph.connect(source, target, pairs, size, policy)
+                    connect(source, target, pairs, size, policy)
 
     def _check_place(self, end: End) -> None:
         """Raise if an operator or a subgraph was not created in this fragment or subgraph."""
@@ -166,12 +177,39 @@ class Composition:
                 "operator['port']) or add_output('name', operator['port'])"
             )
 
+    def remove_flow(
+        self, upstream_op: Operator, downstream_op: Operator, port_pairs: PortPairs | None = None
+    ) -> None:
+        """Disconnect two operators while they run, at all ports or at those of `port_pairs`; from any thread.
+
+        It returns at once, and takes effect before the next compute of any operator. Messages that were sent
+        before are still received. In compose, it removes what `add_flow` connected.
+        """
+        check_member(self._root, upstream_op)
+        check_member(self._root, downstream_op)
+        changes = self._changes_of_run(f"remove_flow({upstream_op.name!r}, {downstream_op.name!r})")
+        if changes is None:
+            self.graph.disconnect(upstream_op, downstream_op, port_pairs)
+        else:
+            changes.remove_flow(upstream_op, downstream_op, port_pairs)
+
+    def wait_until_changed(self, timeout: float | None = None) -> bool:
+        """Wait until the run has made all changes of its graph so far; not from inside an operator.
+
+        Returns False if that is not so after `timeout` seconds, or if the run ends before.
+        """
+        changes = self._run_control.changes
+        return changes is not None and bool(changes.wait(timeout))
+
     @property
     def segments(self) -> list[Any]:
         """The segments of the last `compose`."""
         return self._segments
 
     # What the layers above supply.
+
+    def _expand_replicas(self) -> None:
+        """Replace the operators that were given ``workers=`` by their replicas."""
 
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
@@ -302,6 +340,13 @@ class Composition:
             f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
             "a graph that is there is not changed"
         )
+
+    def _changes_of_run(self, call: str) -> Any:
+        """Return what changes the graph of the run in progress; None while composing; raise without either."""
+        if self._made is None and self._run_control.changes is not None:
+            return self._run_control.changes
+        self._check_composing(call)
+        return None
 
     @property
     def _is_composing_here(self) -> bool:

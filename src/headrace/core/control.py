@@ -55,6 +55,7 @@ class RunControl:
         "_at_end",
         "_has_begun",
         "_is_under_way",
+        "changes",
         "doing",
         "engine",
         "errors",
@@ -72,6 +73,8 @@ class RunControl:
         self.doing = doing
         self.run_id = os.urandom(6).hex() if doing else ""
         self.engine: ControlledEngine | None = None
+        # What changes the graph of the run, once it has begun (`_runtime/lifecycle/changes`).
+        self.changes: Any = None
         self.stop_wanted = False
         # Called after a stop was requested, on the thread that requested it.
         self.on_stop: Callable[[], None] | None = None

@@ -55,6 +55,14 @@ class AllocationError(MemoryError):
     """An allocator has too little memory left, or can never serve the request."""
 
 
+class CrossingError(TypeError):
+    """An object cannot be sent to the process of a replica."""
+
+
+class WorkerProcessError(RuntimeError):
+    """The process of a replica ended although it was not asked to."""
+
+
 class UnorderedStreamWarning(UserWarning):
     """An operator used a message before its stream was ordered after the work behind it."""
 

@@ -314,6 +314,10 @@ class OperatorFunction(Generic[P, R]):
             return AsyncFunctionOperator(fragment, self, *parts, name=name, **parameters)
         return FunctionOperator(fragment, self, *parts, name=name, **parameters)
 
+    def __reduce__(self) -> str:
+        """Pickle it by its name, as a function is."""
+        return self.function.__qualname__
+
     def __repr__(self) -> str:
         inputs = [f"*{name}" if name == self.receivers else name for name in self.inputs]
         return f"<op {self.__name__}({', '.join(inputs)}) -> {', '.join(self.outputs) or 'nothing'}>"

@@ -91,6 +91,15 @@ class Graph:
             raise GraphError(f"{both} are named {name!r}; give one another name=...")
         self.subgraphs[name] = subgraph
 
+    def rebuild(self, operators: Iterable[Operator], flows: Iterable[Flow]) -> None:
+        """Replace all operators and flows."""
+        operators, self.flows = list(operators), list(flows)
+        self.operators, self._names = [], {}
+        for operator in operators:
+            self.add(operator)
+            operator._outgoing = [flow for flow in self.flows if flow.source is operator]
+            operator._incoming = [flow for flow in self.flows if flow.target is operator]
+
     def connect(
         self,
         source: End,
@@ -137,6 +146,20 @@ class Graph:
         found = _port(owner, ports, kind, end.name if isinstance(end, Port) else name, where, example)
         behind = ports[found]
         return behind if isinstance(behind, tuple) else (Port(owner, found),)
+
+    def disconnect(self, source: Operator, target: Operator, port_pairs: PortPairs | None = None) -> None:
+        """Remove the flows from `source` to `target` that `port_pairs` lists, or all."""
+        where = f"remove_flow({source.name!r}, {target.name!r})"
+        flows = [flow for flow in source._outgoing if flow.target is target]
+        if not flows:
+            raise GraphError(f"{where}: they are not connected")
+        for pair in _pairs(port_pairs, where):
+            if pair not in [(flow.output, flow.input) for flow in flows]:
+                listed = ", ".join(map(str, flows))
+                raise GraphError(f"{where}: {pair[0]!r} -> {pair[1]!r} is not connected; there are {listed}")
+        wanted = _pairs(port_pairs, where)
+        removed = [flow for flow in flows if not wanted or (flow.output, flow.input) in wanted]
+        self.rebuild(self.operators, [flow for flow in self.flows if flow not in removed])
 
 
 def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
@@ -17,6 +17,7 @@ from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.parameter import check_parameter_name
 from headrace.core.ports import IOSpec
+from headrace.core.replicas import Replicas
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 from headrace.core.wiring import Connectable
@@ -62,7 +63,8 @@ class Operator(Connectable):
         The operator's unique name, which errors use too; by default the class's name, made unique.
     **kwargs
         The parameters that `setup` declares. A condition, a resource, `on_error`, `deadline` and `on_stuck` may be
-        given by keyword too.
+        given by keyword too. ``workers=4`` runs four replicas of the operator at once; ``on="processes"`` runs them
+        in processes of their own, and ``ordered=False`` lets their results leave as they come.
     """
 
     fragment: Composition
@@ -92,6 +94,13 @@ class Operator(Connectable):
     _knobs: KnobValues
     # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
     _version: ParameterVersion | None = None
+    # How it is replicated, if it is; the arguments that created it, and create each replica; the replicas of a run.
+    _replicas: Replicas | None
+    _creation: tuple[tuple[Any, ...], dict[str, Any]]
+    _copies: tuple[Operator, ...] = ()
+    # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
+    _stand_in: Operator | None = None
+    _results: Operator | None = None
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
@@ -117,6 +126,12 @@ class Operator(Connectable):
             cls.capturable = False  # what its base class says is about another compute
         if cls.capturable is True or cls.is_function:
             _raise_versions(cls)
+
+    def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
+        """Create an operator, and keep the arguments for its replicas."""
+        made = super().__new__(cls)
+        made._creation = args, kwargs
+        return made
 
     @needs_fragment
     def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
@@ -155,6 +170,7 @@ class Operator(Connectable):
         self._live = LiveValues(self, live) if live else None
         self._knobs = KnobValues(self)
         self._take_policies(keywords)
+        self._replicas = Replicas.take(self.name, keywords, self.spec.params)
         parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
         if fragment._parameter_settings:  # what users set wins over what the program gives
@@ -311,7 +327,8 @@ class Operator(Connectable):
         middle of one; of several changes the last one counts. Outside of a run it takes effect at once, and stays
         for the operator of this name in later runs of the fragment.
         """
-        (self._live or LiveValues(self, {})).set(name, value)
+        for operator in self._in_run():
+            (operator._live or LiveValues(operator, {})).set(name, value)
 
     def set_knob(self, name: str, value: Any) -> None:
         """Set a knob, a scalar on the device that `compute` asks for; may be called from any thread.
@@ -331,7 +348,22 @@ class Operator(Connectable):
         value
             A number on the host: of Python or NumPy.
         """
-        self._knobs.set(name, value)
+        for operator in self._in_run():
+            operator._knobs.set(name, value)
+
+    @property
+    def _receiver(self) -> Operator:
+        """The operator of the graph that has its inputs."""
+        return self._stand_in or self
+
+    @property
+    def _sender(self) -> Operator:
+        """The operator of the graph that has its outputs."""
+        return self._results or self
+
+    def _in_run(self) -> tuple[Operator, ...]:
+        """Return the operators that compute in place of this one: its replicas in a run, or itself."""
+        return self._copies if self._copies and self.fragment._run_control.engine is not None else (self,)
 
     def _recall_values(self) -> None:
         """Take on the live parameters and the knobs that were set before the run.
@@ -344,6 +376,9 @@ class Operator(Connectable):
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
+        if self._stand_in is not None:
+            self._stand_in.stop_execution()
+            return
         # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
         self._stop_wanted = True
         if self._node is not None:
@@ -353,6 +388,8 @@ class Operator(Connectable):
         """Return the number of messages that an input, or all inputs, dropped in the last run."""
         if port_name is not None and port_name not in self.spec.inputs:
             raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.inputs))
+        if self._stand_in is not None:
+            return self._stand_in.dropped(port_name)
         if self._node is None:
             return 0
         return sum(

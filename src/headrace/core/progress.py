@@ -108,13 +108,14 @@ def counts_of(operator: Operator, count: Callable[[Queue], int]) -> dict[str, in
     """
     if operator._node is None:
         return {}
-    connected = {flow.output for flow in operator._outgoing}
     counts: dict[str, int] = {}
-    for ports in (operator._node.input_queues, operator._node.output_queues):
+    unconnected = {
+        name: tuple(queue for queue in queues if queue.consumer is None)
+        for name, queues in operator._node.output_queues.items()
+    }
+    for ports in (operator._node.input_queues, unconnected):
         for name, queues in ports.items():
-            total = (
-                0 if ports is operator._node.output_queues and name in connected else sum(map(count, queues))
-            )
+            total = sum(map(count, queues))
             if total:
                 counts[name] = counts.get(name, 0) + total
     return counts

@@ -40,6 +40,8 @@ class ThreadPool(Resource):
         super().__init__(fragment, name=name)
         self.initial_size = whole_number(initial_size, f"thread pool {name!r}: initial_size", 1, MOST_WORKERS)
         self.assignments: list[Assignment] = []
+        # Whether its threads exist under schedulers that run everything on one thread, too.
+        self.is_required = False
         if fragment is not None:
             fragment._root._thread_pools.append(self)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Details, Envelope
-from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port
+from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace.gpu.allocation import in_use
@@ -59,6 +59,10 @@ class InputContext:
         self._streams: NodeStreams | None = None
         self._held: HeldFrames  # those of `_streams`, where there is one
         self.details: dict[str, list[Details]] = {}
+
+    def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
+        """Receive from other queues at an ``ANY_SIZE`` input."""
+        self._by_name[name].connect(queues)
 
     def announce_room(self, announce: Callable[[Any, tuple[Queue, ...]], None] | None) -> None:
         """Announce the room that a receive makes in queues to producers at once, not when compute is over.
@@ -150,6 +154,23 @@ class InputContext:
         if type(item) is Batch:
             return self._open_all(port, item)
         return _own_map(item)
+
+    def take_messages(self) -> list[tuple[str, int, Any]]:
+        """Take what one compute would receive, as it is in the queues.
+
+        Returns the input and the message of each; those of an ``ANY_SIZE`` input are numbered, others have a 0.
+        """
+        taken: list[tuple[str, int, Any]] = []
+        for port in self.ports:
+            try:
+                item = port.take()
+            except IndexError:
+                continue
+            is_receivers = len(port.queues) > 1
+            taken += [
+                (port.name, place if is_receivers else 0, part) for place, part in enumerate(parts_of(item))
+            ]
+        return taken
 
     def _receive_nothing(self, port: InputPort) -> None:
         """Record that `receive` found nothing at an input."""

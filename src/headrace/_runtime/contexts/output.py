@@ -129,15 +129,16 @@ class OutputContext:
         """Send tensors to several receivers, each with its own record of the work behind them."""
         if acq_timestamp != -1 or self.has_details:
             self._with_details(message, acq_timestamp)
-        assert message.work is not None
-        messages = []
-        for _ in port.queues:
-            work = message.work.for_other_receiver()
-            copied = copy_envelope(message, as_message(message.data, work))
-            work.attach(copied)
-            messages.append(copied)
+        messages = [_copy_for_receiver(message) for _ in port.queues]
         for queue, copied in zip(port.queues, messages, strict=True):
             queue.offer(copied)
+
+    def pass_message(self, message: Any, name: str) -> None:
+        """Send a message as it came from a queue, with its fences, timestamp and metadata."""
+        queues = self.ports[name].queues
+        is_copied = len(queues) > 1 and type(message) is Envelope and message.work is not None
+        for queue in queues:
+            queue.offer(_copy_for_receiver(message) if is_copied else message)
 
     def _with_details(self, data: Any, acq_timestamp: Any) -> Any:
         """Return a message with a timestamp and metadata, or `data` itself if there is neither."""
@@ -153,6 +154,15 @@ class OutputContext:
             return make_envelope(data, details)
         data.details = details
         return data
+
+
+def _copy_for_receiver(message: Envelope) -> Envelope:
+    """Return a message for one of several receivers, with its own record of the work behind its tensors."""
+    assert message.work is not None
+    work = message.work.for_other_receiver()
+    copied = copy_envelope(message, as_message(message.data, work))
+    work.attach(copied)
+    return copied
 
 
 def whole_timestamp(acq_timestamp: Any) -> int:

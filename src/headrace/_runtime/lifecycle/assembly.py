@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
 _NONE = ConditionType.NONE
+_FAULT = IOSpec.QueuePolicy.FAULT
 
 # Held while a condition is assigned to a node, because two applications may be assembled at once.
 _GIVING = threading.Lock()
@@ -45,18 +46,17 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
     engine = Engine(supplies.scheduler(fragment, options))
     engine.groups = [Group(engine, plan) for plan in supplies.groups(fragment)]
     _make_nodes(fragment, engine)
-    queues: dict[Flow, Queue] = {}
     for node in engine.operator_nodes:
-        _make_input_queues(node, queues, make_queue)
+        _make_input_queues(node, engine.queues, make_queue)
     for node in engine.operator_nodes:
-        _find_output_queues(node, queues)
+        _find_output_queues(node, engine.queues)
     for group in engine.groups:
         group.connect()
     try:
         for node in engine.nodes:
             _take_conditions(node)
         for node in engine.nodes:
-            _attach_conditions(node, supplies)
+            attach_conditions(node, supplies)
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
         _complete(fragment, engine)
@@ -86,23 +86,41 @@ def _make_nodes(fragment: Composition, engine: Engine) -> None:
 
 def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
-    for node in engine.nodes:
-        for queue in node.inputs:
-            if len(queue.feeders) > 1:
-                queue.share()
-                if queue.state.requests:
-                    _share(queue)
+    share_rooms(engine)
     engine.streams = RunStreams(fragment)
     of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
-        if node in of_groups:
-            continue
-        node.input = InputContext(node)
-        node.output = OutputContext(node)
-        node.context = ExecutionContext(node)
-        node.streams = NodeStreams(engine.streams, node)
+        if node not in of_groups:
+            _make_contexts(node, engine)
     for group in engine.groups:
         group.complete(engine.streams)
+
+
+def _make_contexts(node: Node, engine: Engine) -> None:
+    node.input = InputContext(node)
+    node.output = OutputContext(node)
+    node.context = ExecutionContext(node)
+    node.streams = NodeStreams(engine.streams, node)
+
+
+def join_node(operator: Operator, engine: Engine) -> Node:
+    """Create the node of an operator that joins a run; it is not connected yet."""
+    node = Node(engine, operator)
+    node.ready_queue = engine.ready_queues[0]
+    operator._node = node
+    operator.metadata.node = node
+    operator.metadata.clear()
+    node.has_extra_work = False
+    for name, port in operator.spec.inputs.items():
+        size = max(port.size, 1)
+        node.input_queues[name] = (
+            () if port.is_receivers else (Queue(node, name, size, port.policy or _FAULT),)
+        )
+    node.inputs = tuple(queue for made in node.input_queues.values() for queue in made)
+    node.output_queues = {name: (UnconnectedQueue(),) for name in operator.spec.outputs}
+    _take_conditions(node)
+    _make_contexts(node, engine)
+    return node
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:
@@ -145,6 +163,16 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
                 f"declare that input with size={port.size} or more"
             )
         node.claim_room(queue, port.name, port.size)
+
+
+def share_rooms(engine: Engine) -> None:
+    """Let the producers of each queue that has several share it."""
+    for node in engine.nodes:
+        for queue in node.inputs:
+            if len(queue.feeders) > 1:
+                queue.share()
+                if queue.state.requests:
+                    _share(queue)
 
 
 def _share(queue: Queue) -> None:
@@ -209,7 +237,7 @@ def _give_conditions_back(engine: Engine) -> None:
                     each._node = None
 
 
-def _attach_conditions(node: Node, supplies: Supplies) -> None:
+def attach_conditions(node: Node, supplies: Supplies) -> None:
     """Attach the conditions of its ports and of its operator to a node.
 
     A port has its default condition unless `setup` replaced it, or a condition that was passed to the operator, or

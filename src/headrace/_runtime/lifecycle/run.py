@@ -12,17 +12,18 @@ import os
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.lifecycle.accounts import count_messages, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
+from headrace._runtime.lifecycle.changes import Changes
 from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.stop_timeout import StopTimeout, stop_timeout_of
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import message_of, note, note_condition
-from headrace._runtime.scheduling.scheduled_run import ScheduledRun
+from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
 from headrace.core.errors import StuckError
@@ -130,6 +131,7 @@ class _Life:
         self._doing = "compose"
         self._engine: Engine | None = None
         self._observer: Observer | None = None
+        self._changes: Changes
         self._resources: list[Resource] = []
         self._started: list[Operator] = []
         self._stop: StopTimeout | None = None
@@ -149,6 +151,8 @@ class _Life:
                 compose(fragment)
                 engine = self._engine = self._assemble()
                 engine.on_stop = self.control.on_stop
+                self._changes = Changes(fragment, engine, self.supplies, self._initialize, self._started)
+                self.control.changes = self._changes
                 self.control.begin(engine)
                 for operator in fragment.graph:
                     if operator._stop_wanted:
@@ -240,7 +244,7 @@ class _Life:
         """Initialize and start; a stop in the meantime skips the rest."""
         fragment = self.fragment
         if not engine.stopping:
-            self._initialize(engine)
+            self._initialize_all(engine)
             engine.streams.open(fragment.graph)
         for operator in fragment.graph:
             if engine.stopping:
@@ -250,19 +254,24 @@ class _Life:
             self._call("start", operator)
             check_compute(operator)
 
-    def _initialize(self, engine: Engine) -> None:
-        fragment = self.fragment
-        found: dict[int, Resource] = {
-            id(engine.clock): engine.clock,
-            id(engine.scheduler): engine.scheduler,
-        }
-        for operator in fragment.graph:
+    def _initialize_all(self, engine: Engine) -> None:
+        for resource in dict.fromkeys((engine.clock, engine.scheduler)):
+            self._call("initialize", resource)
+            self._resources.append(resource)
+        self._initialize(list(self.fragment.graph))
+
+    def _initialize(self, operators: list[Operator]) -> None:
+        """Initialize operators, and before that their resources that are not."""
+        found: dict[int, Resource] = {}
+        for operator in operators:
             found.update((id(resource), resource) for resource in _resources_of(operator))
+        for known in self._resources:
+            found.pop(id(known), None)
         for resource in found.values():
             self._call("initialize", resource)
             self._resources.append(resource)
-        for node in engine.operator_nodes:
-            operator = node.operator
+        for operator in operators:
+            node: Any = operator._node
             self._call("initialize", operator)
             # Also the conditions that the run created for ports.
             conditions = {id(each): each for each in (*operator.conditions.values(), *node.conditions)}
@@ -289,8 +298,10 @@ class _Life:
         self._doing = ""
         self.control.start()
         engine.prime()
+        self._changes.open()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.
-        self.interrupts.held = self.interrupts.held or engine.scheduler.workers > 0
+        has_workers = engine.scheduler.workers > 0 or bool(required_pools(engine))
+        self.interrupts.held = self.interrupts.held or has_workers
         self._began = self._ended = engine.clock.timestamp()
         try:
             engine.scheduler.execute(ScheduledRun(engine))
@@ -313,6 +324,7 @@ class _Life:
         """Stop and release everything, even after errors, and report how the run ended."""
         engine.stopping = engine.held = True
         engine.pausing.close()
+        self._changes.close()
         if engine.watchdog is not None:  # before the errors are read, as it may add one
             self._attempt(TearDownStep("its watchdog", engine.watchdog.close))
         for error in engine.errors:

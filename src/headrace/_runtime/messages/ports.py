@@ -77,6 +77,11 @@ class InputPort:
         self.count = 1
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
 
+    def connect(self, queues: tuple[Queue, ...]) -> None:
+        """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
+        self.queues = queues
+        self._takes = [(queue, _taking(queue)) for queue in queues]
+
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
         earlier = self.item

@@ -110,6 +110,12 @@ class Queue(deque[Any]):
         if self.lock is None:
             self.lock = threading.Lock()
 
+    def resize(self, limit: int) -> None:
+        """Hold another number of messages at most; more that wait already stay."""
+        if self.capacity == self.limit:
+            self.capacity = limit
+        self.limit = limit
+
     def note_arrivals(self, now: Callable[[], int]) -> None:
         """Record when each message arrives, by the time that `now` returns; before the run begins."""
         if self.arrivals is None:

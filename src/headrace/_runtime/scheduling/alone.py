@@ -117,5 +117,5 @@ class Alone:
             assert node is not None
             self.node = None
             self.is_computing = False
-            engine.pausing.handle()
+            engine.pausing.handle(is_in_compute=True)
             engine.waiting.wake_others(node.ready_queue, computes=True)

@@ -58,10 +58,8 @@ class Ends:
             self._finish(node)
             return
         ending.begin()
-        ending.evaluated, node.evaluated = node.evaluated, None
-        node.wants_alone = False
+        self.free(node)
         for state in node.input_states:
-            state.queue.min_size = state.min_size = 0
             if not state.available:
                 state.available = True
                 node.blockers -= 1
@@ -71,6 +69,26 @@ class Ends:
         node.update_guard()
         engine.set_awaited(node, NOTHING)
         node.enqueue_if_ready()
+
+    def free(self, node: Node) -> None:
+        """Let a node whose end has begun wait for neither conditions nor messages."""
+        ending = node.ending
+        assert ending is not None
+        ending.evaluated, node.evaluated = node.evaluated, None
+        node.wants_alone = False
+        for queue in node.inputs:
+            queue.min_size = queue.state.min_size = 0
+
+    def look_again(self) -> None:
+        """Find out anew what has ended, because flows have changed."""
+        for node in self._engine.nodes:
+            for queue in node.inputs:
+                queue.has_ended = bool(queue.feeders) and all(feeder.retired for feeder in queue.feeders)
+                if queue.has_ended:
+                    node.is_closing = node.has_extra_work = True
+        for node in self._engine.nodes:
+            if node.is_closing and not node.busy and node.may_compute:
+                self._look(node)
 
     def after_compute(self, node: Node) -> None:
         """Look for the end of a node that has just computed, or go on with it."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.clock import Clock
+    from headrace.core.graph import Flow
     from headrace.core.scheduler import Scheduler
 
 
@@ -81,8 +82,9 @@ class Engine:
             "lock",
             "nodes",
         ),
-        *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "ready_queues"),
-        *("on_stop", "scheduler", "stopping", "streams", "timed", "timers", "waiting", "watchdog"),
+        *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
+        *("on_stop", "ready_queues", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
+        "watchdog",
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -93,6 +95,8 @@ class Engine:
         self.nodes: list[Node] = []
         self.operator_nodes: list[Node] = []
         self.groups: list[Group] = []
+        # The queue of each flow.
+        self.queues: dict[Flow, Queue] = {}
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
         # The observer of the run, if there is one.
@@ -204,44 +208,57 @@ class Engine:
             self.timed = True
         self.streams.place()
         for node in self.operator_nodes:
-            # Read only now: an operator may choose its compute in start().
-            compute = node.operator.compute
-            node.faults = faults_of(node)
-            if node.faults is not None:
-                compute = node.faults.compute
-            node.ending = ending_of(node, compute)
-            if node.ending is not None:
-                compute = node.ending.compute
-            live = node.operator._live
-            node.operator._knobs.is_in_run = True
-            if live is not None:
-                compute = live.around(compute)
-            if self.observer is not None:
-                compute = self.observer.around(node, compute)
-            if node.operator.spec.time_limit:
-                if self.watchdog is None:
-                    self.watchdog = Watchdog(self)
-                compute = self.watchdog.around(node, compute)
-            node.compute = node.streams.around(compute)
+            self.prepare(node)
         for group in self.groups:
             group.prime()
+        self.count_blockers()
+        self.clock.watch(self.time_moved)
+        if self.watchdog is not None:
+            self.watchdog.start()
+
+    def prepare(self, node: Node) -> None:
+        """Choose the compute of a node, whose operator has started."""
+        # Read only now: an operator may choose its compute in start().
+        compute = node.operator.compute
+        node.faults = faults_of(node)
+        if node.faults is not None:
+            compute = node.faults.compute
+        node.ending = ending_of(node, compute)
+        if node.ending is not None:
+            compute = node.ending.compute
+        live = node.operator._live
+        node.operator._knobs.is_in_run = True
+        if live is not None:
+            compute = live.around(compute)
+        if self.observer is not None:
+            compute = self.observer.around(node, compute)
+        if node.operator.spec.time_limit:
+            if self.watchdog is None:
+                self.watchdog = Watchdog(self)
+            compute = self.watchdog.around(node, compute)
+        node.compute = node.streams.around(compute)
+
+    def count_blockers(self) -> None:
+        """Count the queues that keep each node from running, and enqueue the nodes that can run."""
         for node in self.nodes:
             node.input_states = tuple([queue.state for queue in node.inputs])
             node.output_states = tuple([queue.state for queue in node.outputs])
             for state in node.input_states:
                 node.blockers += not state.begin()
-            # Its outputs need no check: their queues are empty, and no node waits for more room than there is.
             node.update_guard()
         for node in self.nodes:
+            for state in node.input_states:
+                if state.line is None:
+                    state.update_producers(self.pausing.is_paused)
+        for node in self.nodes:
+            if node.awaited is ENDED:
+                continue
             if node.remaining == 0:
                 self.retire(node)
             elif not node.blockers:
                 node.enqueue_if_ready()
             elif node.evaluated is not None:
                 self.evaluate(node)
-        self.clock.watch(self.time_moved)
-        if self.watchdog is not None:
-            self.watchdog.start()
 
     # The step.
 

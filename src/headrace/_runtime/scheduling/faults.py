@@ -87,7 +87,7 @@ class Faults:
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and apply the policy if that raises."""
         node = self.node
-        self._is_earlier = has_more(node)
+        self._is_earlier = has_more(node.operator)
         if not self._is_earlier:
             self._received.clear()
         try:
@@ -99,10 +99,10 @@ class Faults:
             self._handle(error)
         else:
             # A generator has not succeeded before it has ended for its messages.
-            if not node.inputs or not has_more(node):
+            if not node.inputs or not has_more(node.operator):
                 self._errors_in_a_row = 0
         # Nothing here may keep messages alive, unless they are needed again.
-        if not has_more(node):
+        if not has_more(node.operator):
             self._received.clear()
 
     def _attempt(self, resume: Resume, op_input: Any, op_output: Any, context: Any) -> None:
@@ -151,7 +151,7 @@ class Faults:
         counts, policy = self.counts, self.policy
         counts.last_error = f"{type(error).__name__}: {message_of(error)}"
         # A step that continues with an earlier message owns none of the waiting messages.
-        went_on = has_more(self.node)
+        went_on = has_more(self.node.operator)
         if self.node.engine.stopping and (policy.retries or policy.action == "restart"):
             # No compute will follow, and the run stops the operator anyway, and must stop it only once.
             self._give_up()

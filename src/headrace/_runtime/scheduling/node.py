@@ -129,6 +129,12 @@ class Node(RunningOperator):
                 if self not in queue.state.watchers:
                     queue.state.watchers.append(self)
 
+    def go_on_resuming(self) -> None:
+        """Connect what keeps the node ready between two values, if anything does, with its queues."""
+        resume = getattr(self.operator, "_resume", None)
+        if resume is not None and resume.node is self:
+            resume.connect()
+
     def make_resume(self) -> Resume:
         """Return what keeps the node ready between the values that its function yields."""
         from headrace._runtime.scheduling.resume import Resume

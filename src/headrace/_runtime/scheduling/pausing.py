@@ -25,6 +25,8 @@ from headrace.core.control import RESUME
 from headrace.core.errors import GraphError, choices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -40,6 +42,8 @@ class Pausing:
     ----------
     requests
         What was requested and not carried out yet. Set before the run begins.
+    changes
+        Functions that change the run, each to be called when nothing computes. Any thread may append.
     is_paused
         Whether the run is paused; requests may be on their way.
     steps, node_steps
@@ -53,6 +57,7 @@ class Pausing:
         "_is_quiet",
         "_limit",
         "_since",
+        "changes",
         "is_paused",
         "node_steps",
         "requests",
@@ -62,6 +67,7 @@ class Pausing:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.requests: deque[Request] = deque()
+        self.changes: deque[Callable[[], None]] = deque()
         self.is_paused = False
         self.steps = 0
         self.node_steps: dict[Node, int] = {}
@@ -95,7 +101,7 @@ class Pausing:
 
     # By workers, with the lock held.
 
-    def handle(self) -> bool:
+    def handle(self, is_in_compute: bool = False) -> bool:
         """Carry out the requests made until now, update `Engine.held`, and return it."""
         engine = self._engine
         requests = self.requests
@@ -114,9 +120,11 @@ class Pausing:
             node = self._find(op_name, count)
             if not node.retired:
                 self.node_steps[node] = self.node_steps.get(node, 0) + count
+        while self.changes and not engine.running and not is_in_compute:
+            self.changes.popleft()()
         engine.held = self.is_paused or engine.alone.node is not None
-        # Any thread may have stopped the run, or asked for a pause, since.
-        if engine.stopping or requests:
+        # Any thread may have stopped the run, or asked for a pause or a change, since.
+        if engine.stopping or requests or self.changes:
             engine.held = True
             return True
         return engine.held

@@ -21,6 +21,7 @@ from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.node import Node
     from headrace.core.condition import Condition
 
@@ -35,19 +36,28 @@ class Resume:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._sizes = [(queue, queue.min_size) for queue in node.inputs]
-        self.conditions = [condition for condition in node.conditions if _is_about_inputs(condition)]
-        """The node's evaluated conditions on inputs."""
-        if node.evaluated is not None:
-            node.evaluated.resume = self
         self.is_on = False
         """Whether the node continues with messages that it received before."""
         self.is_retried = False
         """Whether the next compute receives the messages of one that failed (`faults`)."""
+        self._sizes: list[tuple[Queue, int]] = []
+        self.conditions: list[Condition] = []
+        """The node's evaluated conditions on inputs."""
+        self.connect()
         self.received = True
         """Whether the current or last compute has received anything."""
         self.noted: _Noted | None = None
         """What came with the messages that the node continues with."""
+
+    def connect(self) -> None:
+        """Find the queues and conditions of the node; called again when its flows have changed."""
+        node = self.node
+        self._sizes = [(queue, queue.min_size) for queue in node.inputs]
+        self.conditions = [condition for condition in node.conditions if _is_about_inputs(condition)]
+        if node.evaluated is not None:
+            node.evaluated.resume = self
+        if self.needs_no_message:
+            self._update_sizes()
 
     def note(self) -> None:
         """Record the metadata and timestamps of the messages that were just received."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace.core import node as core_node
     from headrace.core.clock import Clock
+    from headrace.core.thread_pool import ThreadPool
 
 
 class ScheduledRun:
@@ -36,7 +37,11 @@ class ScheduledRun:
         return self._engine.clock
 
     def run_here(self) -> None:
-        """Run all operators on this thread, to the end of the run."""
+        """Run all operators on this thread, to the end of the run; replicas have threads of their own."""
+        pools = required_pools(self._engine)
+        if pools:
+            run_workers(self._engine, 1, (), pools)
+            return
         with self._engine.clock.attach():
             run_alone(self._engine, self._parker())
 
@@ -59,6 +64,12 @@ class ScheduledRun:
     def request_stop(self) -> None:
         """End the run; may be called from any thread."""
         self._engine.request_stop()
+
+
+def required_pools(engine: Engine) -> list[ThreadPool]:
+    """Return the thread pools whose threads exist whatever the scheduler does."""
+    pools: list[ThreadPool] = engine.nodes[0].operator.fragment._thread_pools
+    return [pool for pool in pools if pool.is_required]
 
 
 class Worker:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.ports import InputPort
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
+    from headrace.core.operator import Operator
 
 SWEEPS = 1023
 """The number of sweeps between two checks, minus one: a power of two minus one."""
@@ -32,7 +33,7 @@ _COMPUTES = 1_000
 def look_for_unreceived(nodes: Iterable[Node], ready_queue: ReadyQueue) -> None:
     """Warn about each input from which an operator of a ready queue has stopped receiving."""
     for node in nodes:
-        if node.ready_queue is not ready_queue or node.retired or has_more(node):
+        if node.ready_queue is not ready_queue or node.retired or has_more(node.operator):
             continue
         ports = [port for port in node.input.ports if port.queues and not port.is_optional]
         untaken = [port for port in ports if type(port.take) is _Untaken]
@@ -52,9 +53,9 @@ def look_for_unreceived(nodes: Iterable[Node], ready_queue: ReadyQueue) -> None:
                 _warn(node, port, node.computes - take.since)
 
 
-def has_more(node: Node) -> bool:
-    """Return whether a node runs without receiving because it has more to emit for its last messages."""
-    return isinstance(node.operator, FunctionOperator) and node.operator.has_more
+def has_more(operator: Operator) -> bool:
+    """Return whether an operator runs without receiving because it has more to emit for its last messages."""
+    return isinstance(operator, FunctionOperator) and operator.has_more
 
 
 def _warn(node: Node, port: InputPort, computes: int) -> None:

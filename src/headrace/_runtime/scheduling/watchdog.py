@@ -97,7 +97,9 @@ class Watchdog:
         return {name: max(now - began, 0) / 1e9 for name, began in pairs if began is not None}
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, unless it runs."""
+        if self._thread is not None:
+            return
         self._clock.watch(self._wake)
         self._thread = threading.Thread(target=self._work, name="headrace watchdog", daemon=True)
         self._thread.start()

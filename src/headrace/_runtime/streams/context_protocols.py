@@ -19,6 +19,9 @@ class Inputs(InputContext, Protocol):
 
     ports: list[InputPort]
 
+    def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
+        """Receive from other queues at an input."""
+
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
 

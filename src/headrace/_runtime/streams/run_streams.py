@@ -91,6 +91,15 @@ class RunStreams:
             self.placements = placed
             self.branches = branches(placed, self.fragment.graph) if per == "branch" else {}
 
+    def place_new(self, operators: Iterable[Operator]) -> None:
+        """Choose where the plain code of operators runs that join the run; each has a stream of its own."""
+        from headrace._runtime.streams.placement import Placement, place
+
+        placed = place(self.fragment.graph)
+        for operator in operators:
+            if placed[operator] is not Placement.LEFT_ALONE and self.has_device:
+                self.placements[operator] = placed[operator]
+
     def take_for_branch(self, operator: Operator, source: StreamLease) -> ManagedStream | None:
         """Return the stream that the operators of a branch share, from their source at the first call."""
         first = self.branches[operator]

@@ -1,0 +1,351 @@
+"""Changes: flows that are added and removed, and operators that begin, while a run is in progress.
+
+A change is checked in the thread that asks for it, and so an error is raised there. A new operator is started
+there, too, so that a slow `start` holds nobody up. The graph changes at once. The run follows at a safe point, when
+no operator computes (`pausing`): between two computes on one thread, or when the workers have finished theirs.
+There the queues, the room that producers wait for and the conditions of all nodes are connected anew from the graph
+(`connect_anew`). Messages stay in their queues, and every node keeps its contexts, streams and counts.
+
+To change only the nodes at the ends of a flow was decided against: producers of a shared queue wait in a line, and
+lines lead from node to node. A change is rare, and connecting a node takes some microseconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime.lifecycle.accounts import MessageCounter
+from headrace._runtime.lifecycle.assembly import attach_conditions, join_node, share_rooms
+from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
+from headrace._runtime.scheduling.notes import note
+from headrace._runtime.scheduling.queue_state import QueueState
+from headrace.core.checks import check_compute, check_operator
+from headrace.core.errors import GraphError
+from headrace.core.queues import queues_of
+
+if TYPE_CHECKING:
+    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.scheduling.engine import Engine
+    from headrace._runtime.scheduling.node import Node
+    from headrace.core.composition import Composition
+    from headrace.core.graph import Flow, PortPairs
+    from headrace.core.operator import Operator
+    from headrace.core.ports import IOSpec
+
+
+class Changes:
+    """The changes of one run; any thread may ask for one.
+
+    Parameters
+    ----------
+    fragment, engine, supplies
+        What runs.
+    initialize
+        Initializes an operator and its resources.
+    started
+        The operators that the run stops at its end.
+    """
+
+    def __init__(
+        self,
+        fragment: Composition,
+        engine: Engine,
+        supplies: Supplies,
+        initialize: Callable[[list[Operator]], None],
+        started: list[Operator],
+    ) -> None:
+        self._fragment = fragment
+        self._engine = engine
+        self._supplies = supplies
+        self._initialize = initialize
+        self._started = started
+        # Held while a change is prepared; the tear-down waits for it.
+        self._lock = threading.RLock()
+        self._is_open = False
+        # The nodes of new operators that are not part of the run yet.
+        self._joining: list[Node] = []
+        self._applied = threading.Condition()
+        # The numbers of changes: asked for, about to be made, made.
+        self._asked = self._followed = self._done = 0
+
+    def open(self) -> None:
+        """Allow changes: the run begins."""
+        self._is_open = True
+
+    def close(self) -> None:
+        """Allow no more changes: the run ends. Operators that were about to join it are stopped with the others."""
+        with self._lock:
+            self._is_open = False
+            self._adopt()
+        with self._applied:
+            self._applied.notify_all()
+
+    # From any thread.
+
+    def add_operator(self, operator: Operator) -> None:
+        """Start an operator, and let it run."""
+        with self._lock:
+            self._check(f"add_operator({operator.name!r})", operator)
+            self._change(lambda: self._fragment.graph.add(operator), operator)
+
+    def add_flow(
+        self,
+        source: Operator,
+        target: Operator,
+        port_pairs: PortPairs | None,
+        size: int | None,
+        policy: IOSpec.QueuePolicy | None,
+    ) -> None:
+        """Connect two operators, each of which may be new."""
+        with self._lock:
+            call = f"add_flow({source.name!r}, {target.name!r})"
+            self._check(call, source, target)
+            source, target = source._sender, target._receiver
+            for operator in (source, target):
+                node: Any = operator._node
+                if node is not None and node.retired:
+                    raise GraphError(
+                        f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not run "
+                        "again in this run; create a new operator"
+                    )
+            connect = partial(self._fragment.graph.connect, source, target, port_pairs, size, policy)
+            self._change(connect, source, target)
+
+    def remove_flow(self, source: Operator, target: Operator, port_pairs: PortPairs | None) -> None:
+        """Disconnect two operators."""
+        with self._lock:
+            self._check(f"remove_flow({source.name!r}, {target.name!r})", source, target)
+            source, target = source._sender, target._receiver
+            self._change(partial(self._fragment.graph.disconnect, source, target, port_pairs), source, target)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until all changes asked for so far are made; return False after `timeout` seconds or at the end."""
+        from headrace import waits
+
+        asked = self._asked
+        with self._applied:
+            waits.wait_for(self._applied, lambda: self._done >= asked or not self._is_open, timeout)
+            return self._done >= asked
+
+    def _check(self, call: str, *operators: Operator) -> None:
+        name = self._fragment.name
+        if not self._is_open:
+            raise GraphError(
+                f"{call} of {name!r}, which is starting or ending: change its graph in compose(), or while it runs"
+            )
+        if self._engine.observer is not None:
+            raise GraphError(
+                f"{call} of {name!r}, whose run is watched (by a tracker, a trace, a logger or the dashboard): "
+                "they know the graph that the run began with; run it without them to change the graph"
+            )
+        for node in self._engine.operator_nodes:
+            what = "joins its inputs" if node.operator.spec.is_joined else ""
+            if node.faults is not None and node.faults.policy.retries:
+                what = "retries after errors"
+            if what:
+                raise GraphError(
+                    f"{call} of {name!r}: operator {node.name!r} {what}, and keeps messages of queues that would "
+                    "be connected anew; the graph of such an application does not change while it runs"
+                )
+        for operator in operators:
+            for group in self._engine.groups:
+                if operator in group.operators:
+                    raise GraphError(
+                        f"{call} of {name!r}: operator {operator.name!r} is part of segment {group.name!r}, whose "
+                        "frames are recorded; leave it out of the segment to change its flows"
+                    )
+            if operator._replicas is not None and operator._stand_in is None:
+                raise GraphError(
+                    f"{call} of {name!r}: a new operator with workers= is created in compose() only"
+                )
+
+    def _change(self, change: Callable[[], None], *operators: Operator) -> None:
+        """Change the graph, start the operators that are new, and let the run follow; or change nothing."""
+        graph = self._fragment.graph
+        before = list(graph.operators), list(graph.flows)
+        try:
+            change()
+            for operator in operators:
+                check_operator(operator)
+                _check_room(operator)
+            new = [operator for operator in operators if operator not in before[0]]
+            if new:
+                self._start(list(dict.fromkeys(new)))
+        except BaseException:
+            graph.rebuild(*before)
+            raise
+        self._asked += 1
+        self._engine.pausing.changes.append(self._follow)
+        self._engine.pausing.wake()
+
+    def _start(self, operators: list[Operator]) -> None:
+        engine = self._engine
+        nodes: list[Node] = []
+        started: list[Operator] = []
+        try:
+            nodes += [join_node(operator, engine) for operator in operators]
+            self._initialize(operators)
+            engine.streams.open(operators)
+            for operator in operators:
+                started.append(operator)
+                try:
+                    operator.start()
+                except BaseException as error:
+                    note(error, "start", operator)
+                    raise
+                check_compute(operator)
+        except BaseException:
+            _give_up(nodes, started)
+            raise
+        engine.streams.place_new(operators)
+        for node in nodes:
+            engine.prepare(node)
+        if engine.watchdog is not None:
+            engine.watchdog.start()
+        self._started += started
+        self._joining += nodes
+
+    # At a safe point, with the lock of the engine held.
+
+    def _follow(self) -> None:
+        """Let the run follow the graph."""
+        self._followed += 1
+        if self._engine.pausing.changes:
+            return  # the last of several changes does it for all
+        self._adopt()
+        connect_anew(self._engine, self._supplies)
+        with self._applied:
+            self._done = self._followed
+            self._applied.notify_all()
+
+    def _adopt(self) -> None:
+        """Make the nodes of new operators part of the run."""
+        engine = self._engine
+        joining, self._joining = self._joining, []
+        for node in joining:
+            engine.nodes.append(node)
+            engine.operator_nodes.append(node)
+            engine.alive += 1
+
+
+def _give_up(nodes: list[Node], started: list[Operator]) -> None:
+    """Stop operators that do not join the run after all, and release what their nodes have."""
+    for operator in reversed(started):
+        with suppress(Exception):  # the error of its start is raised
+            operator.stop()
+    for node in nodes:
+        for condition in node.operator.conditions.values():
+            condition.detach()
+        node.streams.close()
+        node.operator._node = None
+
+
+def connect_anew(engine: Engine, supplies: Supplies) -> None:
+    """Connect all nodes as the graph says, and find out anew which of them can run; nothing computes."""
+    for ready_queue in engine.ready_queues:
+        ready_queue.now.clear()
+        ready_queue.later.clear()
+    for node in engine.nodes:
+        node.busy = False
+        if node.awaited not in (ENDED, OVER, THROTTLED):
+            engine.set_awaited(node, NOTHING)
+        node.blockers = node.awaited.blocks
+        node.evaluated = None
+        node.shared_room = None
+    plain = [node for node in engine.operator_nodes if node.scheduled is node]
+    queues: dict[Flow, Queue] = {}
+    for node in plain:
+        _connect_inputs(node, engine, queues)
+    engine.queues.update(queues)
+    for node in engine.nodes:
+        for queue in node.inputs:
+            queue.state = QueueState(queue)
+            queue.feeders = [
+                feeder for feeder in queue.feeders if feeder not in plain
+            ]  # of segments, which stay
+    for node in plain:
+        _connect_outputs(node, engine)
+    for node in engine.nodes:
+        attach_conditions(node, supplies)
+        for queue in node.inputs:
+            if not queue.feeders and len(node.input_queues[queue.port]) > 1:
+                queue.min_size = 0
+        node.go_on_resuming()
+        if node.ending is not None and node.ending.is_on:
+            engine.ends.free(node)
+    share_rooms(engine)
+    for node in engine.nodes:
+        node.streams.outputs.update()
+        requests = [request for queue in node.inputs for request in queue.state.requests]
+        node.serves_others = any(request.node.ready_queue is not node.ready_queue for request in requests)
+    engine.count_blockers()
+    engine.ends.look_again()
+    engine.progress = True
+    engine.waiting.wake_all()
+
+
+def _connect_inputs(node: Node, engine: Engine, queues: dict[Flow, Queue]) -> None:
+    """Find the queues of a node's inputs: those that it had, and new ones for new flows of ``ANY_SIZE`` inputs."""
+    for name, port in node.operator.spec.inputs.items():
+        before = node.input_queues[name]
+        found: list[Queue] = []
+        for declared in queues_of(node.operator, port):
+            queue = before[0] if not port.is_receivers else engine.queues.get(declared.flows[0])
+            if queue is None:
+                queue = Queue(node, name, declared.size, declared.policy)
+            queue.resize(declared.size)
+            queue.min_size = declared.least
+            queues.update(dict.fromkeys(declared.flows, queue))
+            found.append(queue)
+        # What was sent along a flow that is gone is received, but not waited for.
+        left = [queue for queue in before if queue not in found]
+        node.input_queues[name] = (*found, *left)
+        if port.is_receivers:
+            node.input.connect(name, node.input_queues[name])
+    node.inputs = tuple(queue for found in node.input_queues.values() for queue in found)
+
+
+def _connect_outputs(node: Node, engine: Engine) -> None:
+    """Find the queues behind a node's outputs."""
+    operator, counts = node.operator, operator_counts(node)
+    seen: dict[Queue, None] = {}
+    for name in operator.spec.outputs:
+        behind = dict.fromkeys(engine.queues[flow] for flow in operator._outgoing if flow.output == name)
+        # What counts the messages that went nowhere is kept.
+        unconnected = [queue for queue in node.output_queues[name] if isinstance(queue, UnconnectedQueue)]
+        if not behind and not unconnected:
+            unconnected.append(UnconnectedQueue())
+        node.output_queues[name] = (*behind, *unconnected)
+        port = node.output.ports[name]
+        fronts = {queue.behind: queue for queue in port.queues if isinstance(queue, MessageCounter)}
+        port.queues = tuple(
+            fronts.get(queue) or (MessageCounter(queue) if counts else queue)
+            for queue in behind or unconnected
+        )
+        seen.update(behind)
+    node.outputs = tuple(seen)
+    for queue in node.outputs:
+        queue.feeders.append(node)
+
+
+def operator_counts(node: Node) -> bool:
+    """Return whether the messages of a node are counted."""
+    return node.operator.fragment.count_messages
+
+
+def _check_room(operator: Operator) -> None:
+    """Raise if an output may emit more messages at once than a queue behind it holds."""
+    for flow in operator._outgoing:
+        needed = operator.spec.outputs[flow.output].size
+        for queue in queues_of(flow.target, flow.target.spec.inputs[flow.input]):
+            if flow in queue.flows and needed > queue.size and queue.policy.name == "FAULT":
+                raise GraphError(
+                    f"output {flow.output!r} of operator {operator.name!r} emits up to {needed} messages at once, "
+                    f"but the queue of input {flow.input!r} of operator {flow.target.name!r} holds {queue.size}; "
+                    f"declare that input with size={needed} or more"
+                )

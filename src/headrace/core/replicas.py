@@ -1,0 +1,59 @@
+"""Replicas: the options ``workers``, ``ordered`` and ``on`` of an operator that runs several times at once."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.booleans import boolean
+from headrace.core.errors import ParameterError
+from headrace.core.whole_numbers import whole_number
+
+MOST_REPLICAS = 256
+"""More than this is a mistake."""
+
+_PLACES = ("threads", "processes")
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How an operator is replicated.
+
+    Attributes
+    ----------
+    workers
+        The number of replicas.
+    ordered
+        Whether results leave in the order in which their messages came.
+    on
+        ``"threads"`` or ``"processes"``: where the replicas compute.
+    """
+
+    workers: int
+    ordered: bool
+    on: str
+
+    @classmethod
+    def take(cls, operator: str, keywords: dict[str, Any], parameters: Container[str]) -> Replicas | None:
+        """Remove the options from the keywords of an operator, and return them; None if there are none.
+
+        A parameter that the operator declares under one of these names keeps its meaning.
+        """
+        names = [name for name in ("workers", "ordered", "on") if name not in parameters]
+        given = {name: keywords.pop(name) for name in names if name in keywords}
+        where = f"operator {operator!r}: "
+        if given and "workers" not in given:
+            raise ParameterError(
+                f"{where}{next(iter(given))}= says how several replicas work; give their number too: workers=4"
+            )
+        if not given:
+            return None
+        workers = whole_number(given["workers"], f"{where}workers", 1, MOST_REPLICAS)
+        place = given.get("on", "threads")
+        if place not in _PLACES:
+            raise ParameterError(f"{where}on must be 'threads' or 'processes', not {place!r}")
+        ordered = boolean(given.get("ordered", True), f"{where}ordered")
+        if workers == 1 and place == "threads":
+            return None
+        return cls(workers, ordered, place)

@@ -1,0 +1,332 @@
+"""Crew: the replicas of one operator in a run, what hands them messages and what collects their results.
+
+To the scheduler a replica is an operator like any other, with contexts, streams and a thread of its own. So nothing
+is special about errors, live parameters, pauses or tracking. Three things are added:
+
+- A `Distributor` has the inputs and the conditions of the declared operator. Each of its computes takes the
+  messages of one compute and moves them, as they are, to the first replica that is free: one *job*.
+- A replica runs when it has a job (`JobWaiting`), not by conditions of its own. Messages that its compute did not
+  receive are dropped and counted, because the next job goes anywhere.
+- A `Collector` has the outputs. Each of its computes moves the results of one job on; if results are ordered, of
+  the job that was distributed first.
+
+A replica with two jobs done and not collected gets no more. So at most ``3 * workers`` jobs are under way, whatever
+the operators behind do, and a replica that is ahead of a slow one can go on meanwhile.
+
+Messages are moved from queue to queue and never opened, so that fences, metadata and timestamps stay as they are.
+A collector between the replicas and the receivers was chosen over replicas that emit in turn: those would block
+their threads, and the room behind them would have to be reserved before each job.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime import has_more
+from headrace.core.condition import Condition
+from headrace.core.condition_types import ConditionType, SchedulingStatusType
+from headrace.core.operator import Operator
+from headrace.core.ports import IOSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.core.composition import Composition
+    from headrace.core.spec import OperatorSpec
+
+_READY = (SchedulingStatusType.READY, None)
+_WAIT = (SchedulingStatusType.WAIT, None)
+_NEVER = (SchedulingStatusType.NEVER, None)
+
+JOBS_AHEAD = 2
+"""How many jobs of one replica may be done and not collected."""
+
+
+class Lane:
+    """One replica and its jobs.
+
+    The distributor alone changes `given`, the replica `done`. `finished`, `sent` and `collected` are changed under
+    `lock`, by the replica and the collector.
+
+    Attributes
+    ----------
+    given, done
+        The number of jobs so far.
+    has_messages
+        Whether its last job has any messages.
+    ticket
+        The number of its last job, among all jobs.
+    finished
+        The jobs that are done and not collected: the place of each among all results, and the number of messages of
+        each output.
+    sent, collected
+        The number of messages of each output that the replica has emitted and that the collector has taken.
+    """
+
+    def __init__(self, crew: Crew, operator: Operator, outputs: list[str]) -> None:
+        self.crew = crew
+        self.operator = operator
+        self.given = self.done = 0
+        self.has_messages = False
+        self.ticket = -1
+        self.lock = threading.Lock()
+        self.finished: deque[tuple[int, dict[str, int]]] = deque()
+        self.sent = dict.fromkeys(outputs, 0)
+        self.collected = dict.fromkeys(outputs, 0)
+        self.waiting = JobWaiting(self)
+        operator.conditions = {each.name: each for each in (self.waiting, JobDone(self))}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be given a job."""
+        return self.given == self.done and len(self.finished) < JOBS_AHEAD
+
+    def give(self, has_messages: bool) -> None:
+        """Let the replica run: the messages of a job are in its queues, if it has any."""
+        self.has_messages = has_messages
+        self.given += 1
+        self.waiting.notify_scheduler()
+
+    def finish(self) -> None:
+        """Note that a job is done; in the thread of the replica."""
+        number = self.crew.lanes.index(self)
+        collector = self.crew.collector
+        if collector is not None:
+            with self.lock:
+                counts = {}
+                for name, sent in self.sent.items():
+                    self.sent[name] = self.collected[name] + len(collector.queue(name, number))
+                    counts[name] = self.sent[name] - sent
+                self.finished.append((self.crew.place_of(self.ticket), counts))
+        self.done += 1
+        self.crew.announce()
+
+
+class Crew:
+    """The replicas of one operator.
+
+    Attributes
+    ----------
+    lanes
+        The replicas and their jobs.
+    is_ordered
+        Whether results are collected in the order of their jobs.
+    collector
+        What collects results; None if no output is connected.
+    """
+
+    def __init__(self, is_ordered: bool) -> None:
+        self.lanes: list[Lane] = []
+        self.is_ordered = is_ordered
+        self.collector: Collector | None = None
+        self.free = ReplicaFree(self)
+        self.results = ResultReady(self)
+        # The ticket of the next job, and the place of the results that are collected next.
+        self.next_given = self.next_collected = 0
+        self._done = count()
+
+    def announce(self) -> None:
+        """Make the distributor and the collector look again."""
+        self.free.notify_scheduler()
+        self.results.notify_scheduler()
+
+    def find_free(self) -> Lane | None:
+        """Return the first replica that can be given a job."""
+        return next((lane for lane in self.lanes if lane.is_free), None)
+
+    def place_of(self, ticket: int) -> int:
+        """Return the place of the results of a job that is done: that of its messages, or that of its end."""
+        return ticket if self.is_ordered else next(self._done)
+
+    def find_finished(self) -> int | None:
+        """Return the number of the replica whose results are collected next, if they are there."""
+        for number, lane in enumerate(self.lanes):
+            if lane.finished and lane.finished[0][0] == self.next_collected:
+                return number
+        return None
+
+
+class Distributor(Operator):
+    """Hands the messages of an operator to its replicas; it has the name of the operator."""
+
+    def __init__(self, fragment: Composition, declared: Operator, crew: Crew) -> None:
+        self.declared = declared
+        self.crew = crew
+        self._construct(fragment, (), declared.name, {})
+        inputs = [c for c in declared.conditions.items() if c[1].port_role != "transmitter"]
+        self.conditions.update(inputs)
+        self.conditions[crew.free.name] = crew.free
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the inputs of the operator."""
+        declared = self.declared.spec
+        spec.inputs.update(declared.inputs)
+        spec.or_combined.extend(declared.or_combined)
+        spec.multi_port.extend(declared.multi_port)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Move the messages of one job to a replica."""
+        crew = self.crew
+        lane = crew.find_free()
+        assert lane is not None, "the condition holds"
+        number = crew.lanes.index(lane)
+        messages = op_input.take_messages()
+        for name, place, message in messages:
+            op_output.pass_message(message, job_port(name, number, place))
+        lane.ticket = crew.next_given
+        crew.next_given += 1
+        lane.give(bool(messages))
+
+    def set_live(self, name: str, value: Any) -> None:
+        """Change a live parameter of all replicas."""
+        self.declared.set_live(name, value)
+
+    def set_knob(self, name: str, value: Any) -> None:
+        """Set a knob of all replicas."""
+        self.declared.set_knob(name, value)
+
+
+def job_port(name: str, lane: int, queue: int) -> str:
+    """Return the output of a distributor for one queue of an input of one replica."""
+    return f"{name}[{lane}]" if not queue else f"{name}[{lane}].{queue}"
+
+
+class Collector(Operator):
+    """Sends the results of replicas on, in the order of their jobs."""
+
+    def __init__(self, fragment: Composition, declared: Operator, crew: Crew, outputs: list[str]) -> None:
+        self.crew = crew
+        self._declared = declared
+        self._outputs = outputs
+        self._construct(fragment, (), f"{declared.name}[results]", {})
+        self.conditions[crew.results.name] = crew.results
+        self.conditions.update(c for c in declared.conditions.items() if c[1].port_role == "transmitter")
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the connected outputs of the operator, and an input for each."""
+        for name in self._outputs:
+            spec.input(name, size=IOSpec.ANY_SIZE).condition(ConditionType.NONE)
+            spec.outputs[name] = self._declared.spec.outputs[name]
+
+    def queue(self, name: str, lane: int) -> Any:
+        """Return the queue of results of one output of one replica."""
+        assert self._node is not None
+        return self._node.input_queues[name][lane]
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Move the results of one job on."""
+        crew = self.crew
+        number = crew.find_finished()
+        assert number is not None, "the condition holds"
+        lane = crew.lanes[number]
+        taken = []
+        with lane.lock:
+            for name, messages in lane.finished[0][1].items():
+                queue = self.queue(name, number)
+                taken += [(name, queue.popleft()) for _ in range(messages)]
+                lane.collected[name] += messages
+            lane.finished.popleft()
+        crew.next_collected += 1
+        for name, item in taken:
+            op_output.pass_message(item, name)
+        crew.free.notify_scheduler()
+
+    def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
+        """Move on what the ends of the replicas emitted, replica by replica."""
+        for number in range(len(self.crew.lanes)):
+            for name in self._outputs:
+                queue = self.queue(name, number)
+                while queue:
+                    op_output.pass_message(queue.popleft(), name)
+                    yield
+
+
+class _CrewCondition(Condition):
+    """The base of the conditions of a crew, which announce every change themselves."""
+
+    polled = False
+    depends_on_ports = False
+
+
+class ReplicaFree(_CrewCondition):
+    """Lets a distributor run while a replica is free."""
+
+    depends_on_ports = False
+
+    def __init__(self, crew: Crew) -> None:
+        super().__init__(name="a free replica")
+        self.crew = crew
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if a replica is free."""
+        return _WAIT if self.crew.find_free() is None else _READY
+
+
+class JobWaiting(_CrewCondition):
+    """Lets a replica run when it has a job; it does not count while a function has more to yield for the last."""
+
+    depends_on_ports = False
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__(name="a job")
+        self.lane = lane
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The inputs, whose messages are those of the job."""
+        return tuple(self.lane.operator.spec.inputs)
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if there is a job whose messages have not been received."""
+        lane = self.lane
+        node: Any = self._node
+        if lane.given == lane.done and node.inputs and all(queue.has_ended for queue in node.inputs):
+            return _NEVER
+        has_begun = lane.has_messages and not any(node.inputs)
+        return _READY if lane.given > lane.done and not has_begun else _WAIT
+
+
+class JobDone(_CrewCondition):
+    """Notes that a replica has done its job; it never keeps the replica from running."""
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__(name="a job that is done")
+        self.lane = lane
+
+    def on_execute(self, timestamp: int) -> None:
+        """Finish the job, unless the function has more to yield for it."""
+        lane = self.lane
+        if has_more(lane.operator):
+            return
+        node: Any = self._node
+        for queue in node.inputs:
+            while queue:
+                queue.discard()
+                queue.dropped += 1
+        lane.finish()
+
+
+class ResultReady(_CrewCondition):
+    """Lets a collector run while there are results to be collected."""
+
+    depends_on_ports = False
+
+    def __init__(self, crew: Crew) -> None:
+        super().__init__(name="results")
+        self.crew = crew
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The inputs, where the results wait."""
+        collector = self.crew.collector
+        return () if collector is None else tuple(collector.spec.inputs)
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if the next results are there, and NEVER if there will be none."""
+        if self.crew.find_finished() is not None:
+            return _READY
+        node: Any = self._node
+        return _NEVER if all(queue.has_ended for queue in node.inputs) else _WAIT

@@ -1,0 +1,166 @@
+"""Expansion: replaces the operators of a composed graph that have ``workers=`` by their replicas (`crew`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.async_function import AsyncFunctionOperator
+from headrace.core.condition_types import ConditionType
+from headrace.core.error_policy import ErrorPolicy
+from headrace.core.errors import GraphError
+from headrace.core.graph import Flow
+from headrace.core.metadata import MetadataDictionary
+from headrace.core.operator import has_end
+from headrace.core.ports import PortCondition
+from headrace.core.queues import queues_of
+from headrace.core.thread_pool import ThreadPool
+from headrace.replicas.crew import JOBS_AHEAD, Collector, Crew, Distributor, Lane, job_port
+from headrace.replicas.process_replica import ProcessReplica
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.operator import Operator
+    from headrace.core.replicas import Replicas
+
+
+def expand(fragment: Composition, run_child: Callable[..., None]) -> None:
+    """Replace every operator with replicas; `run_child` is what a process of a replica runs."""
+    for operator in list(fragment.graph):
+        if operator._replicas is not None:
+            _check(fragment, operator)
+            _expand(fragment, operator, operator._replicas, run_child)
+
+
+def _check(fragment: Composition, operator: Operator) -> None:
+    """Raise if an operator cannot be replicated."""
+    where = f"operator {operator.name!r} has workers={operator._replicas.workers}"  # type: ignore[union-attr]
+    if not operator._incoming:
+        raise GraphError(
+            f"{where} and no messages to distribute: a source is not replicated; create several, or replicate the "
+            "operator behind it"
+        )
+    policy = ErrorPolicy.of(operator.on_error, operator.name)
+    for is_so, what in (
+        (operator.spec.is_joined, "joins its inputs; join them in an operator before it"),
+        (bool(policy.retries or policy.dead_letter), "retries or sends dead letters after errors"),
+        (isinstance(operator, AsyncFunctionOperator), "is async; concurrency= lets its calls overlap"),
+        (
+            has_end(operator) and operator._replicas.on == "processes",  # type: ignore[union-attr]
+            "has an end, which a replica in another process does not call; use on='threads'",
+        ),
+    ):
+        if is_so:
+            raise GraphError(f"{where} and {what}")
+    for segment in fragment.segments:
+        if operator in segment.operators:
+            raise GraphError(f"{where} and is captured in segment {segment.name!r}; leave one of them out")
+    for pool in fragment._thread_pools:
+        if operator in pool.operators:
+            raise GraphError(f"{where}, which have threads of their own, and is in thread pool {pool.name!r}")
+    mixed = [name for group in operator.spec.or_combined for name in group if name in operator.spec.outputs]
+    if mixed:
+        raise GraphError(
+            f"{where}, and output {mixed[0]!r} in or_combine_port_conditions: only inputs can be"
+        )
+
+
+def _expand(
+    fragment: Composition, operator: Operator, options: Replicas, run_child: Callable[..., None]
+) -> None:
+    graph = fragment.graph
+    crew = Crew(options.ordered)
+    distributor = Distributor(fragment, operator, crew)
+    outputs = [name for name in operator.spec.outputs if any(f.output == name for f in operator._outgoing)]
+    collector = crew.collector = Collector(fragment, operator, crew, outputs) if outputs else None
+    pool = ThreadPool(fragment, name=f"workers of {operator.name}")
+    pool.is_required = True
+    inner: list[Flow] = []
+    for number in range(options.workers):
+        if options.on == "processes":
+            replica: Operator = ProcessReplica(fragment, operator, number, run_child)
+            _copy_settings(operator, replica, number)
+        else:
+            replica = _copy(operator, number)
+        lane = Lane(crew, replica, outputs)
+        crew.lanes.append(lane)
+        pool.add(replica)
+        inner += _give_jobs(operator, distributor, lane, number)
+        if collector is not None:
+            inner += _take_results(operator, collector, lane)
+    operator._stand_in, operator._results = distributor, collector
+    operator._copies = tuple(lane.operator for lane in crew.lanes)
+    for replica in operator._copies:
+        replica._copies = operator._copies
+    operators: list[Operator] = []
+    for other in graph:
+        operators += [other] if other is not operator else [distributor, *operator._copies]
+        if other is operator and collector is not None:
+            operators.append(collector)
+    flows = [_moved(flow, operator, distributor, collector) for flow in graph.flows]
+    graph.rebuild(operators, [*flows, *inner])
+
+
+def _copy(operator: Operator, number: int) -> Operator:
+    """Create another operator by the call that created `operator`, with the same parameters."""
+    args, keywords = operator._creation
+    replica = type(operator)(*args, **keywords)
+    _copy_settings(operator, replica, number)
+    return replica
+
+
+def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
+    """Set the name of a replica, and what the program set on its operator since it was created."""
+    replica.name = replica.spec.owner = f"{operator.name}[{number}]"
+    replica.metadata = MetadataDictionary(operator.metadata.policy, replica.name)
+    replica._replicas = None
+    for name in replica.spec.params:
+        setattr(replica._parameters, name, getattr(operator._parameters, name))
+    for name in ("on_error", "max_in_flight", "_metadata_enabled"):
+        setattr(replica, name, getattr(operator, name))
+    replica._knobs.given.update(operator._knobs.given)
+    let_run_for_jobs(replica)
+
+
+def let_run_for_jobs(replica: Operator) -> None:
+    """Remove the conditions of the ports: a replica runs when it has a job."""
+    spec = replica.spec
+    spec.or_combined.clear()
+    spec.multi_port.clear()
+    for port in (*spec.inputs.values(), *spec.outputs.values()):
+        port.conditions[:] = [PortCondition(ConditionType.NONE, {}, (port.name,))]
+        port.policy = None
+
+
+def _give_jobs(operator: Operator, distributor: Distributor, lane: Lane, number: int) -> list[Flow]:
+    """Return the flows from the distributor to a replica: one for each queue of the operator."""
+    flows = []
+    for name, port in operator.spec.inputs.items():
+        for place, queue in enumerate(queues_of(operator, port)):
+            output = job_port(name, number, place)
+            distributor.spec.output(output).condition(ConditionType.NONE)
+            flows.append(Flow(distributor, output, lane.operator, name, queue.size))
+    return flows
+
+
+def _take_results(operator: Operator, collector: Collector, lane: Lane) -> list[Flow]:
+    """Return the flows from a replica to the collector, with room for the results of all jobs that may wait."""
+    flows = []
+    for name in collector.spec.inputs:
+        room = [queue.size for queue in _queues_behind(operator, name)]
+        most = max(operator.spec.outputs[name].size, *room)
+        flows.append(Flow(lane.operator, name, collector, name, most * (JOBS_AHEAD + 1)))
+    return flows
+
+
+def _queues_behind(operator: Operator, output: str) -> list[Any]:
+    behind = [flow for flow in operator._outgoing if flow.output == output]
+    return [queue for flow in behind for queue in queues_of(flow.target, flow.target.spec.inputs[flow.input])]
+
+
+def _moved(flow: Flow, operator: Operator, distributor: Distributor, collector: Collector | None) -> Flow:
+    """Return a flow that ends at the distributor, or begins at the collector, in place of the operator."""
+    source = collector if flow.source is operator else flow.source
+    target = distributor if flow.target is operator else flow.target
+    assert source is not None
+    return Flow(source, flow.output, target, flow.input, flow.size, flow.policy)

@@ -1,0 +1,288 @@
+"""ProcessReplica: a replica whose operator computes in a process of its own.
+
+In this process it is an operator with the same ports and parameters, whose compute sends the messages of one job to
+the process and emits what comes back. It has a thread of its own, as every replica, which waits meanwhile.
+
+Forking a process that has threads and a GPU context is not safe. So the process is forked by a server that has only
+imported headrace (``forkserver``), which is faster than a new interpreter. The class of the operator must be
+importable there, and its arguments are pickled. The process ignores Ctrl-C, which the terminal sends to it:
+this process decides when it stops. It ends by itself when this process has ended, however that ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from multiprocessing import connection, get_all_start_methods, get_context
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace._runtime import Details, Envelope, make_envelope
+from headrace.core.condition import Condition
+from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
+from headrace.core.operator import Operator
+from headrace.core.ports import IOSpec
+from headrace.core.resource import Resource
+from headrace.replicas.crossing import pack, receive, send
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from headrace.core.composition import Composition
+    from headrace.core.spec import OperatorSpec
+
+_VARIABLES = ("HEADRACE_DEVICE", "HEADRACE_LOG_LEVEL", "CUDA_VISIBLE_DEVICES")
+_MANY = 256  # messages at an output that is not connected
+_PATIENCE = 1.0  # seconds after which the main thread looks for signals in any case
+
+
+class Creation(NamedTuple):
+    """How the operator is created in the process."""
+
+    kind: type[Operator]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    values: dict[str, Any]
+    """The values of all parameters."""
+    name: str
+    inputs: dict[str, list[int]]
+    """The size of each queue of each input."""
+    outputs: dict[str, int]
+    """The number of messages that one job may emit, by output."""
+    environment: dict[str, str]
+    """The variables that choose the device and the log."""
+
+
+class Parcel(NamedTuple):
+    """One message."""
+
+    port: str
+    place: int
+    data: Any
+    acq_timestamp: int | None
+    metadata: dict[str, Any] | None
+
+
+class Job(NamedTuple):
+    """What is sent to the process: the messages of one compute, and the values that were set since the last."""
+
+    live: dict[str, Any]
+    knobs: dict[str, Any]
+    messages: list[Parcel]
+
+
+class Reply(NamedTuple):
+    """What the process sends: the results of a job, or the error that it raised, with its traceback."""
+
+    results: list[Parcel]
+    error: BaseException | None = None
+    traceback: str = ""
+
+
+class ProcessReplica(Operator):
+    """A replica in a process of its own."""
+
+    def __init__(
+        self, fragment: Composition, declared: Operator, number: int, run_child: Callable[..., None]
+    ) -> None:
+        self._declared = declared
+        self._run_child = run_child
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+        # Whether its `start` was called: if not, nobody calls its `stop`.
+        self._is_started = False
+        self._shown_values: dict[str, Any] = {}
+        self._construct(fragment, (), f"{declared.name}[{number}]", {})
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the ports and the live parameters of the operator."""
+        declared = self._declared.spec
+        for ports, copies in ((declared.inputs, spec.inputs), (declared.outputs, spec.outputs)):
+            copies.update((name, IOSpec(name, port.io_type, port.size)) for name, port in ports.items())
+        spec.params.update((name, each) for name, each in declared.params.items() if each.is_live)
+
+    # The process.
+
+    def start(self) -> None:
+        """Start the process, and those of the other replicas; return when the operator in this one has started."""
+        for replica in self._replicas_here():
+            replica.launch()
+        self._is_started = True
+        try:
+            self._receive("while it started")
+        except BaseException:
+            self.close()
+            raise
+
+    def launch(self) -> None:
+        """Start the process, unless it runs."""
+        if self._process is not None:
+            return
+        context = _context(self._run_child.__module__)
+        creation = self._pack_creation()
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=self._run_child, args=(theirs, creation), name=f"headrace {self.name}", daemon=True
+        )
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._process, self._connection = process, ours
+        self._shown_values = {name: getattr(self, name) for name in self.spec.params}
+
+    def stop(self) -> None:
+        """Stop the operator and end the process."""
+        for replica in self._replicas_here():
+            if not replica._is_started:
+                replica.close()
+        try:
+            if self._process is not None and self._process.is_alive():
+                assert self._connection is not None
+                send(self._connection, None)
+                self._receive("while it stopped")
+        finally:
+            self.close()
+
+    def _replicas_here(self) -> list[ProcessReplica]:
+        return [replica for replica in self._copies if isinstance(replica, ProcessReplica)]
+
+    def close(self) -> None:
+        """End the process if it has not ended."""
+        process, link = self._process, self._connection
+        self._process = self._connection = None
+        if link is not None:
+            link.close()
+        if process is not None:
+            process.join(_PATIENCE)  # it ends when the connection is closed
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+            process.close()
+
+    def _pack_creation(self) -> bytes:
+        declared = self._declared
+        args, keywords = declared._creation
+        given = [*args[1:], *keywords.values(), *declared.resources.values()]
+        resource = next((part for part in given if isinstance(part, Resource)), None)
+        where = f"operator {declared.name!r} cannot run on processes"
+        if resource is not None:
+            raise GraphError(
+                f"{where}: it was given the resource {resource.name!r}, which stays in this process; create what "
+                "it needs in start(), or leave out on='processes'"
+            )
+        assert self._node is not None
+        values = {name: getattr(declared._parameters, name) for name in declared.spec.params}
+        values.update((name, getattr(self, name)) for name in self.spec.params)
+        creation = Creation(
+            type(declared),
+            tuple(arg for arg in args if arg is not declared.fragment and not isinstance(arg, Condition)),
+            {
+                name: value
+                for name, value in keywords.items()
+                if name not in ("fragment", "workers", "on", "ordered") and not isinstance(value, Condition)
+            },
+            values,
+            self.name,
+            {name: [queue.limit for queue in queues] for name, queues in self._node.input_queues.items()},
+            {} if declared.never_emits else self._room(),
+            {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        )
+        try:
+            return pack(creation)
+        except CrossingError as error:
+            raise GraphError(
+                f"{where}: the operator is created there by its class and its arguments, and {error}; define the "
+                "class or function at the top of a module, and give it plain values"
+            ) from error
+
+    def _room(self) -> dict[str, int]:
+        assert self._node is not None
+        return {name: queues[0].limit or _MANY for name, queues in self._node.output_queues.items()}
+
+    def _receive(self, when: str) -> Reply:
+        """Wait for the reply of the process; raise its error, or one that says how the process ended."""
+        process, link = self._process, self._connection
+        assert process is not None
+        assert link is not None
+        while not connection.wait([link, process.sentinel], _PATIENCE):
+            pass
+        try:
+            reply: Reply = receive(link)
+        except (EOFError, OSError):
+            process.join()
+            code, pid = process.exitcode or 0, process.pid
+            self.close()
+            how = f"ended with exit status {code}"
+            if code < 0:
+                with suppress(ValueError):
+                    how = f"was ended by {signal.Signals(-code).name}"
+            hint = ""
+            if when == "while it started":
+                hint = (
+                    "; its output may tell why: a program that runs on import needs if __name__ == '__main__'"
+                )
+            raise WorkerProcessError(
+                f"operator {self.name!r}: its process {pid} {how} {when}{hint}"
+            ) from None
+        if reply.error is not None:
+            reply.error.add_note(f"raised in the process of {self.name!r}:\n{reply.traceback}")
+            raise reply.error
+        return reply
+
+    # The compute.
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Send the messages of one job to the process, and emit its results."""
+        if self._process is None:
+            self.start()  # it was killed, and the error was skipped
+        assert self._connection is not None
+        live = {
+            name: value
+            for name in self.spec.params
+            if (value := getattr(self, name)) is not self._shown_values.get(name)
+        }
+        self._shown_values.update(live)
+        knobs = dict(self._knobs.given)
+        messages = [as_parcel(*taken) for taken in op_input.take_messages()]
+        try:
+            send(self._connection, Job(live, knobs, messages))
+        except CrossingError as error:
+            raise CrossingError(f"operator {self.name!r}: a message of it: {error}") from error
+        except OSError:  # it has ended; the reply says how
+            pass
+        self._knobs.given.clear()
+        for result in self._receive("while it computed").results:
+            op_output.pass_message(as_message(result), result.port)
+
+
+@cache
+def _context(preloaded: str) -> Any:
+    """Return what starts processes: a server that forks itself or, where there is none, new interpreters."""
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([preloaded, "headrace._runtime.lifecycle.run"])
+    return context
+
+
+def as_parcel(port: str, place: int, message: Any) -> Parcel:
+    """Return a message from a queue as it is sent; wait for the device if it copies to the host."""
+    if type(message) is not Envelope:
+        return Parcel(port, place, message, None, None)
+    for _, _, event in message.all_fences():
+        event.sync()
+    return Parcel(port, place, message.data, message.acq_timestamp, message.metadata)
+
+
+def as_message(result: Parcel) -> Any:
+    """Return a message for a queue."""
+    if result.acq_timestamp is None and not result.metadata:
+        return result.data
+    return make_envelope(result.data, Details(result.acq_timestamp, result.metadata))

@@ -1,0 +1,331 @@
+"""Flows added and removed, and operators started, while an application runs."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import pytest
+
+from headrace import CountCondition, IOSpec, op
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
+
+
+def counting(app: Any, count: int, at: dict[int, Any], *args: Any, name: str = "numbers") -> Step:
+    """Return a source of 1, 2, 3; before it emits a number, it calls what `at` has for the number."""
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks in at:
+            at[self.ticks](self.fragment)
+        op_output.emit(self.ticks, "out")
+
+    return Step(app, CountCondition(app, count), *args, outputs=["out"], body=body, name=name)
+
+
+def test_a_new_operator_receives_what_is_sent_from_then_on(scheduler: MakeScheduler) -> None:
+    first: list[int] = []
+    second: list[int] = []
+    phases: list[str] = []
+
+    class Late(Step):
+        def start(self) -> None:
+            phases.append("start")
+
+        def stop(self) -> None:
+            phases.append("stop")
+
+    def add(app: Any) -> None:
+        late = Late(app, inputs=["in"], body=lambda self, i, o: second.append(i.receive("in")), name="late")
+        app.add_flow(app.numbers, late)
+        assert phases == ["start"]
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 9, {4: add})
+        app.add_flow(app.numbers, sink(app, first))
+
+    app = run(compose, scheduler)
+    assert first == list(range(1, 10))
+    assert second == list(range(5, 10))  # it takes effect when the compute that asked for it is over
+    assert phases == ["start", "stop"]
+    assert app.outcome is not None
+    assert app.outcome.ended_by == "finished"
+    assert app.outcome.operators["late"].computes == 5
+
+
+def test_a_removed_flow_delivers_what_was_sent_before(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 9, {5: lambda app: app.remove_flow(app.numbers, app.taking)})
+        app.taking = sink(app, taken)
+        app.add_flow(app.numbers, app.taking, size=20)
+
+    app = run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5]
+    assert app.dropped() == {"numbers.out": 4}
+
+
+def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -> None:
+    left: list[int] = []
+    right: list[int] = []
+
+    def move(app: Any) -> None:
+        app.remove_flow(app.numbers, app.left)
+        app.add_flow(app.numbers, app.right)
+
+    def back(app: Any) -> None:
+        app.remove_flow(app.numbers, app.right, {("out", "in")})
+        app.add_flow(app.numbers, app.left)
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 12, {4: move, 8: back})
+        app.left, app.right = sink(app, left, name="left"), sink(app, right, name="right")
+        app.add_flow(app.numbers, app.left)
+        # An operator whose inputs have all ended would have ended, too.
+        nothing = Step(
+            app, inputs=["in"], outputs=["out"], body=lambda step, i, o: i.receive("in"), name="nothing"
+        )
+        app.add_flow(app.numbers, nothing)
+        app.add_flow(nothing, app.right)
+
+    app = run(compose, scheduler)
+    assert app.dropped() == {}
+    assert left == [1, 2, 3, 4, 9, 10, 11, 12]
+    assert right == [5, 6, 7, 8]
+
+
+def test_what_went_nowhere_is_counted_when_there_is_a_flow_again(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.taking = sink(app, taken)
+        changes = {3: lambda app: app.remove_flow(app.numbers, app.taking)}
+        app.numbers = counting(app, 9, {**changes, 6: lambda app: app.add_flow(app.numbers, app.taking)})
+        app.add_flow(app.numbers, app.taking)
+
+    app = run(compose, scheduler)
+    assert taken == [1, 2, 3, 7, 8, 9]
+    assert app.dropped() == {"numbers.out": 3}
+
+
+def test_producers_of_one_queue_lose_nothing(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        app.add_flow(counting(app, 20, {}, name="more"), app.taking)
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 20, {5: add, 15: lambda app: app.remove_flow(app.numbers, app.taking)})
+        app.taking = sink(app, taken)
+        app.add_flow(app.numbers, app.taking)
+
+    app = run(compose, scheduler)
+    assert sorted(taken) == sorted([*range(1, 16), *range(1, 21)])
+    assert app.dropped() == {"numbers.out": 5}
+
+
+def test_an_input_of_any_size_follows_its_flows(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def add(app: Any) -> None:
+        app.add_flow(counting(app, 3, {}, name="more"), app.joined)
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 3, {1: add})
+        inputs = [("in", {"size": IOSpec.ANY_SIZE})]
+        app.joined = Step(
+            app, inputs=inputs, body=lambda s, i, o: taken.append(i.receive("in")), name="joined"
+        )
+        app.add_flow(app.numbers, app.joined)
+
+    run(compose, scheduler)
+    assert taken == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+    got = threading.Event()
+
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        taken.append(op_input.receive("in"))
+        got.set()
+
+    def compose(app: Any) -> None:
+        gate = AsynchronousCondition(app)
+        gate.event_state = AsynchronousEventState.EVENT_WAITING
+        app.add_operator(Step(app, gate, name="waiting"))
+        composed.set()
+
+    composed = threading.Event()
+    app = App(compose, scheduler)
+    future = app.run_async()
+    try:
+        assert composed.wait(PATIENCE)
+        app.pause()
+        assert app.wait_until_paused(PATIENCE)
+        extra = Step(app, inputs=["in"], body=take, name="extra")
+        app.add_flow(source(app, [7], name="seven"), extra)
+        assert app.wait_until_changed(PATIENCE)
+        assert taken == []
+        app.resume()
+        assert got.wait(PATIENCE)
+    finally:
+        app.stop_execution()
+        future.result(PATIENCE)
+    assert taken == [7]
+
+
+@op
+def letters(number: int) -> Any:
+    yield from "ab"[:number]
+
+
+def test_a_function_in_the_middle_of_its_values_goes_on(scheduler: MakeScheduler) -> None:
+    taken: list[str] = []
+    more: list[str] = []
+
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        taken.append(op_input.receive("in"))
+        if len(taken) == 1:
+            self.fragment.add_flow(self.fragment.letters, sink(self.fragment, more, name="more"))
+
+    def compose(app: Any) -> None:
+        app.letters = letters(app)
+        app.add_flow(source(app, [2, 2, 2]), app.letters)
+        app.add_flow(app.letters, Step(app, inputs=["in"], body=take, name="last"))
+
+    run(compose, scheduler)
+    assert taken == list("ababab")
+    assert "".join(more) in ("babab", "abab")
+
+
+def test_replicas_are_connected_by_the_name_of_their_operator(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+    more: list[int] = []
+
+    def add(app: Any) -> None:
+        app.add_flow(app.slow, sink(app, more, name="more"))
+        app.add_flow(counting(app, 3, {}, name="others"), app.slow)
+
+    def compose(app: Any) -> None:
+        app.slow = Step(
+            app,
+            inputs=["in"],
+            outputs=["out"],
+            body=lambda s, i, o: o.emit(i.receive("in"), "out"),
+            workers=2,
+        )
+        app.add_flow(counting(app, 6, {2: add}), app.slow)
+        app.add_flow(app.slow, sink(app, taken))
+
+    run(compose, scheduler)
+    assert sorted(taken) == sorted([1, 2, 3, 4, 5, 6, 1, 2, 3])
+    assert taken[-len(more) :] == more
+
+
+def test_wrong_changes_are_refused_and_change_nothing() -> None:
+    refused: list[str] = []
+
+    def wrong(app: Any) -> None:
+        graph = app.graph.flows[:]
+
+        class Broken(Step):
+            def start(self) -> None:
+                raise OSError("no such camera")
+
+        calls: list[Any] = [
+            lambda: app.add_flow(app.numbers, app.taking),
+            lambda: app.remove_flow(app.taking, app.numbers),
+            lambda: app.remove_flow(app.numbers, app.taking, {("out", "other")}),
+            lambda: app.add_flow(app.numbers, Broken(app, inputs=["in"], name="broken")),
+            lambda: app.add_flow(app.numbers, sink(app, [], name="many", workers=2)),
+        ]
+        for call in calls:
+            with pytest.raises((GraphError, OSError)) as raised:
+                call()
+            refused.append(str(raised.value))
+        assert app.graph.flows == graph
+
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.numbers, app.taking = counting(app, 3, {2: wrong}), sink(app, taken)
+        app.add_flow(app.numbers, app.taking)
+
+    run(compose)
+    assert taken == [1, 2, 3]
+    assert "is connected already" in refused[0]
+    assert "they are not connected" in refused[1]
+    assert "'out' -> 'other' is not connected; there are numbers.out -> sink.in" in refused[2]
+    assert refused[3] == "no such camera"
+    assert "workers= is created in compose() only" in refused[4]
+
+
+def test_a_run_that_is_watched_or_over_refuses_changes() -> None:
+    def add(app: Any) -> None:
+        with pytest.raises(GraphError, match="whose run is watched"):
+            app.add_operator(sink(app, [], name="late"))
+        asked.append(1)
+
+    asked: list[int] = []
+    app = App(lambda app: app.add_flow(counting(app, 1, {1: add}), sink(app, [])))
+    with app.track():
+        app.run()
+    assert asked
+    with pytest.raises(GraphError, match="which is not being composed"):
+        app.add_operator(sink(app, [], name="late"))
+
+
+class Passing(Step):
+    capturable = True
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+
+def test_a_segment_keeps_its_flows_and_its_neighbours_may_change(machine: sim.Machine) -> None:
+    taken: list[int] = []
+    more: list[int] = []
+
+    def change(app: Any) -> None:
+        with pytest.raises(GraphError, match="'two' is part of segment 'pair', whose frames are recorded"):
+            app.add_flow(app.two, sink(app, [], name="late"))
+        app.add_flow(app.numbers, sink(app, more, name="more"))
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 5, {2: change})
+        one, app.two = (Passing(app, inputs=["in"], outputs=["out"], name=name) for name in ("one", "two"))
+        app.add_flow(app.numbers, one)
+        app.add_flow(one, app.two)
+        app.add_flow(app.two, sink(app, taken))
+        app.capture(one, app.two, name="pair")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numbers on the host are not recorded, and the segment computes them
+        run(compose)
+    assert taken == [1, 2, 3, 4, 5]
+    assert more == [3, 4, 5]
+
+
+def test_an_operator_that_has_ended_is_not_connected_again(scheduler: MakeScheduler) -> None:
+    refused: list[str] = []
+
+    def reconnect(app: Any) -> None:
+        with pytest.raises(GraphError) as info:
+            app.add_flow(app.numbers, app.right)
+        refused.append(str(info.value))
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 3, {3: reconnect})
+        app.right = sink(app, [], name="right")
+        app.add_flow(source(app, [], name="nothing"), app.right)
+        app.add_flow(app.numbers, sink(app, [], name="left"))
+
+    run(compose, scheduler)
+    assert (
+        "operator 'right' has ended, and does not run again in this run; create a new operator" in refused[0]
+    )

@@ -1,0 +1,75 @@
+"""Operators for replicas in other processes, which import them from here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+
+from headrace import Operator, OperatorSpec, op
+
+
+@op
+def square(value: Any) -> Any:
+    return value * value
+
+
+@op
+def count_down(value: int) -> Any:
+    yield from range(value, 0, -1)
+
+
+class Scale(Operator):
+    """Multiplies, and tells in the metadata which process did."""
+
+    gain: int
+
+    def setup(self, spec: OperatorSpec) -> None:
+        spec.input("in")
+        spec.output("out")
+        spec.param("gain", 2, live=True)
+
+    def start(self) -> None:
+        self.computes = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        value = op_input.receive("in")
+        self.computes += 1
+        self.metadata.update(process=os.getpid(), computes=self.computes)
+        op_output.emit(value * self.gain, "out")
+
+
+class Fragile(Scale):
+    """Raises for negative values, and ends its process for 13."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        value = op_input.receive("in")
+        if value == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if value < 0:
+            raise ValueError(f"{value} is negative")
+        op_output.emit(value * self.gain, "out")
+
+
+class Unwilling(Scale):
+    """Cannot start."""
+
+    def start(self) -> None:
+        raise OSError("no such model")
+
+
+class Pair(Operator):
+    """Adds what comes from two inputs, the second of which may stay empty."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        from headrace import ConditionType
+
+        spec.input("one")
+        spec.input("other").condition(ConditionType.NONE)
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        one, other = op_input.receive("one"), op_input.receive("other")
+        op_output.emit(np.asarray(one) + (0 if other is None else other), "out")

@@ -1,0 +1,171 @@
+"""Replicas on processes: Python code that computes at the same time as other Python code."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace import CountCondition, Operator, OperatorSpec, gpu
+from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
+from tests.harness import Step, run, sink, source, wait_until
+from tests.harness.processes import signal_python
+from tests.replicas.operators import Fragile, Scale, Unwilling, count_down, square
+
+
+def through(make: Any, values: Any, **options: Any) -> list[Any]:
+    """Send values through an operator on a process; return what leaves it."""
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        options.setdefault("workers", 1)
+        middle = make(app, name="middle", on="processes", **options)
+        app.add_flow(source(app, values), middle)
+        app.add_flow(middle, sink(app, taken), size=4)
+
+    run(compose)
+    return taken
+
+
+def test_results_come_back_in_order_with_their_metadata() -> None:
+    seen: list[Any] = []
+
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        self.metadata["number"] = self.ticks
+        if self.ticks == 5:
+            self.fragment.middle.set_live("gain", 10)
+        op_output.emit(np.full((2, 3), self.ticks), "out", acq_timestamp=self.ticks)
+
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        value = op_input.receive("in")
+        value += 0  # it is writable
+        seen.append((value[0, 0], dict(self.metadata), op_input.get_acquisition_timestamp("in")))
+
+    def compose(app: Any) -> None:
+        app.middle = Scale(app, name="middle", workers=2, on="processes")
+        app.add_flow(Step(app, CountCondition(app, 9), outputs=["out"], body=emit, name="first"), app.middle)
+        app.add_flow(app.middle, Step(app, inputs=["in"], body=take, name="last"))
+
+    run(compose)
+    assert [metadata["number"] for _, metadata, _ in seen] == list(range(1, 10))
+    assert [timestamp for *_, timestamp in seen] == list(range(1, 10))
+    assert [value for value, *_ in seen[-4:]] == [60, 70, 80, 90]
+    processes = {metadata["process"] for _, metadata, _ in seen}
+    assert os.getpid() not in processes
+    assert sum(max(m["computes"] for _, m, _ in seen if m["process"] == each) for each in processes) == 9
+
+
+def test_functions_run_on_processes_too() -> None:
+    assert through(square, [1, 2, 3]) == [1, 4, 9]
+    assert through(count_down, [2, 0, 3], workers=1) == [2, 1, 3, 2, 1]
+
+
+def test_a_host_tensor_crosses_and_a_device_tensor_is_refused(machine: sim.Machine) -> None:
+    seen = through(square, [np.arange(3)], workers=1)
+    assert list(seen[0]) == [0, 1, 4]
+    device = gpu.Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    with pytest.raises(
+        CrossingError, match=r"'middle\[0\]': a message of it: .* in the memory of a GPU"
+    ) as raised:
+        through(square, [device.allocate(8, stream=stream)])
+    assert "copy it to the host first" in str(raised.value)
+
+
+def test_an_error_comes_with_the_traceback_of_its_process() -> None:
+    with pytest.raises(ValueError, match="-1 is negative") as raised:
+        through(Fragile, [1, -1])
+    assert any(
+        "raised in the process of" in note and "operators.py" in note for note in raised.value.__notes__
+    )
+
+
+def test_skipped_errors_keep_the_process_and_killed_ones_are_replaced() -> None:
+    assert through(Fragile, [1, -1, 2, 13, 3], on_error="skip", workers=1) == [2, 4, 6]
+
+
+def test_a_killed_process_is_a_named_error() -> None:
+    with pytest.raises(
+        WorkerProcessError, match=r"'middle\[0\]': its process \d+ was ended by SIGKILL while it"
+    ):
+        through(Fragile, [13])
+
+
+def test_an_error_in_start_is_raised_and_no_process_is_left() -> None:
+    with pytest.raises(OSError, match="no such model"):
+        through(Unwilling, [1], workers=2)
+    assert multiprocessing.active_children() == []
+
+
+def test_what_cannot_cross_is_refused() -> None:
+    class Local(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.input("in")
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None: ...
+
+    with pytest.raises(
+        GraphError, match="'middle' cannot run on processes: .* define the class or function at"
+    ):
+        through(Local, [1])
+    with pytest.raises(GraphError, match="it was given the resource 'pool', which stays in this process"):
+        through(lambda app, **options: Scale(app, CudaStreamPool(app, name="pool"), **options), [1])
+    with pytest.raises(CrossingError, match=r"'middle\[0\]': a message of it: .* cannot be pickled"):
+        through(square, [lambda: 1])
+
+
+PROGRAM = """
+import os
+from headrace import Application, op
+
+@op
+def numbers():
+    while True:
+        yield 1
+
+@op
+def tell(value):
+    print(os.getpid(), flush=True)
+    STUCK
+
+class App(Application):
+    def compose(self):
+        self.add_flow(numbers(self), tell(self, workers=2, on="processes"))
+
+if __name__ == "__main__":
+    App().run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "stuck"),
+    [
+        (signal.SIGTERM, ""),
+        (signal.SIGKILL, "__import__('threading').Event().wait()"),
+    ],
+)
+def test_no_process_outlives_the_program(number: signal.Signals, stuck: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("STUCK", stuck))
+    done = signal_python(number, program)
+    assert done.returncode in (-number, 128 + number), done.stderr
+    for line in set(done.stdout.split()):
+        wait_until(partial(_has_ended, int(line)), f"the end of process {line}")
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
