@@ -10,7 +10,7 @@ from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import FeedClosedError
-from headrace.core.operator import Operator
+from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.whole_numbers import whole_number
 from headrace.operators.caller_streams import caller_streams
 from headrace.operators.channel import PENDING, Channel
@@ -18,6 +18,7 @@ from headrace.operators.channel import PENDING, Channel
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from headrace.core.error_policy import OnError
     from headrace.core.spec import OperatorSpec
 
 
@@ -34,14 +35,28 @@ class FeedOp(Operator):
 
     size: int
 
-    @needs_fragment
-    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
-        whole_number(self.size, f"operator {self.name!r}: size", 1)
-        self._has_frame = _HasFrame(fragment, name="has_frame")
-        self.feed = self._has_frame.feed = Feed(self)
-        """The end that the program uses."""
-        self.add_arg(self._has_frame)
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            size: int = 4,
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+
+        @needs_fragment
+        def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+            super().__init__(fragment, *args, name=name, **kwargs)
+            whole_number(self.size, f"operator {self.name!r}: size", 1)
+            self._has_frame = _HasFrame(fragment, name="has_frame")
+            self.feed = self._has_frame.feed = Feed(self)
+            """The end that the program uses."""
+            self.add_arg(self._has_frame)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""

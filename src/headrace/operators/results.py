@@ -15,7 +15,7 @@ from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import Operator
+from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.whole_numbers import whole_number
 from headrace.operators.caller_streams import CallerStream, caller_streams
 from headrace.operators.channel import PENDING, Channel
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headrace._runtime import Node
+    from headrace.core.error_policy import OnError
     from headrace.core.spec import OperatorSpec
 
 
@@ -41,14 +42,28 @@ class ResultsOp(Operator):
 
     size: int
 
-    @needs_fragment
-    def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
-        whole_number(self.size, f"operator {self.name!r}: size", 1)
-        self._has_room = _HasRoom(fragment, name="has_room")
-        self.results = self._has_room.results = Results(self)
-        """The end that the program uses."""
-        self.add_arg(self._has_room)
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            size: int = 4,
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+
+        @needs_fragment
+        def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+            super().__init__(fragment, *args, name=name, **kwargs)
+            whole_number(self.size, f"operator {self.name!r}: size", 1)
+            self._has_room = _HasRoom(fragment, name="has_room")
+            self.results = self._has_room.results = Results(self)
+            """The end that the program uses."""
+            self.add_arg(self._has_room)
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.durations import Duration, nanoseconds
+from headrace.core.operator import NamedPart, Part
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
@@ -21,6 +22,11 @@ from headrace.operators.tensor_operator import declare_fields
 from headrace.video import ClipFrame, VideoFileError, VideoReader, play
 from headrace.video.clips import VideoClip
 from headrace.video.files import PIXEL_FORMATS, is_url
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
+    from headrace.resources import Allocator
 
 _logger = logging.getLogger("headrace.video")
 
@@ -94,6 +100,31 @@ class VideoReaderOp(PacedSource[ClipFrame]):
     """How many times a stream that had gone away was opened again and sent frames, in this run or the last one."""
 
     _retry_at: int | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            path: str | Path = ...,
+            pixel_format: str = "rgb24",
+            realtime: bool = True,
+            repeat: bool = False,
+            count: int = 0,
+            ignore_corrupted: bool = True,
+            reconnect: int = 0,
+            reconnect_delay: Duration = ...,
+            timeout: float = 5.0,
+            hardware: bool = True,
+            options: dict[str, str] = ...,
+            allocator: Allocator | None = None,
+            storage_type: Any = None,
+            read_ahead: int = 4,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output and the parameters."""

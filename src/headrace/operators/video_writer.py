@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import Operator
+from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FramesToHost
 from headrace.operators.messages import find_tensor
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import VideoWriter
 from headrace.video.files import PIXEL_FORMATS
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.error_policy import OnError
 
 _logger = logging.getLogger("headrace.video")
 
@@ -85,6 +89,28 @@ class VideoWriterOp(Operator):
     """The number of those whose timestamp was no later than that of the frame before."""
 
     _writer: VideoWriter | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            path: str | Path = ...,
+            codec: str = "h264",
+            hardware: bool = True,
+            quality: int = 18,
+            preset: str = "medium",
+            bit_rate: int = 0,
+            frame_rate: float = 30.0,
+            pixel_format: str = "",
+            in_pixel_format: str = "",
+            in_tensor_name: str = "",
+            options: dict[str, str] = ...,
+            **parts: NamedPart,
+        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input and the parameters."""

@@ -110,8 +110,8 @@ class Changes:
                 node: Any = operator._node
                 if node is not None and node.retired:
                     raise GraphError(
-                        f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not run "
-                        "again in this run; create a new operator"
+                        f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not "
+                        "run again in this run; create a new operator"
                     )
             connect = partial(self._fragment.graph.connect, source, target, port_pairs, size, policy)
             self._change(connect, source, target)
