@@ -328,7 +328,7 @@ def _miscounted(engine: Engine) -> list[str]:
         found += [
             f"{node.name} in a ready queue with {node.blockers} blockers"
             for node in (*ready_queue.now, *ready_queue.later)
-            if node.blockers and not node.retired
+            if node.blockers and node.may_compute
         ]
     armed = {(node, until) for until, _, node in engine.timers._heap}
     for node in engine.nodes:
@@ -345,7 +345,7 @@ def _miscounted(engine: Engine) -> list[str]:
                 waiting = [request for group in state.line._waiting.values() for _, request in group]
                 closed += [request.node is node for request in waiting]
         blockers = sum(closed) + node.awaited.blocks
-        if node.blockers != blockers and not node.retired:
+        if node.blockers != blockers and node.may_compute:
             found.append(f"{node.blockers} blockers of {node.name}, and {blockers} are")
     return found
 
