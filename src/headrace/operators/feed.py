@@ -34,6 +34,9 @@ class FeedOp(Operator):
     """
 
     size: int
+    feed: Feed
+    """The end that the program uses."""
+    _has_frame: _HasFrame
 
     if TYPE_CHECKING:
 
@@ -55,7 +58,6 @@ class FeedOp(Operator):
             whole_number(self.size, f"operator {self.name!r}: size", 1)
             self._has_frame = _HasFrame(fragment, name="has_frame")
             self.feed = self._has_frame.feed = Feed(self)
-            """The end that the program uses."""
             self.add_arg(self._has_frame)
 
     def setup(self, spec: OperatorSpec) -> None:

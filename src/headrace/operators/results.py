@@ -41,6 +41,9 @@ class ResultsOp(Operator):
     """
 
     size: int
+    results: Results
+    """The end that the program uses."""
+    _has_room: _HasRoom
 
     if TYPE_CHECKING:
 
@@ -62,7 +65,6 @@ class ResultsOp(Operator):
             whole_number(self.size, f"operator {self.name!r}: size", 1)
             self._has_room = _HasRoom(fragment, name="has_room")
             self.results = self._has_room.results = Results(self)
-            """The end that the program uses."""
             self.add_arg(self._has_room)
 
     def setup(self, spec: OperatorSpec) -> None:

@@ -20,6 +20,7 @@ first results of a message several times.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType, TracebackType
 
     from headrace._runtime.messages.ports import OutputPort
     from headrace._runtime.scheduling.node import Node
@@ -346,8 +348,10 @@ class Faults:
         from headrace.core.log_fields import fields_of
 
         fields = fields_of(self.node.operator.fragment, self.node.name)
+        # A handler that keeps the record keeps the frames of the compute, but not the data in them. Frames that
+        # still run cannot be cleared, so they are left out.
+        error.__traceback__ = _ended_part(error.__traceback__)
         logging.getLogger("headrace.errors").warning("%s", text, exc_info=error, extra=fields)
-        # A handler that keeps the record keeps the frames of the computes, but not the data in them.
         traceback.clear_frames(error.__traceback__)
 
 
@@ -364,6 +368,18 @@ class _HeldBack(Queue):
     def offer(self, item: Any) -> None:
         """Keep a message back."""
         self._emitted.append((self._behind, item))
+
+
+def _ended_part(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback whose frames have ended."""
+    running = set()
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        running.add(frame)
+        frame = frame.f_back
+    while traceback is not None and traceback.tb_frame in running:
+        traceback = traceback.tb_next
+    return traceback
 
 
 def _yields(node: Node) -> bool:
