@@ -157,11 +157,15 @@ class Composition:
         for end in (end for ends in chain for end in ends_of(ends)):
             self._check_place(end)
         changes = self._changes_of_run(f"add_flow({', '.join(map(name_of, chain))})")
-        connect = self.graph.connect if changes is None else changes.add_flow
         for sources, targets in pairwise(chain):
             for source in ends_of(sources):
                 for target in ends_of(targets):
-                    connect(source, target, pairs, size, policy)
+                    if changes is None:
+                        self.graph.connect(source, target, pairs, size, policy)
+                    else:
+                        for flow in self.graph.flows_between(source, target, pairs, size, policy):
+                            ports = {(flow.output, flow.input)}
+                            changes.add_flow(flow.source, flow.target, ports, size, policy)
 
     def _check_place(self, end: End) -> None:
         """Raise if an operator or a subgraph was not created in this fragment or subgraph."""

@@ -110,6 +110,25 @@ class Graph:
     ) -> None:
         """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible flow."""
         where = f"add_flow({name_of(source)}, {name_of(target)})"
+        for flow in self.flows_between(source, target, port_pairs, size, policy):
+            if flow in flow.source._outgoing:
+                raise GraphError(f"{where}: {flow} is connected already")
+            self.add(flow.source)
+            self.add(flow.target)
+            self.flows.append(flow)
+            flow.source._outgoing.append(flow)
+            flow.target._incoming.append(flow)
+
+    def flows_between(
+        self,
+        source: End,
+        target: End,
+        port_pairs: PortPairs | None,
+        size: int | None,
+        policy: IOSpec.QueuePolicy | None,
+    ) -> list[Flow]:
+        """Return the flows that `connect` would add."""
+        where = f"add_flow({name_of(source)}, {name_of(target)})"
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise GraphError(f"{where}: size must be a positive int, not {size!r}")
         if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
@@ -121,20 +140,12 @@ class Graph:
             raise GraphError(f"{where}: the ports are named already, so there is no port map besides")
         sides = owner_of(source).spec.outputs, owner_of(target).spec.inputs
         example = f"{{{tuple(next(iter(side), '...') for side in sides)!r}}}"
-        flows = [
+        return [
             Flow(begin.owner, begin.name, end.owner, end.name, size, policy)
             for output, input_ in pairs or (("", ""),)
             for begin in self.ports_at(source, "output", output, where, example)
             for end in self.ports_at(target, "input", input_, where, example)
         ]
-        for flow in flows:
-            if flow in flow.source._outgoing:
-                raise GraphError(f"{where}: {flow} is connected already")
-            self.add(flow.source)
-            self.add(flow.target)
-            self.flows.append(flow)
-            flow.source._outgoing.append(flow)
-            flow.target._incoming.append(flow)
 
     def ports_at(self, end: End, kind: str, name: str, where: str, example: str) -> tuple[Port, ...]:
         """Return the ports of operators at one end of a flow: several behind an input of a subgraph.

@@ -220,6 +220,10 @@ class Subgraph(Connectable, Composition):
     def _qualified(self, name: str) -> str:
         return f"{self.name}.{name}"
 
+    def _changes_of_run(self, call: str) -> None:
+        """Return None: a subgraph is composed, and does not change in a run."""
+        self._check_composing(call)
+
     def _check_composing(self, call: str) -> None:
         self.fragment._check_composing(call)
 

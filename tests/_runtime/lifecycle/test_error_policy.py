@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -431,8 +430,8 @@ def test_skipped_errors_are_logged_less_and_less_often(caplog: pytest.LogCapture
     assert raised
     assert str(raised[1]) == "0 is bad"
     # Whoever keeps the record keeps none of the data that the compute had.
-    (compute,) = [frame for frame, _ in walk_tb(raised[2]) if "op_input" in frame.f_code.co_varnames][-1:]
-    assert not compute.f_locals
+    assert raised[2] is None
+    assert "in compute" in str(lines[0].exc_text)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])

@@ -20,7 +20,6 @@ first results of a message several times.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,6 @@ from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
 
     from headrace._runtime.messages.ports import OutputPort
     from headrace._runtime.scheduling.node import Node
@@ -342,17 +340,23 @@ class Faults:
             self._log(text if number == 1 else f"{text} ({number} {so_far})", error)
 
     def _log(self, text: str, error: BaseException) -> None:
+        """Log an error; a handler that keeps the record keeps its text, and no frames with the data in them."""
         import logging
-        import traceback
 
         from headrace.core.log_fields import fields_of
 
+        logger = logging.getLogger("headrace.errors")
+        if not logger.isEnabledFor(logging.WARNING):
+            return
         fields = fields_of(self.node.operator.fragment, self.node.name)
-        # A handler that keeps the record keeps the frames of the compute, but not the data in them. Frames that
-        # still run cannot be cleared, so they are left out.
-        error.__traceback__ = _ended_part(error.__traceback__)
-        logging.getLogger("headrace.errors").warning("%s", text, exc_info=error, extra=fields)
-        traceback.clear_frames(error.__traceback__)
+        raised = (type(error), error, error.__traceback__)
+        record = logger.makeRecord(
+            logger.name, logging.WARNING, __file__, 0, "%s", (text,), raised, "_log", fields
+        )
+        logger.handle(record)
+        record.exc_text = record.exc_text or traceback_of(error)
+        record.exc_info = (type(error), error, None)
+        error.with_traceback(None)
 
 
 class _HeldBack(Queue):
@@ -368,18 +372,6 @@ class _HeldBack(Queue):
     def offer(self, item: Any) -> None:
         """Keep a message back."""
         self._emitted.append((self._behind, item))
-
-
-def _ended_part(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback whose frames have ended."""
-    running = set()
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        running.add(frame)
-        frame = frame.f_back
-    while traceback is not None and traceback.tb_frame in running:
-        traceback = traceback.tb_next
-    return traceback
 
 
 def _yields(node: Node) -> bool:
