@@ -5,8 +5,7 @@ It does not import the node that it belongs to, which knows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from inspect import isgenerator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace._runtime.scheduling.notes import note
@@ -40,7 +39,7 @@ class Ending:
         self.is_of_group = is_of_group
         self._compute = compute
         self._end = end
-        self._steps: Iterator[Any] | None = None
+        self._steps: Generator[Any, Any, Any] | None = None
 
     def begin(self) -> None:
         """Run `end` from now on."""
@@ -57,7 +56,7 @@ class Ending:
         try:
             if self._steps is None:
                 steps = self._end(op_input, op_output, context)
-                if not isgenerator(steps):
+                if not isinstance(steps, Generator):  # that of compiled code is one, and no plain generator
                     return
                 self._steps = steps
             next(self._steps)
@@ -75,4 +74,4 @@ class Ending:
         """Close an `end` that has not come to its end, because the run was stopped."""
         steps, self._steps = self._steps, None
         if steps is not None and not self.is_done:
-            steps.close()  # type: ignore[attr-defined]
+            steps.close()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
+from headrace.conditions import BooleanCondition
 from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
@@ -248,17 +249,25 @@ def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_
 
         for n in (0, 1):
             pool = CudaStreamPool(app, n, stream_flags=1, max_size=1, name=f"pool{n}")
+            has_none = BooleanCondition(app, enable_tick=False, name=f"has_none{n}")
+
+            def take_the_only_one(
+                self: Any, op_input: Any, op_output: Any, context: Any, then: BooleanCondition = has_none
+            ) -> None:
+                context.allocate_cuda_stream("the only one")
+                then.enable_tick()
+
             app.add_operator(
-                Step(
-                    app,
-                    CountCondition(app, 1),
-                    pool,
-                    body=lambda self, i, o, c: c.allocate_cuda_stream("the only one"),
-                    name=f"first{n}",
-                )
+                Step(app, CountCondition(app, 1), pool, body=take_the_only_one, name=f"first{n}")
             )
             taker = Step(
-                app, pool, inputs=("in",), body=take, setup=lambda spec: spec.ambient_stream(), name=f"t{n}"
+                app,
+                pool,
+                has_none,
+                inputs=("in",),
+                body=take,
+                setup=lambda spec: spec.ambient_stream(),
+                name=f"t{n}",
             )
             app.add_flow(source(app, 1 - n, 10, name=f"source{n}"), taker)
 
