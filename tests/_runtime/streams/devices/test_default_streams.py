@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
-from headrace.conditions import BooleanCondition
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
@@ -249,13 +249,14 @@ def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_
 
         for n in (0, 1):
             pool = CudaStreamPool(app, n, stream_flags=1, max_size=1, name=f"pool{n}")
-            has_none = BooleanCondition(app, enable_tick=False, name=f"has_none{n}")
+            has_none = AsynchronousCondition(app, name=f"has_none{n}")
+            has_none.event_state = AsynchronousEventState.EVENT_WAITING
 
             def take_the_only_one(
-                self: Any, op_input: Any, op_output: Any, context: Any, then: BooleanCondition = has_none
+                self: Any, op_input: Any, op_output: Any, context: Any, then: AsynchronousCondition = has_none
             ) -> None:
                 context.allocate_cuda_stream("the only one")
-                then.enable_tick()
+                then.event_state = AsynchronousEventState.READY
 
             app.add_operator(
                 Step(app, CountCondition(app, 1), pool, body=take_the_only_one, name=f"first{n}")
