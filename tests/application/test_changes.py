@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from threading import Event
 from typing import Any
 
 import pytest
@@ -329,3 +330,64 @@ def test_an_operator_that_has_ended_is_not_connected_again(scheduler: MakeSchedu
     assert (
         "operator 'right' has ended, and does not run again in this run; create a new operator" in refused[0]
     )
+
+
+def test_a_change_waits_for_the_operators_of_the_next_one(scheduler: MakeScheduler) -> None:
+    first: list[int] = []
+    second: list[int] = []
+    may_start, has_begun = Event(), Event()
+
+    class Slow(Step):
+        def start(self) -> None:
+            has_begun.set()
+            assert may_start.wait(PATIENCE)
+
+    def change(app: Any) -> None:
+        app.add_flow(app.numbers, sink(app, first, name="first"))
+        threading.Thread(target=add_slow, args=(app,)).start()
+        assert has_begun.wait(PATIENCE)
+
+    def add_slow(app: Any) -> None:
+        body = lambda step, i, o: second.append(i.receive("in"))  # noqa: E731
+        app.add_flow(app.numbers, Slow(app, inputs=["in"], body=body, name="second"))
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 9, {3: change, 5: lambda app: may_start.set()})
+        app.add_flow(app.numbers, sink(app, [], name="sink"))
+
+    app = run(compose, scheduler)
+    assert app.outcome is not None
+    assert app.outcome.ended_by == "finished"
+    assert first == list(range(10 - len(first), 10))
+    assert second == list(range(10 - len(second), 10))
+
+
+def test_a_chain_is_connected_as_a_whole_or_not_at_all(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def change(app: Any) -> None:
+        through = Step(app, inputs=["in"], outputs=["out"], name="through")
+        with pytest.raises(GraphError, match="two operators are named 'sink'"):
+            app.add_flow(app.numbers, through, sink(app, taken, name="sink"))
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 6, {3: change})
+        app.add_flow(app.numbers, sink(app, taken, name="sink"))
+
+    run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5, 6]
+
+
+def test_messages_are_counted_through_a_change(scheduler: MakeScheduler) -> None:
+    def change(app: Any) -> None:
+        app.add_flow(app.numbers, sink(app, [], name="more"))
+
+    def compose(app: Any) -> None:
+        app.count_messages = True
+        app.numbers = counting(app, 9, {5: change})
+        app.add_flow(app.numbers, sink(app, [], name="sink"))
+
+    app = run(compose, scheduler)
+    assert app.outcome is not None
+    assert app.outcome.operators["sink"].received == {"in": 9}
+    assert app.outcome.operators["numbers"].sent == {"out": 9}

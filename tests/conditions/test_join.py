@@ -17,6 +17,8 @@ from headrace import (
     at_rate,
     latest_within,
     op,
+    restart,
+    retry,
     reuse_last,
     substitute,
     window,
@@ -25,7 +27,7 @@ from headrace.conditions import CudaStreamCondition
 from headrace.core import GraphError, JoinError, JoinRule, MetadataPolicy
 from headrace.schedulers import EventBasedScheduler
 from tests.conditions.test_joiner import in_order, tightest
-from tests.harness import App, MakeScheduler, Step, run
+from tests.harness import App, MakeScheduler, Step, greedy, run, source
 
 POP = IOSpec.QueuePolicy.POP
 
@@ -379,7 +381,7 @@ def test_tracking_counts_what_a_join_received_and_dropped(scheduler: MakeSchedul
         (
             {"left": [0, 20], "right": [20, 40]},
             aligned(5, missing="error"),
-            "no message for key 0 at input 'left'",
+            "no message for key 0 at input 'right'",
         ),
         (
             {"left": [9, 3], "right": [0]},
@@ -463,3 +465,41 @@ def test_an_input_of_several_messages_and_a_stream_condition_are_refused() -> No
 def test_a_rule_that_makes_no_sense_is_refused(make: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def test_a_window_may_be_longer_than_what_a_join_usually_holds(scheduler: MakeScheduler) -> None:
+    sizes: list[int] = []
+
+    @op(join=window(100))
+    def sizes_of(values: list[int]) -> None:
+        sizes.append(len(values))
+
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, list(range(200))), sizes_of(app))
+
+    run(compose, scheduler)
+    assert sizes == [100, 100]
+
+
+@pytest.mark.parametrize(
+    ("declared", "what"),
+    [
+        (
+            {"join": window(2), "on_error": retry(times=1)},
+            "joins its inputs and retries or sends dead letters",
+        ),
+        ({"join": window(2), "concurrency": 2}, "has concurrency= and joins its inputs"),
+        ({"on_error": retry(times=1)}, "is async and retries or sends dead letters"),
+        ({"on_error": restart(times=1), "concurrency": 2}, "has concurrency= and restarts after errors"),
+        ({"deadline": "1s"}, "is async and has a deadline; use asyncio.timeout in it"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(declared: dict[str, Any], what: str) -> None:
+    async def later(value: Any) -> None: ...
+
+    def at_once(value: Any) -> None: ...
+
+    function = at_once if "retries" in what and "join" in declared else later
+    with pytest.raises(GraphError) as info:
+        run(lambda app: app.add_flow(source(app, [1]), op(**declared)(function)(app, name="slow")), greedy)
+    assert str(info.value) == f"operator 'slow' {what}, which is not supported together"

@@ -252,3 +252,17 @@ def test_what_an_async_function_cannot_have_is_refused() -> None:
 
 def _loops() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "event loop" in thread.name]
+
+
+def test_a_source_ends_with_an_error_that_is_skipped(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    @op(on_error="skip")
+    async def one() -> Any:
+        yield 1
+        raise ValueError("no more")
+
+    app = run(lambda app: app.add_flow(one(app), sink(app, taken)), scheduler)
+    assert taken == [1]
+    assert app.outcome is not None
+    assert (app.outcome.ended_by, app.outcome.skipped) == ("finished", 1)

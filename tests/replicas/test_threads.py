@@ -390,3 +390,63 @@ def test_what_replicas_cannot_do_is_refused() -> None:
         run(lambda app: compose(app, again), greedy)
     with pytest.raises(GraphError, match="'slow' has workers=2 and is async; concurrency= lets its calls"):
         run(lambda app: compose(app, later), greedy)
+
+
+def test_a_function_may_yield_several_results_for_a_message(scheduler: MakeScheduler) -> None:
+    taken: list[tuple[int, int]] = []
+
+    @op
+    def several(value: int) -> Any:
+        for part in range(5):
+            yield value, part
+
+    def compose(app: Any) -> None:
+        stage = several(app, workers=3)
+        app.add_flow(source(app, list(range(8))), stage)
+        app.add_flow(stage, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [(value, part) for value in range(8) for part in range(5)]
+
+
+def test_an_end_may_yield_several_results(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    class Batch(Sum):
+        def end(self, op_input: Any, op_output: Any, context: Any) -> Any:
+            for _ in range(4):
+                op_output.emit(1, "out")
+                yield
+
+    def compose(app: Any) -> None:
+        stage = Batch(app, name="batch", workers=3)
+        app.add_flow(source(app, list(range(8))), stage)
+        app.add_flow(stage, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [1] * 12
+
+
+def test_a_replica_that_stops_gets_no_more_jobs(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    class Stops(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.input("in")
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            value = op_input.receive("in")
+            op_output.emit(value, "out")
+            if value == 2:
+                self.stop_execution()
+
+    def compose(app: Any) -> None:
+        stage = Stops(app, name="stops", workers=3)
+        app.add_flow(source(app, list(range(20))), stage)
+        app.add_flow(stage, sink(app, taken))
+
+    app = run(compose, scheduler)
+    assert taken == list(range(20))
+    assert app.outcome is not None
+    assert app.outcome.ended_by == "finished"

@@ -84,7 +84,7 @@ class JoinCondition(PortCondition):
         self._check(node, names)
         self._queue_of = {queue.port: cast("_runtime.Queue", queue) for queue in self._queues}
         for queue in self._queue_of.values():
-            queue.expect_join(_most(queue))
+            queue.expect_join(self._most(queue))
         self._joiner = Joiner(names, self._rule, self._rules, self._report, self._fail)
         self._current = {}
         if self._joiner.is_timed:
@@ -192,7 +192,7 @@ class JoinCondition(PortCondition):
         arrived: list[tuple[str, Entry]] = []
         for name, queue in self._queue_of.items():
             buffer = self._joiner.buffers[name]
-            most = _most(queue)
+            most = self._most(queue)
             is_bounded = queue.policy is _FAULT
             taken = queue.absorb(max(most - len(buffer.entries), 0) if is_bounded else most)
             if not taken:
@@ -303,16 +303,17 @@ class JoinCondition(PortCondition):
             self._forget()
             self._joiner.give_up()
 
+    def _most(self, queue: _runtime.Queue) -> int:
+        """Return how many messages of an input may wait for others: at least a window of them."""
+        rule = self._rules.get(queue.port, self._rule)
+        window = rule.length if isinstance(rule, Window) and rule.is_counted else 0
+        return max(queue.limit if queue.limit > 1 else HELD, window)
+
     def detach(self) -> None:
         """Leave the run."""
         super().detach()
         self._queue_of = {}
         self._current = {}
-
-
-def _most(queue: _runtime.Queue) -> int:
-    """Return how many messages of an input may wait for others."""
-    return queue.limit if queue.limit > 1 else HELD
 
 
 def _has_ended(queue: _runtime.Queue) -> bool:

@@ -360,7 +360,7 @@ class Joiner:
 
     def _dropped(self, name: str, reason: str, entry: Entry) -> None:
         if reason == "unmatched" and isinstance(self._trigger, Group) and self._trigger.is_strict:
-            self._fail(name, entry.key)
+            self._fail("' or '".join(other for other in self.buffers if other != name), entry.key)
         self._report(name, reason, entry)
 
 

@@ -254,6 +254,7 @@ class _Call:
     def begin(self) -> None:
         """Run the function on the loop, to its end or to the next value."""
         self.is_done = False
+        self.error = None
         self.ended.clear()
         loop = self._operator._loop
         assert loop is not None

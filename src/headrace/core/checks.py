@@ -73,7 +73,9 @@ def check_operator(operator: Operator) -> None:
 
 def _check_policies(operator: Operator) -> None:
     """Raise if an operator cannot do what it declares about errors and stuck computes."""
-    port = ErrorPolicy.of(operator.on_error, operator.name).dead_letter
+    policy = ErrorPolicy.of(operator.on_error, operator.name)
+    port = policy.dead_letter
+    _check_combinations(operator, policy)
     where = f"operator {operator.name!r}: dead_letter={port!r}"
     if port and port not in operator.spec.outputs:
         raise GraphError(
@@ -90,6 +92,26 @@ def _check_policies(operator: Operator) -> None:
         raise ParameterError(
             f"operator {operator.name!r} has an on_stuck and no deadline; add deadline='500ms'"
         )
+
+
+def _check_combinations(operator: Operator, policy: ErrorPolicy) -> None:
+    """Raise for what an operator declares and cannot have together."""
+    declared = getattr(operator, "declared", None)
+    is_async = bool(getattr(declared, "is_async", False))
+    overlaps = is_async and getattr(declared, "concurrency", 1) > 1
+    again = bool(policy.retries or policy.dead_letter)
+    for is_so, what in (
+        (again and operator.spec.is_joined, "joins its inputs and retries or sends dead letters"),
+        (again and is_async, "is async and retries or sends dead letters"),
+        (overlaps and policy.action == "restart", "has concurrency= and restarts after errors"),
+        (overlaps and operator.spec.is_joined, "has concurrency= and joins its inputs"),
+        (
+            is_async and bool(operator.spec.time_limit),
+            "is async and has a deadline; use asyncio.timeout in it",
+        ),
+    ):
+        if is_so:
+            raise GraphError(f"operator {operator.name!r} {what}, which is not supported together")
 
 
 def _check_resources(fragment: Composition) -> None:

@@ -156,16 +156,20 @@ class Composition:
             pairs = None
         for end in (end for ends in chain for end in ends_of(ends)):
             self._check_place(end)
-        changes = self._changes_of_run(f"add_flow({', '.join(map(name_of, chain))})")
-        for sources, targets in pairwise(chain):
-            for source in ends_of(sources):
-                for target in ends_of(targets):
-                    if changes is None:
-                        self.graph.connect(source, target, pairs, size, policy)
-                    else:
-                        for flow in self.graph.flows_between(source, target, pairs, size, policy):
-                            ports = {(flow.output, flow.input)}
-                            changes.add_flow(flow.source, flow.target, ports, size, policy)
+        call = f"add_flow({', '.join(map(name_of, chain))})"
+        changes = self._changes_of_run(call)
+        links = [
+            (source, target)
+            for sources, targets in pairwise(chain)
+            for source in ends_of(sources)
+            for target in ends_of(targets)
+        ]
+        if changes is None:
+            for source, target in links:
+                self.graph.connect(source, target, pairs, size, policy)
+        else:
+            found = [self.graph.flows_between(*link, pairs, size, policy) for link in links]
+            changes.add_flows(call, [flow for flows in found for flow in flows])
 
     def _check_place(self, end: End) -> None:
         """Raise if an operator or a subgraph was not created in this fragment or subgraph."""

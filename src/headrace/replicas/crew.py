@@ -82,7 +82,13 @@ class Lane:
     @property
     def is_free(self) -> bool:
         """Whether it can be given a job."""
-        return self.given == self.done and len(self.finished) < JOBS_AHEAD
+        return not self.is_over and self.given == self.done and len(self.finished) < JOBS_AHEAD
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the replica computes no more: it was stopped."""
+        node: Any = self.operator._node
+        return node is not None and not node.may_compute
 
     def give(self, has_messages: bool) -> None:
         """Let the replica run: the messages of a job are in its queues, if it has any."""
@@ -201,6 +207,8 @@ class Collector(Operator):
         self.crew = crew
         self._declared = declared
         self._outputs = outputs
+        # The results of a job that are not sent on yet: a compute has room for one of each output.
+        self._taken: dict[str, deque[Any]] = {name: deque() for name in outputs}
         self._construct(fragment, (), f"{declared.name}[results]", {})
         self.conditions[crew.results.name] = crew.results
         self.conditions.update(c for c in declared.conditions.items() if c[1].port_role == "transmitter")
@@ -217,26 +225,47 @@ class Collector(Operator):
         return self._node.input_queues[name][lane]
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Move the results of one job on."""
+        """Move the results of one job on, or go on with them."""
         crew = self.crew
-        number = crew.find_finished()
-        assert number is not None, "the condition holds"
-        lane = crew.lanes[number]
-        taken = []
+        if not self.has_taken:
+            number = crew.find_finished()
+            assert number is not None, "the condition holds"
+            self._take(number)
+            crew.next_collected += 1
+            crew.free.notify_scheduler()
+        self._send(op_output)
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether results of a job are left to be sent on."""
+        return any(self._taken.values())
+
+    def _take(self, number: int) -> None:
+        lane = self.crew.lanes[number]
         with lane.lock:
             for name, messages in lane.finished[0][1].items():
                 queue = self.queue(name, number)
-                taken += [(name, queue.popleft()) for _ in range(messages)]
+                self._taken[name].extend(queue.popleft() for _ in range(messages))
                 lane.collected[name] += messages
             lane.finished.popleft()
-        crew.next_collected += 1
-        for name, item in taken:
-            op_output.pass_message(item, name)
-        crew.free.notify_scheduler()
+
+    def _send(self, op_output: Any) -> None:
+        for name, items in self._taken.items():
+            if items:
+                op_output.pass_message(items.popleft(), name)
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
-        """Move on what the ends of the replicas emitted, replica by replica."""
-        for number in range(len(self.crew.lanes)):
+        """Move on what is left, in order, and then what the ends of the replicas emitted, replica by replica."""
+        lanes = self.crew.lanes
+        while True:
+            while self.has_taken:
+                self._send(op_output)
+                yield
+            places = [(lane.finished[0][0], number) for number, lane in enumerate(lanes) if lane.finished]
+            if not places:
+                break
+            self._take(min(places)[1])
+        for number in range(len(lanes)):
             for name in self._outputs:
                 queue = self.queue(name, number)
                 while queue:
@@ -261,7 +290,9 @@ class ReplicaFree(_CrewCondition):
         self.crew = crew
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY if a replica is free."""
+        """Return READY if a replica is free, and NEVER if all were stopped."""
+        if all(lane.is_over for lane in self.crew.lanes):
+            return _NEVER
         return _WAIT if self.crew.find_free() is None else _READY
 
 
@@ -326,7 +357,8 @@ class ResultReady(_CrewCondition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if the next results are there, and NEVER if there will be none."""
-        if self.crew.find_finished() is not None:
+        collector = self.crew.collector
+        if self.crew.find_finished() is not None or (collector is not None and collector.has_taken):
             return _READY
         node: Any = self._node
         return _NEVER if all(queue.has_ended for queue in node.inputs) else _WAIT

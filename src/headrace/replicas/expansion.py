@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.core.async_function import AsyncFunctionOperator
 from headrace.core.condition_types import ConditionType
@@ -15,13 +15,15 @@ from headrace.core.operator import has_end
 from headrace.core.ports import PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.thread_pool import ThreadPool
-from headrace.replicas.crew import JOBS_AHEAD, Collector, Crew, Distributor, Lane, job_port
+from headrace.replicas.crew import Collector, Crew, Distributor, Lane, job_port
 from headrace.replicas.process_replica import ProcessReplica
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.replicas import Replicas
+
+_ANY_NUMBER = 1 << 30
 
 
 def expand(fragment: Composition, run_child: Callable[..., None]) -> None:
@@ -48,6 +50,14 @@ def _check(fragment: Composition, operator: Operator) -> None:
         (
             has_end(operator) and operator._replicas.on == "processes",  # type: ignore[union-attr]
             "has an end, which a replica in another process does not call; use on='threads'",
+        ),
+        (
+            has_end(operator) and any(port.gives_tuple for port in operator.spec.inputs.values()),
+            "has an end and an input of several messages: what is left there would reach no end",
+        ),
+        (
+            bool(operator.spec.time_limit) and operator._replicas.on == "processes",  # type: ignore[union-attr]
+            "has a deadline, which is not watched in another process; use on='threads'",
         ),
     ):
         if is_so:
@@ -145,17 +155,8 @@ def _give_jobs(operator: Operator, distributor: Distributor, lane: Lane, number:
 
 def _take_results(operator: Operator, collector: Collector, lane: Lane) -> list[Flow]:
     """Return the flows from a replica to the collector, with room for the results of all jobs that may wait."""
-    flows = []
-    for name in collector.spec.inputs:
-        room = [queue.size for queue in _queues_behind(operator, name)]
-        most = max(operator.spec.outputs[name].size, *room)
-        flows.append(Flow(lane.operator, name, collector, name, most * (JOBS_AHEAD + 1)))
-    return flows
-
-
-def _queues_behind(operator: Operator, output: str) -> list[Any]:
-    behind = [flow for flow in operator._outgoing if flow.output == output]
-    return [queue for flow in behind for queue in queues_of(flow.target, flow.target.spec.inputs[flow.input])]
+    # The number of jobs is limited, and not that of the results of one.
+    return [Flow(lane.operator, name, collector, name, _ANY_NUMBER) for name in collector.spec.inputs]
 
 
 def _moved(flow: Flow, operator: Operator, distributor: Distributor, collector: Collector | None) -> Flow:

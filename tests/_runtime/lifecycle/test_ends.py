@@ -621,3 +621,18 @@ def test_in_any_graph_each_operator_ends_once_after_its_messages_and_none_is_los
 
 def dropped_at_out(operator: Any) -> int:
     return int(operator.dropped.get("out", 0))
+
+
+def test_a_stop_iteration_in_an_end_is_an_error() -> None:
+    class Careless(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.input("in")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+
+        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+            next(iter(()))
+
+    with pytest.raises(StopIteration):
+        run(lambda app: app.add_flow(source(app, [1]), Careless(app)))

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.graph import Flow, PortPairs
     from headrace.core.operator import Operator
-    from headrace.core.ports import IOSpec
 
 
 class Changes:
@@ -66,6 +65,10 @@ class Changes:
         self._started = started
         # Held while a change is prepared; the tear-down waits for it.
         self._lock = threading.RLock()
+        # Held while the graph changes, and while the run follows it. Nobody waits for the other lock meanwhile.
+        self._graph_lock = threading.Lock()
+        # Whether the graph has flows of operators that are being started.
+        self._is_preparing = False
         self._is_open = False
         # The nodes of new operators that are not part of the run yet.
         self._joining: list[Node] = []
@@ -93,28 +96,26 @@ class Changes:
             self._check(f"add_operator({operator.name!r})", operator)
             self._change(lambda: self._fragment.graph.add(operator), operator)
 
-    def add_flow(
-        self,
-        source: Operator,
-        target: Operator,
-        port_pairs: PortPairs | None,
-        size: int | None,
-        policy: IOSpec.QueuePolicy | None,
-    ) -> None:
-        """Connect two operators, each of which may be new."""
+    def add_flows(self, call: str, flows: list[Flow]) -> None:
+        """Connect operators, each of which may be new; all flows or none."""
         with self._lock:
-            call = f"add_flow({source.name!r}, {target.name!r})"
-            self._check(call, source, target)
-            source, target = source._sender, target._receiver
-            for operator in (source, target):
+            self._check(call, *(operator for flow in flows for operator in (flow.source, flow.target)))
+            moved = [(flow, flow.source._sender, flow.target._receiver) for flow in flows]
+            operators = [operator for _, *ends in moved for operator in ends]
+            for operator in operators:
                 node: Any = operator._node
-                if node is not None and node.retired:
+                if node is not None and not node.may_compute:
                     raise GraphError(
                         f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not "
                         "run again in this run; create a new operator"
                     )
-            connect = partial(self._fragment.graph.connect, source, target, port_pairs, size, policy)
-            self._change(connect, source, target)
+
+            def connect() -> None:
+                for flow, source, target in moved:
+                    ports = {(flow.output, flow.input)}
+                    self._fragment.graph.connect(source, target, ports, flow.size, flow.policy)
+
+            self._change(connect, *operators)
 
     def remove_flow(self, source: Operator, target: Operator, port_pairs: PortPairs | None) -> None:
         """Disconnect two operators."""
@@ -166,22 +167,30 @@ class Changes:
 
     def _change(self, change: Callable[[], None], *operators: Operator) -> None:
         """Change the graph, start the operators that are new, and let the run follow; or change nothing."""
-        graph = self._fragment.graph
+        graph, pausing = self._fragment.graph, self._engine.pausing
         before = list(graph.operators), list(graph.flows)
         try:
-            change()
-            for operator in operators:
-                check_operator(operator)
-                _check_room(operator)
+            with self._graph_lock:
+                self._is_preparing = True
+                change()
+                for operator in operators:
+                    check_operator(operator)
+                    _check_room(operator)
             new = [operator for operator in operators if operator not in before[0]]
             if new:
                 self._start(list(dict.fromkeys(new)))
         except BaseException:
-            graph.rebuild(*before)
+            with self._graph_lock:
+                graph.rebuild(*before)
+                self._is_preparing = False
+            pausing.changes.append(self._apply)  # a change before this one may have been put off
+            pausing.wake()
             raise
+        with self._graph_lock:
+            self._is_preparing = False
         self._asked += 1
-        self._engine.pausing.changes.append(self._follow)
-        self._engine.pausing.wake()
+        pausing.changes.append(self._follow)
+        pausing.wake()
 
     def _start(self, operators: list[Operator]) -> None:
         engine = self._engine
@@ -215,10 +224,16 @@ class Changes:
     def _follow(self) -> None:
         """Let the run follow the graph."""
         self._followed += 1
+        self._apply()
+
+    def _apply(self) -> None:
         if self._engine.pausing.changes:
             return  # the last of several changes does it for all
-        self._adopt()
-        connect_anew(self._engine, self._supplies)
+        with self._graph_lock:
+            if self._is_preparing:
+                return  # that change does it when its operators have started, or have failed to
+            self._adopt()
+            connect_anew(self._engine, self._supplies)
         with self._applied:
             self._done = self._followed
             self._applied.notify_all()
@@ -324,7 +339,7 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
         port = node.output.ports[name]
         fronts = {queue.behind: queue for queue in port.queues if isinstance(queue, MessageCounter)}
         port.queues = tuple(
-            fronts.get(queue) or (MessageCounter(queue) if counts else queue)
+            fronts[queue] if queue in fronts else MessageCounter(queue) if counts else queue
             for queue in behind or unconnected
         )
         seen.update(behind)

@@ -296,9 +296,9 @@ class _Life:
         if engine.stopping:
             return
         self._doing = ""
-        self.control.start()
         engine.prime()
         self._changes.open()
+        self.control.start()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.
         has_workers = engine.scheduler.workers > 0 or bool(required_pools(engine))
         self.interrupts.held = self.interrupts.held or has_workers

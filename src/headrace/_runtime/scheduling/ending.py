@@ -11,6 +11,8 @@ from typing import Any
 from headrace._runtime.scheduling.notes import note
 from headrace.core.operator import has_end
 
+_OVER = object()
+
 
 def ending_of(node: Any, compute: Callable[..., None]) -> Ending | None:
     """Return the end of a node that computes with `compute`; None if its operator has no `end`."""
@@ -59,10 +61,7 @@ class Ending:
                 if not isinstance(steps, Generator):  # that of compiled code is one, and no plain generator
                     return
                 self._steps = steps
-            next(self._steps)
-            self.is_done = False
-        except StopIteration:
-            return
+            self.is_done = next(self._steps, _OVER) is _OVER
         except Exception as error:
             faults = self.node.faults
             if faults is None:
