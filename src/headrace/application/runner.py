@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.conditions.by_type import CONDITIONS
 from headrace.conditions.or_combiner import OrConditionCombiner
-from headrace.core.control import RunControl
+from headrace.core.control import RUNNING, RunControl
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -33,14 +33,14 @@ class Runner:
         from headrace._runtime import run
 
         _serve(fragment)
-        return run(fragment, RunControl("is running"), _supplies(limits))
+        return run(fragment, RunControl(RUNNING), _supplies(limits))
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
         _serve(fragment)
-        return run_async(fragment, RunControl("is running"), _supplies(limits))
+        return run_async(fragment, RunControl(RUNNING), _supplies(limits))
 
 
 def _serve(fragment: Fragment) -> None:

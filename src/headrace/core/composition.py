@@ -405,7 +405,8 @@ class Composition:
                 "stop_execution(), from outside of its compose and its operators; for two runs side by side make "
                 "two applications"
             )
-        self._last_run_id = control.run_id
+        if control.is_run:
+            self._last_run_id = control.run_id
         RUNNING.add(self)
 
     def _release(self, control: RunControl) -> None:

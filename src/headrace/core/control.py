@@ -15,6 +15,8 @@ Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
 STEP = "step"
 RESUME = "resume"
+RUNNING = "is running"
+"""What a fragment does, for errors."""
 
 
 class ControlledEngine(Protocol):
@@ -89,6 +91,11 @@ class RunControl:
         self.failure: BaseException | None = None
         """What the run raised, once it has ended."""
         self._at_end: deque[Callable[[], object]] = deque()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it controls a run, and not composing without one."""
+        return self.doing == RUNNING
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, and stop it if a stop was requested before."""
