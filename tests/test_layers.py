@@ -69,15 +69,20 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
+    "compat": {"tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"},
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
-        *("observe", "application"),
+        *("observe", "application", "compat"),
     },
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
-EXCEPT = {("headrace/core/__init__.py", "headrace.application")}
+# `python -m headrace.compat.holoscan` is a command.
+EXCEPT = {
+    ("headrace/core/__init__.py", "headrace.application"),
+    ("headrace/compat/holoscan/__main__.py", "headrace.cli"),
+}
 
 # The same for the parts of the runtime.
 PARTS_OF_RUNTIME = {

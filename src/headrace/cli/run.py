@@ -14,6 +14,7 @@ examples:
   headrace run app.py --capture auto
   headrace run app.py:Live --log 'camera.*' --log-level info
   headrace run package.module --dashboard -- --input video.mp4
+  headrace run --as-holoscan app.py           a program that imports holoscan
 
 exit status: 0 the program ended, 1 it raised an exception, 2 wrong usage, 3 its last run
 starved, 130 Ctrl-C, 143 SIGTERM; a program that calls sys.exit keeps its own status
@@ -69,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for: off, verify, strict; what became of them is printed at the end"
     )
     _add(how, "--capture", text, choices=MODES)
+    how.add_argument(
+        "--as-holoscan",
+        action="store_true",
+        help="run a program of the Holoscan SDK 2 to 4: `import holoscan` gives headrace",
+    )
     text = "read the configuration file again on SIGHUP, and set the live parameters that changed"
     _add(how, "--reload", text, action="store_const", const="1")
     seen = parser.add_argument_group("what is shown and recorded")
@@ -213,6 +219,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_program(options: argparse.Namespace) -> int:
+    if getattr(options, "as_holoscan", False):
+        from headrace.compat.holoscan.alias import install
+
+        install()
     with Runs() as runs:
         program = Program.of(options.program)
         program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)

@@ -1,0 +1,1 @@
+"""Packages with the names of other systems, for programs that were written for them."""

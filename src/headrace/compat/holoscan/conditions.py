@@ -1,0 +1,5 @@
+"""holoscan.conditions: when an operator runs."""
+
+from __future__ import annotations
+
+from headrace.conditions import *  # noqa: F403

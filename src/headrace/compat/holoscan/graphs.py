@@ -1,0 +1,5 @@
+"""holoscan.graphs."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,5 @@
+"""holoscan.logger."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

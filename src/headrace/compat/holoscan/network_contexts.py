@@ -1,0 +1,5 @@
+"""holoscan.network_contexts."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,5 @@
+"""holoscan.pose_tree."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

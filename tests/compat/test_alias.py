@@ -1,0 +1,49 @@
+"""``import holoscan`` gives headrace, in a process that asks for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import holoscan
+import holoscan as hs
+from holoscan.core import Application, Operator
+from holoscan.conditions import CountCondition
+from holoscan.operators import PingRxOp, PingTxOp
+import holoscan.core, headrace.compat.holoscan.core
+
+class Ping(Application):
+    def compose(self):
+        self.add_flow(PingTxOp(self, CountCondition(self, 3), name="tx"), PingRxOp(self, name="rx"))
+
+if __name__ == "__main__":
+    assert holoscan.core is headrace.compat.holoscan.core
+    assert holoscan.core.__spec__.name == "headrace.compat.holoscan.core"
+    assert hs.as_tensor is holoscan.as_tensor
+    Ping().run()
+"""
+
+
+def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "app.py").write_text(PROGRAM)
+    return subprocess.run(
+        [sys.executable, "-m", *command, str(tmp_path / "app.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_program_that_imports_holoscan_runs(tmp_path: Path) -> None:
+    for command in (("headrace.cli", "run", "--as-holoscan"), ("headrace.compat.holoscan",)):
+        done = run(tmp_path, *command)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [f"Rx message value: {n}" for n in (1, 2, 3)]
+
+
+def test_without_the_option_there_is_no_holoscan(tmp_path: Path) -> None:
+    done = run(tmp_path, "headrace.cli", "run")
+    assert done.returncode == 1
+    assert "holoscan" in done.stderr
