@@ -293,8 +293,14 @@ class Emitter:
         self._position = len(queue.info.feeds)
         # `Queue.add` records when messages arrive, for those who ask.
         self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
-        self._lock: Any = queue.lock or nullcontext()
+        self._lock: Any = nullcontext()
         # Up to this length of the queue, there is nothing to note but the emission.
+        self._room = 0
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow a queue that others emit into, too, from now on, or that has another size."""
+        self._lock = self._queue.lock or self._lock
         self._room = 0
 
     def offering(self) -> Callable[[Any], None]:
