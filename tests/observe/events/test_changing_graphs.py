@@ -20,6 +20,9 @@ class Arrived(Watcher):
 
     wants_emissions = True
 
+    def __init__(self, *, of_ports: bool = False) -> None:
+        self._of_ports = of_ports
+
     def begin(self, run: RunInfo) -> None:
         self.run = run
         self.changes = 0
@@ -34,7 +37,8 @@ class Arrived(Watcher):
         name = computes.operator.name
         self.computes[name] = self.computes.get(name, 0) + len(computes.started)
         for arrivals in computes.arrivals:
-            outputs = [output.operator.name for output in arrivals.queue.outputs]
+            found = arrivals.queue.outputs
+            outputs = [output.port if self._of_ports else output.operator.name for output in found]
             rows = zip(arrivals.output.tolist(), arrivals.producer.tolist(), strict=True)
             self.found.setdefault(name, []).extend((outputs[place], producer) for place, producer in rows)
         for emissions in computes.emissions:
@@ -121,6 +125,31 @@ def test_messages_are_told_apart_through_random_changes(scheduler: MakeScheduler
     }
     counted = sum(path.latency.count for path in tracker.statistics.paths)
     assert counted == sum(map(len, logs.values()))
+
+
+def test_two_outputs_of_one_operator_into_one_queue_are_told_apart(scheduler: MakeScheduler) -> None:
+    log: list[tuple[str, int]] = []
+
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        for port in ("a", "b") if self.ticks % 2 else ("b", "a"):
+            op_output.emit((port, self.ticks - 1), port)
+
+    def compose(app: Any) -> None:
+        both = Step(app, CountCondition(app, 6), outputs=["a", "b"], body=emit, name="both")
+        taking = Step(
+            app,
+            inputs=[("in", {"size": 2})],
+            body=lambda self, op_input, op_output: log.extend(op_input.receive("in")),
+            name="taking",
+        )
+        app.add_flow(both, taking, {("a", "in"), ("b", "in")})
+
+    app = App(compose)
+    app.scheduler(scheduler(app))
+    arrived = Arrived(of_ports=True)
+    watch(app, arrived)
+    app.run()
+    assert arrived.found["taking"] == log
 
 
 def test_an_operator_that_is_added_has_figures_a_trace_and_log_lines(

@@ -337,7 +337,8 @@ class Emitter:
                     queue.receiver.note(DROPPED)
                     oldest = _popleft(queue)
                 self.most = max(self.most, len(queue))
-                if queue.lock is None and self.numbers is None:
+                # Two outputs of one operator may lead to a queue, which has no lock then.
+                if queue.lock is None and self.numbers is None and len(queue.info.feeds) == 1:
                     self._room = self.most
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
