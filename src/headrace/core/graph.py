@@ -134,7 +134,7 @@ class Graph:
             raise GraphError(f"{where}: size must be a positive int, not {size!r}")
         if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
             raise GraphError(
-                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
+                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT, FAULT or LATEST), not {policy!r}"
             )
         pairs = _pairs(port_pairs, where)
         if pairs and (isinstance(source, Port) or isinstance(target, Port)):
