@@ -22,8 +22,11 @@ from tests.harness.logs import logging_of_a_program
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
-STAND_INS = HERE / "stand_ins"
-HAS_CUPY = importlib.util.find_spec("cupy") is not None
+STAND_INS = {
+    name: HERE / "stand_ins" / f"of_{name}"
+    for name in ("cupy", "monai")
+    if importlib.util.find_spec(name) is None
+}
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Ended:
 def run_program(program: str | Path, *arguments: object, folder: Path, **variables: Any) -> Ended:
     """Run a program as ``headrace run --as-holoscan PROGRAM -- ARGUMENTS``.
 
-    CuPy is the real one where it is installed; elsewhere `stand_ins/cupy`, which computes with NumPy.
+    CuPy and the MONAI Deploy App SDK are the real ones where they are installed, and otherwise stand-ins.
 
     Parameters
     ----------
@@ -62,9 +65,10 @@ def run_program(program: str | Path, *arguments: object, folder: Path, **variabl
         patch.chdir(folder)
         for name, value in {"HEADRACE_VIEW": "view.png", "HEADRACE_PROGRESS": "0", **variables}.items():
             patch.setenv(name, str(value))
-        if not HAS_CUPY:
+        if "cupy" in STAND_INS:
             fresh_registry(patch)
-            patch.syspath_prepend(str(STAND_INS))
+        for place in STAND_INS.values():
+            patch.syspath_prepend(str(place))
         known = set(sys.modules)
         lenience.forget()
         try:
@@ -73,6 +77,7 @@ def run_program(program: str | Path, *arguments: object, folder: Path, **variabl
         finally:
             uninstall()
             for name in set(sys.modules) - known:
-                if not HAS_CUPY and (name.startswith("cupy") or name == "headrace.tensor.libraries.cupy"):
+                library = name.removeprefix("headrace.tensor.libraries.").partition(".")[0]
+                if library in STAND_INS:
                     del sys.modules[name]
     return Ended(status, out.getvalue().splitlines(), err.getvalue(), folder)

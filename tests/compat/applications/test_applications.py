@@ -29,7 +29,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 PENDING = (
     *("own_with_a_configuration", "another_configuration", "endoscopy", "ultrasound", "body_pose"),
-    *("flow_tracker",),
+    *("flow_tracker", "monai"),
 )
 
 
@@ -217,6 +217,29 @@ def test_flow_tracker(run: Run, tmp_path: Path) -> None:
     assert "Data Flow Tracking Results:" in printed
     log = (tmp_path / "times.log").read_text()
     assert len(re.findall(r"^\(tx,\d+,\d+\) -> \(rx,\d+,\d+\) $", log, re.MULTILINE)) == 30
+
+
+# On top of it.
+
+
+def test_monai_deploy(run: Run, tmp_path: Path) -> None:
+    """The picture is the SDK's, byte for byte: recorded by running the program on it.
+
+    To run the MONAI Deploy App SDK itself: ``pip install --no-deps monai-deploy-app-sdk``, and ``pip install
+    'tritonclient[http,grpc]' typeguard colorama``; it asks for the Holoscan SDK, which must not be installed.
+    """
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "input").mkdir()
+    image.fromarray(data.frame(3)).save(tmp_path / "input" / "frame.png")
+    paths = {"HOLOSCAN_INPUT_PATH": tmp_path / "input", "HOLOSCAN_OUTPUT_PATH": tmp_path / "output"}
+    ended = run("monai_imaging", **paths)
+    assert (tmp_path / "output" / "final_output.ppm").read_bytes() == (
+        PROGRAMS / "monai_imaging.ppm"
+    ).read_bytes()
+    assert [line for line in ended.printed if line.startswith("Number")] == [
+        f"Number of times operator {name}_op was called: 1" for name in ("sobel", "median", "gaussian")
+    ]
+    assert ended.printed[-1] == "simple_imaging_app This is a very simple application. 0.1.0"
 
 
 # Streams and parts of the GPU.

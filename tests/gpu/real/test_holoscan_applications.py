@@ -6,6 +6,6 @@ import pytest
 
 pytest.importorskip("cupy")  # the programs use it; a stand-in would be no test on a GPU
 
-from tests.compat.applications.test_applications import *  # noqa: E402, F403
+from tests.compat.applications.test_applications import *  # noqa: F403
 
 pytestmark = pytest.mark.usefixtures("real")
