@@ -4,6 +4,7 @@ from headrace.core.clock import Clock as Clock
 from headrace.core.composition import Composition as Composition
 from headrace.core.condition import Condition as Condition
 from headrace.core.condition_types import ConditionType as ConditionType
+from headrace.core.condition_types import OperatorStatus as OperatorStatus
 from headrace.core.condition_types import SchedulingStatusType as SchedulingStatusType
 from headrace.core.construction import Arg as Arg
 from headrace.core.construction import ArgList as ArgList

@@ -386,6 +386,10 @@ class Composition:
         else:
             self._run_control.stop()
 
+    def _find_operator(self, name: str) -> Operator:
+        """Return the operator that its operators mean by a name."""
+        return self.graph.find(name)
+
     def fail(self, error: BaseException) -> None:
         """End the run with an error that comes from outside of its operators; may be called from any thread.
 

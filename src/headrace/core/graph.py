@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, absent, choices
+from headrace.core.graph_queries import GraphQueries, Link
 from headrace.core.ports import IOSpec
 from headrace.core.wiring import Connectable, Port, name_of, owner_of
 
@@ -35,7 +36,7 @@ class Flow:
         return f"{self.source.name}.{self.output} -> {self.target.name}.{self.input}"
 
 
-class Graph:
+class Graph(GraphQueries["Operator"]):
     """The operators in the order they were added, the flows between them, and the subgraphs that they came in."""
 
     __slots__ = ("_names", "flows", "operators", "subgraphs")
@@ -56,6 +57,17 @@ class Graph:
     def __contains__(self, operator: object) -> bool:
         name = getattr(operator, "name", None)
         return name in self._names and self._names[name] is operator
+
+    @property
+    def _nodes(self) -> list[Operator]:
+        return self.operators
+
+    @property
+    def _links(self) -> list[Link[Operator]]:
+        return [Link(flow.source, flow.output, flow.target, flow.input) for flow in self.flows]
+
+    def _port_name(self, node: Operator, port: str) -> str:
+        return f"{node.name}.{port}"
 
     def find(self, name: str) -> Operator:
         """Return the operator with the given name."""
@@ -82,6 +94,16 @@ class Graph:
             )
         self._names[operator.name] = operator
         self.operators.append(operator)
+
+    def remove(self, operator: Operator) -> None:
+        """Remove an operator and its flows."""
+        if operator not in self:
+            raise GraphError(f"operator {operator.name!r} is not in the graph")
+        self.rebuild(
+            [each for each in self.operators if each is not operator],
+            [flow for flow in self.flows if operator not in (flow.source, flow.target)],
+        )
+        operator._outgoing, operator._incoming = [], []
 
     def add_subgraph(self, subgraph: Any) -> None:
         """Add a subgraph, whose name must be its own."""
