@@ -28,6 +28,8 @@ from headrace.core.errors import StuckError as StuckError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
 from headrace.core.errors import WorkerProcessError as WorkerProcessError
 from headrace.core.fault_counts import FaultCounts as FaultCounts
+from headrace.core.fragment_graph import FragmentFlow as FragmentFlow
+from headrace.core.fragment_graph import FragmentGraph as FragmentGraph
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph

@@ -67,7 +67,12 @@ class Graph(GraphQueries["Operator"]):
         return [Link(flow.source, flow.output, flow.target, flow.input) for flow in self.flows]
 
     def _port_name(self, node: Operator, port: str) -> str:
-        return f"{node.name}.{port}"
+        return f"{node.fragment._full_name(node.name)}.{port}"
+
+    @property
+    def names(self) -> Mapping[str, Operator]:
+        """The operators by name."""
+        return self._names
 
     def find(self, name: str) -> Operator:
         """Return the operator with the given name."""
@@ -157,7 +162,7 @@ class Graph(GraphQueries["Operator"]):
             raise GraphError(
                 f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
             )
-        pairs = _pairs(port_pairs, where)
+        pairs = port_pairs_of(port_pairs, where)
         if pairs and (isinstance(source, Port) or isinstance(target, Port)):
             raise GraphError(f"{where}: the ports are named already, so there is no port map besides")
         sides = owner_of(source).spec.outputs, owner_of(target).spec.inputs
@@ -186,16 +191,17 @@ class Graph(GraphQueries["Operator"]):
         flows = [flow for flow in source._outgoing if flow.target is target]
         if not flows:
             raise GraphError(f"{where}: they are not connected")
-        for pair in _pairs(port_pairs, where):
+        for pair in port_pairs_of(port_pairs, where):
             if pair not in [(flow.output, flow.input) for flow in flows]:
                 listed = ", ".join(map(str, flows))
                 raise GraphError(f"{where}: {pair[0]!r} -> {pair[1]!r} is not connected; there are {listed}")
-        wanted = _pairs(port_pairs, where)
+        wanted = port_pairs_of(port_pairs, where)
         removed = [flow for flow in flows if not wanted or (flow.output, flow.input) in wanted]
         self.rebuild(self.operators, [flow for flow in self.flows if flow not in removed])
 
 
-def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
+def port_pairs_of(port_pairs: Any, where: str) -> list[tuple[str, str]]:
+    """Return a port map as pairs; `where` is the call, for errors."""
     if port_pairs is None:
         return []
     if not isinstance(port_pairs, Iterable):
