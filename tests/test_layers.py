@@ -29,6 +29,7 @@ LAYERS = {
     "replicas": {"tensor", "core", "_runtime"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
+    "poses": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy", "waits", "extras"},
     "inference": {"lazy", "extras", "gpu", "tensor", "core"},
@@ -69,7 +70,7 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
-    "compat": {"tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"},
+    "compat": {"tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"},
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application", "compat"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
+
+S = TypeVar("S")
 
 
 class Component:
@@ -32,6 +34,10 @@ class Component:
         check_name(type(self), name)
         self.fragment = None if fragment is None else fragment._root
         self.name = name or type(self).__name__.lower()
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002 (the SDK's name)
+        """Return a service of the fragment that this belongs to, or None (:meth:`Composition.service`)."""
+        return None if self.fragment is None else self.fragment.service(service_type, id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
