@@ -176,7 +176,8 @@ def test_a_fragment_keeps_what_it_declares() -> None:
     assert app.sink.kept == [0, 2]
     assert app.sink.config_keys() == {"other", "other.x"}
     assert [pool.name for pool in app._thread_pools] == ["pool"]
-    assert app.source.is_metadata_enabled and not app.sink.is_metadata_enabled
+    assert app.source.is_metadata_enabled
+    assert not app.sink.is_metadata_enabled
 
 
 def test_a_setting_names_an_operator_of_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:

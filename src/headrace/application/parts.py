@@ -101,8 +101,8 @@ def _warn_of_scheduler(application: Application, part: Any) -> None:
     own = part._scheduler
     if own is not None:
         logging.getLogger("headrace.run").warning(
-            "fragment %r has a scheduler of its own, %r, which is not used: the fragments of %r run in one process, "
-            "with the scheduler of the application",
+            "fragment %r has a scheduler of its own, %r, which is not used: the fragments of %r run in one "
+            "process, with the scheduler of the application",
             part.name,
             own,
             application.name,
