@@ -40,6 +40,8 @@ class Composition:
     `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
     begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
 
+    passes_acquisition_times_on: ClassVar[bool] = True
+    """Whether what an operator emits carries the oldest acquisition time of what it received."""
     _graph_type: ClassVar[type[Graph]] = Graph
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
