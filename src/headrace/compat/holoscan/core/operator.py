@@ -82,7 +82,7 @@ class Operator(ComposedOperator, _Operator):
 
     def _take_policies(self, given: dict[str, Any]) -> None:
         """Remove the keywords that `setup` does not declare: headrace's own are not known to the SDK."""
-        self.spec.is_strict = self._is_ready  # type: ignore[attr-defined]
+        self.spec.is_strict = self._is_ready
         if self._is_ready:
             super()._take_policies(given)
             return
@@ -169,7 +169,7 @@ class Operator(ComposedOperator, _Operator):
                 ("type", f"k{self.operator_type.name.capitalize()}"),
                 ("conditions", parts[0]),
                 ("resources", parts[1]),
-                ("spec", tuple(described_spec(self.spec))),  # type: ignore[arg-type]
+                ("spec", tuple(described_spec(self.spec))),
             ]
         )
 
