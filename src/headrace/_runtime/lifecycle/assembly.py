@@ -94,6 +94,15 @@ def _complete(fragment: Composition, engine: Engine) -> None:
             _make_contexts(node, engine)
     for group in engine.groups:
         group.complete(engine.streams)
+    if fragment.allows_undeclared_flows:
+        _expect_undeclared_flows(engine)
+
+
+def _expect_undeclared_flows(engine: Engine) -> None:
+    """Let no input end before the operators that may choose to send to it, although no flow says so."""
+    choosing = [node for node in engine.nodes if node.operator._dynamic_flows is not None]
+    for queue in (queue for node in engine.nodes for queue in node.inputs):
+        queue.feeders += [node for node in choosing if node not in queue.feeders]
 
 
 def _make_contexts(node: Node, engine: Engine) -> None:
@@ -154,8 +163,8 @@ def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
 def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
     for queue in node.output_queues[port.name]:
-        if queue.drops:
-            continue
+        if queue.drops or (port.is_execution and queue.consumer is node):
+            continue  # it has taken its own message before it computes
         if port.size > queue.limit:
             raise GraphError(
                 f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "
