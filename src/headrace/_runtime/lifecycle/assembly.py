@@ -102,6 +102,15 @@ def _complete(fragment: Composition, engine: Engine) -> None:
             _make_contexts(node, engine)
     for group in engine.groups:
         group.complete(engine.streams)
+    if fragment.allows_undeclared_flows:
+        _expect_undeclared_flows(engine)
+
+
+def _expect_undeclared_flows(engine: Engine) -> None:
+    """Let no input end before the operators that may choose to send to it, although no flow says so."""
+    choosing = [node for node in engine.nodes if node.operator._dynamic_flows is not None]
+    for queue in (queue for node in engine.nodes for queue in node.inputs):
+        queue.feeders += [node for node in choosing if node not in queue.feeders]
 
 
 def _make_contexts(node: Node, engine: Engine) -> None:
@@ -169,6 +178,8 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     for queue in node.output_queues[port.name]:
         if queue.drops and not waits_for_all:
             continue
+        if port.is_execution and queue.consumer is node:
+            continue  # it has taken its own message before it computes
         if port.size > queue.limit:
             raise GraphError(
                 f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "

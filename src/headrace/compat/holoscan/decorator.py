@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headrace.compat.holoscan.core import IOSpec, Operator, OperatorSpec
+from headrace.compat.holoscan.core.operator import Operator
+from headrace.compat.holoscan.core.spec import IOSpec, OperatorSpec
 from headrace.compat.holoscan.lenience import tell
 from headrace.conditions import BooleanCondition
 from headrace.core import Condition, ConditionType, Resource
@@ -224,7 +225,7 @@ class CreatedOperator(Operator):
                 found[argument] = None
         return found
 
-    def setup(self, spec: OperatorSpec) -> None:
+    def setup(self, spec: OperatorSpec) -> None:  # type: ignore[override]
         """Declare the ports."""
         spec.may_be_unnamed = True
         for port in self.input_objs:
