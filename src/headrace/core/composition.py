@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
 from headrace.core.booleans import boolean
@@ -40,6 +40,9 @@ class Composition:
     """How long a run may take to stop, in real time: ``"10s"``, seconds (float) or a timedelta. If it takes longer,
     `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
     begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
+
+    passes_acquisition_times_on: ClassVar[bool] = True
+    """Whether what an operator emits carries the oldest acquisition time of what it received."""
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -338,6 +341,10 @@ class Composition:
         finally:
             self._made, self._composing_on = None, 0
         return made
+
+    def _report_mistake(self, error: Exception) -> None:
+        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
+        raise error from None
 
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""

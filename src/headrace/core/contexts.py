@@ -26,7 +26,7 @@ class InputContext(Protocol):
         name
             The input; not needed where there is only one.
         kind
-            Accepted for compatibility.
+            ``"single"`` for one message, ``"multi"`` for a tuple of all that wait, whatever the input declares.
 
         Returns
         -------

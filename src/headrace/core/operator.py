@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
@@ -114,9 +114,21 @@ class Operator(Connectable):
     it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A
     subclass that has a `compute` of its own says so itself. A text says why it may not be captured."""
 
+    _spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
+    """The class of the spec that `setup` fills in."""
+    _methods: ClassVar[dict[str, tuple[str, ...]]] = {
+        "setup": ("spec",),
+        "initialize": (),
+        "start": (),
+        "compute": ("op_input", "op_output", "context"),
+        "end": ("op_input", "op_output", "context"),
+        "stop": (),
+    }
+    """The methods that a run calls, and their arguments."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for method, form in _METHODS.items():
+        for method, form in cls._methods.items():
             check_method(cls, method, form)
         said, computes = (
             next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
@@ -160,7 +172,7 @@ class Operator(Connectable):
         self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
         # The parameters of a function may have any name.
         check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
-        self.spec = OperatorSpec(fragment, self.name, check)
+        self.spec = self._spec_type(fragment, self.name, check)
         try:
             self.setup(self.spec)
         except Exception as error:
@@ -178,8 +190,7 @@ class Operator(Connectable):
             values |= fragment._set_parameters(self)
         self.spec.apply(self, values)
         self._explicit.update(values)
-        for part in (*args, *parts.values()):
-            self.add_arg(part)
+        self.add_arg(*args, **parts)
         if fragment._made is not None:
             fragment._made.append(self)
 
@@ -187,7 +198,7 @@ class Operator(Connectable):
         """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""
         if "on_error" in given:
             self.on_error = given.pop("on_error")
-        port = ErrorPolicy.of(self.on_error, self.name).dead_letter
+        port = self._error_policy.dead_letter
         if port != self.spec.dead_letter:
             if port not in self.spec.outputs:
                 self.spec.output(port)
@@ -197,6 +208,11 @@ class Operator(Connectable):
             self.spec.deadline(given.pop("deadline"))
         if "on_stuck" in given and "on_stuck" not in self.spec.params:
             self.spec.on_stuck = check_on_stuck(given.pop("on_stuck"), self.name)
+
+    @property
+    def _error_policy(self) -> ErrorPolicy:
+        """What happens when `compute` raises."""
+        return ErrorPolicy.of(self.on_error, self.name)
 
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
@@ -232,6 +248,11 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
+    @property
+    def _has_end(self) -> bool:
+        """Whether it has an `end` of its own."""
+        return type(self).end is not Operator.end or "end" in vars(self)
+
     # Methods that a program calls.
 
     def add_arg(self, /, *args: Part, **kwargs: Any) -> None:
@@ -254,12 +275,16 @@ class Operator(Connectable):
                 self._refuse(arg)
         for key, value in kwargs.items():
             if self._is_part(key, value):
-                self.add_arg(value)
+                self._add_named_part(key, value)
             else:
                 self._set_parameter(key, value)
                 self._explicit[key] = value
 
-    def _refuse(self, arg: object) -> NoReturn:
+    def _add_named_part(self, key: str, part: NamedPart) -> None:
+        """Add a condition or a resource that was given by keyword."""
+        self.add_arg(part)
+
+    def _refuse(self, arg: object) -> None:
         hint = ""
         if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
             hint = f"; create one first: {arg.__name__}(self, ...)"
@@ -419,21 +444,6 @@ class Operator(Connectable):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-_METHODS = {
-    "setup": ("spec",),
-    "initialize": (),
-    "start": (),
-    "compute": ("op_input", "op_output", "context"),
-    "end": ("op_input", "op_output", "context"),
-    "stop": (),
-}
-
-
-def has_end(operator: Operator) -> bool:
-    """Return whether an operator has an `end` of its own."""
-    return type(operator).end is not Operator.end or "end" in vars(operator)
 
 
 def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:

@@ -293,7 +293,7 @@ class _Life:
             raise
 
     def _execute(self, engine: Engine) -> None:
-        if engine.stopping:
+        if engine.stopping or not engine.nodes:
             return
         self._doing = ""
         engine.prime()

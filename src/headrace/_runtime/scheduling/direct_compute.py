@@ -164,7 +164,8 @@ class DirectCompute:
         if name in self.waiting:
             self.steps.append(Step(True, name))
         data = self.waiting.pop(name, None)
-        return data.copy() if type(data) is TensorMap else data
+        data = data.copy() if type(data) is TensorMap else data
+        return (data,) if kind == "multi" and data is not None else data
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
