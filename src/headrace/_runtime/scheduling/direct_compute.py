@@ -300,6 +300,6 @@ class RefusingMetadata(MetadataDictionary):
 
     set = __setitem__ = __getitem__ = __contains__ = __iter__ = __len__ = __delitem__ = _refuse
     get = pop = setdefault = update = keys = items = values = merge = insert = _refuse
-    clear = has_key = erase = size = copy = popitem = _refuse
+    clear = has_key = erase = size = copy = popitem = swap = type_dict = _refuse
     __or__ = __ror__ = __ior__ = __eq__ = __ne__ = __reversed__ = _refuse
     __hash__ = None  # type: ignore[assignment]

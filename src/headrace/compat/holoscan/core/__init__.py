@@ -16,26 +16,29 @@ from headrace.compat.holoscan.core.arguments import (
     kwargs_to_arglist,
     py_object_to_arg,
 )
+from headrace.compat.holoscan.core.bases import *  # noqa: F403
+from headrace.compat.holoscan.core.clock import Clock, ClockInterface
 from headrace.compat.holoscan.core.command_line import CLIOptions
+from headrace.compat.holoscan.core.components import (
+    Component,
+    Condition,
+    ConditionBase,
+    Resource,
+    ResourceBase,
+    Scheduler,
+)
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.fragment import Fragment
 from headrace.compat.holoscan.core.operator import Operator, OperatorBase
 from headrace.compat.holoscan.core.spec import ComponentSpec, IOSpec, OperatorSpec
-from headrace.core.clock import Clock
-from headrace.core.condition import Condition
+from headrace.compat.holoscan.core.tensors import DLDevice, DLDeviceType, Tensor
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.parameter import ParameterFlag
-from headrace.core.resource import Component, Resource
-from headrace.core.scheduler import Scheduler
 from headrace.core.subgraph import Subgraph
-from headrace.observe import DataFlowMetric, DataFlowTracker, DataLogger, Tracker
-from headrace.tensor import Tensor
-
-ConditionBase = Condition
-ResourceBase = Resource
 
 __all__ = [
-    name for name in dir() if name[0].isupper() or name.endswith(("_object", "_kwargs", "_arg", "_arglist"))
+    name
+    for name in dir()
+    if name[0].isupper() or name.endswith(("_object", "_kwargs", "_arg", "_arglist", "_registry"))
 ]
