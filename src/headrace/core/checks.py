@@ -123,6 +123,7 @@ def _check_resources(fragment: Composition) -> None:
     """Raise for resources that are not available or cannot be used together (:meth:`Resource.check_graph`)."""
     found: list[object] = [fragment.get_default_green_context_pool()]
     for operator in fragment.graph:
+        found.append(operator.fragment.get_default_green_context_pool())
         found += operator.resources.values()
         found += [getattr(operator._parameters, name, None) for name in operator.spec.params]
     for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:

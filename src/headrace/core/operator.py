@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
+from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.deadline import check_on_stuck
 from headrace.core.error_policy import ErrorPolicy
@@ -30,13 +33,16 @@ if TYPE_CHECKING:
     from headrace.core.error_policy import OnError
     from headrace.core.graph import Flow
     from headrace.core.joins import JoinRule
-    from headrace.core.node import Node
+    from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.parameter import Parameter, ParameterVersion
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
 NamedPart: TypeAlias = Condition | Resource
 """The keyword arguments of an operator that are no parameters."""
+
+
+_ASKING = threading.Lock()
 
 
 class Operator(Connectable):
@@ -89,6 +95,9 @@ class Operator(Connectable):
     _incoming: list[Flow]
     _node: Node | None
     _stop_wanted: bool
+    # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
+    _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
+    _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
     _live: LiveValues | None
     _knobs: KnobValues
@@ -167,6 +176,7 @@ class Operator(Connectable):
         self._incoming = []
         self._node = None
         self._stop_wanted = False
+        self._hold_condition = None
         self.max_in_flight = None
         self._metadata_enabled = None
         self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
@@ -334,6 +344,47 @@ class Operator(Connectable):
             kind = "output" if outputs else "input"
             raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input in the run in progress: its `size`, `capacity`, `peek`."""
+        return self._in_progress(f"receiver({port_name!r})").receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of the room behind an output in the run in progress: its `size`, `capacity`, `free`."""
+        return self._in_progress(f"transmitter({port_name!r})").transmitter(port_name)
+
+    def _in_progress(self, call: str) -> Node:
+        node = self._receiver._node
+        if node is None or self.fragment._engine is not node.engine:
+            raise RuntimeError(f"{call} of operator {self.name!r}, which is not running: call it in a run")
+        return node
+
+    @property
+    def execution_context(self) -> ExecutionContext | None:
+        """The context that `compute` gets, from `initialize` to `stop`; None outside of a run."""
+        node = self._node
+        return None if node is None or self.fragment._engine is not node.engine else node.context
+
+    @property
+    def async_condition(self) -> AsynchronousCondition:
+        """A condition of this operator alone, by which any thread may hold it back, let it go on, or end it.
+
+        Its ``event_state`` is READY. While it is ``EVENT_WAITING``, the operator does not compute and the run does
+        not end; ``EVENT_DONE`` lets the operator go on, and ``EVENT_NEVER`` ends it. With ``WAIT`` it does not
+        compute either, but the run ends if nothing else can run. A change takes effect before the next compute. An
+        operator whose condition nobody asks for has none.
+        """
+        known = self._hold_condition
+        if known is None:
+            with _ASKING:
+                known = self._hold_condition
+                if known is None:
+                    known = AsynchronousCondition(self.fragment, name="async_condition")
+                    self._hold_condition = known
+                    # Set before the node is read, as in `stop_execution`; a run takes it on once.
+                    if self._node is not None:
+                        self._node.join_condition(known)
+        return known
 
     def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
         """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""
