@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from headrace.core.booleans import boolean
@@ -18,6 +18,8 @@ from headrace.core.control import RunControl
 from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
+from headrace.core.resource import Resource
+from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.core.ports import IOSpec
     from headrace.core.wiring import End, Ends
 
+S = TypeVar("S")
 RUNNING: WeakSet[Composition] = WeakSet()
 """The compositions whose runs are in progress, or that are being composed."""
 
@@ -75,6 +78,7 @@ class Composition:
         self._watchers: list[Any] = []
         self._data_loggers: list[Any] = []
         self._replay: Any = None
+        self._services = Services()
         # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
         self._loop: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
@@ -97,6 +101,7 @@ class Composition:
         self._environment_settings = environment_parameters()
         self._taken_settings: set[str] = set()
         self._composed_data_loggers: list[Any] = []
+        self._composed_services = Services()
 
     # Methods that a subclass overrides.
 
@@ -211,6 +216,45 @@ class Composition:
         """
         changes = self._run_control.changes
         return changes is not None and bool(changes.wait(timeout))
+
+    # Services.
+
+    def register_service(self, service: object, id: str = "") -> None:  # noqa: A002 (the SDK's name)
+        """Let the operators find an object by its type (`service`); in compose, or before `run`.
+
+        A service that compose registers is found in that run alone. A :class:`Resource` among them is initialized
+        and released with the resources of the operators.
+
+        Parameters
+        ----------
+        service
+            The object. One of the same type and id that was registered before is replaced.
+        id
+            Tells services of one type apart. A resource is found by its name, too.
+        """
+        root = self._root
+        if root._engine is not None and isinstance(service, Resource):
+            raise GraphError(
+                f"register_service({service!r}) of {root.name!r}, which is running: a resource is initialized with "
+                "the run; register it in compose(), or before run()"
+            )
+        in_run = root._controls.get("run") is not None
+        services = root._composed_services if in_run else root._services
+        services.add(service, id, service.name if isinstance(service, Resource) else "")
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
+        """Return the service of a type, or None if none was registered; may be called from any thread.
+
+        Parameters
+        ----------
+        service_type
+            The type of the service, or one that it derives from.
+        id
+            The id that it was registered with, or the name of a resource.
+        """
+        root = self._root
+        found = root._composed_services.find(service_type, id)
+        return root._services.find(service_type, id) if found is None else found
 
     @property
     def segments(self) -> list[Any]:

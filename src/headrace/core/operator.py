@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.booleans import boolean
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.parameter import Parameter, ParameterVersion
 
+S = TypeVar("S")
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
 NamedPart: TypeAlias = Condition | Resource
@@ -333,6 +334,10 @@ class Operator(Connectable):
     def resource(self, name: str) -> Resource | None:
         """Return the resource with the given name, or None."""
         return self.resources.get(name)
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002 (the SDK's name)
+        """Return a service of the fragment, or None (:meth:`Composition.service`); in `initialize` and later."""
+        return self.fragment.service(service_type, id)
 
     def queue_policy(
         self, port_name: str, port_type: IOSpec.IOType | None = None, policy: IOSpec.QueuePolicy | None = None

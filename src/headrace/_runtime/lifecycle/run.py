@@ -258,10 +258,13 @@ class _Life:
             check_compute(operator)
 
     def _initialize_all(self, engine: Engine) -> None:
-        for resource in dict.fromkeys((engine.clock, engine.scheduler)):
+        fragment = self.fragment
+        services = [*fragment._services.all(), *fragment._composed_services.all()]
+        shared = [service for service in services if isinstance(service, Resource)]
+        for resource in dict.fromkeys((engine.clock, engine.scheduler, *shared)):
             self._call("initialize", resource)
             self._resources.append(resource)
-        self._initialize(list(self.fragment.graph))
+        self._initialize(list(fragment.graph))
 
     def _initialize(self, operators: list[Operator]) -> None:
         """Initialize operators, and before that their resources that are not."""
