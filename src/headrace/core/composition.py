@@ -154,8 +154,8 @@ class Composition:
             changes neither what `receive` returns nor when the operator runs.
         policy
             What the queue does when it is full, unless the input declares it: ``POP`` drops the oldest message,
-            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
-            drops.
+            ``REJECT`` the new one, ``FAULT`` raises an error. ``LATEST`` keeps the newest message, to be received
+            any number of times. The producer does not wait for room in a queue that drops.
         """
         chain: list[Any] = [upstream_op, downstream_op]
         pairs: Any = port_pairs

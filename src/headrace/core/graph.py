@@ -161,7 +161,7 @@ class Graph(GraphQueries["Operator"]):
             raise GraphError(f"{where}: size must be a positive int, not {size!r}")
         if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
             raise GraphError(
-                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
+                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT, FAULT or LATEST), not {policy!r}"
             )
         pairs = port_pairs_of(port_pairs, where)
         if pairs and (isinstance(source, Port) or isinstance(target, Port)):

@@ -211,7 +211,8 @@ class OperatorSpec(ComponentSpec):
             What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
             ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
             queue that faults. It does not wait for room in a queue that drops, unless its output has a
-            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
+            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition. ``LATEST`` keeps the newest message: `receive` returns it any
+            number of times, and None before the first; the operator does not wait for messages there.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
 

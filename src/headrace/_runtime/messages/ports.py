@@ -24,6 +24,7 @@ EMPTY = Batch()
 """The `item` of an input at which `receive` found no message."""
 
 _POP = IOSpec.QueuePolicy.POP
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 
 class InputPort:
@@ -131,7 +132,7 @@ class InputPort:
     def _take_each(self) -> Batch:
         taken = Batch()
         for queue, take_one in self._takes:
-            if queue:
+            if queue.has_message:
                 try:
                     taken.append(take_one())
                 except IndexError:  # its work is not done
@@ -205,6 +206,8 @@ def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> P
 
 def _taking(queue: Queue) -> Callable[[], Any]:
     """Return the function that takes one message from a queue: popleft, unless a producer may pop as well."""
+    if queue.policy is _LATEST:
+        return queue.take_latest
     return queue.popleft if queue.policy is not _POP else queue.take
 
 
@@ -215,9 +218,10 @@ def parts_of(item: Any) -> Any:
 
 def _pop_done(queue: Queue, waits: bool = True) -> Any:
     """Take the first message of a queue if the device has finished its work; otherwise raise IndexError."""
-    first = queue[0]
-    if _is_unfinished(first) and not (waits and queue.policy is _POP):
-        raise IndexError
+    if queue.policy is not _LATEST:
+        first = queue[0]
+        if _is_unfinished(first) and not (waits and queue.policy is _POP):
+            raise IndexError
     taken = _taking(queue)()  # possibly a newer message, if the first was dropped meanwhile
     if _is_unfinished(taken):
         for _, _, event in taken.all_fences():
