@@ -167,7 +167,7 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
     waits_for_all = node.operator.spec.waits_for_queues_that_drop
     for queue in node.output_queues[port.name]:
-        if queue.drops and not waits_for_all:
+        if queue.drops and (queue.consumer is None or not waits_for_all):
             continue
         if port.size > queue.limit:
             raise GraphError(

@@ -32,18 +32,12 @@ class Fragment(_Fragment):
     passes_acquisition_times_on = False
 
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
-        super().__init__(name, *args, **kwargs)
+        super().__init__(app, name, *args, **kwargs)
         self._take_names(name)
-        self._application = app
 
     def _take_names(self, name: str) -> None:
         """Be named as the program says: by the class, or not at all."""
         self.name = name or getattr(type(self), "name", "")
-
-    @property
-    def application(self) -> Any:
-        """The application that it is a part of."""
-        return self._application
 
     def _report_mistake(self, error: Exception) -> None:
         tell(f"{_brief(error)}; the program goes on", str(error))
