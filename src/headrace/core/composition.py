@@ -395,6 +395,15 @@ class Composition:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""
         raise error from None
 
+    def _order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        """Return the operators that a run started in the order in which it stops them: the last one first.
+
+        `ended` are those that ended by themselves, in the order of their ends, and `errors` those of the run.
+        """
+        return started[::-1]
+
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
         if self._made is not None:

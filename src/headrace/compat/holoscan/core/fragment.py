@@ -11,11 +11,14 @@ from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtim
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
+from headrace.core.notes import notes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
+    from headrace.core.scheduler import Scheduler
 
 
 class Fragment(_Fragment):
@@ -41,6 +44,38 @@ class Fragment(_Fragment):
 
     def _report_mistake(self, error: Exception) -> None:
         tell(f"{_brief(error)}; the program goes on", str(error))
+
+    def _order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
+        # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
+        # if an operator stopped the run, behind that operator.
+        failed = [operator for operator in started if _raised(operator, errors)]
+        first = [operator for operator in (*ended, *failed) if operator in started]
+        rest = [operator for operator in started if operator not in first]
+        if errors or self.scheduler().workers:
+            return first + rest
+        place = next((rest.index(operator) for operator in self._stopped_in if operator in rest), None)
+        return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
+
+    # The operators that computed when the run was stopped.
+    _stopped_in: tuple[Operator, ...] = ()
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Stop one operator, or the whole run; may be called from any thread."""
+        engine = self._engine
+        if not op_name and engine is not None:
+            self._stopped_in = tuple(node.operator for node in engine.computing())
+        super().stop_execution(op_name)
+
+    def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
+        """Set the scheduler, if one is given, and return the one in use (a GreedyScheduler unless set)."""
+        if scheduler is None and self._scheduler is None:
+            from headrace.compat.holoscan.schedulers import GreedyScheduler
+
+            scheduler = GreedyScheduler(self)
+        return super().scheduler(scheduler)
 
     # The configuration.
 
@@ -94,6 +129,7 @@ class Fragment(_Fragment):
     @raises_runtime_errors
     def run(self) -> None:  # type: ignore[override]
         """Compose the graph, run it to its end and stop every operator."""
+        self._stopped_in = ()
         super().run()
 
     def run_async(self) -> Future[None]:  # type: ignore[override]
@@ -118,6 +154,11 @@ class Fragment(_Fragment):
 
     def __repr__(self) -> str:
         return f"<holoscan.Fragment: name:{self.name}>"
+
+
+def _raised(operator: Operator, errors: list[BaseException]) -> bool:
+    where = f"raised in compute of operator {operator.name!r} "
+    return any(note.startswith(where) for error in errors for note in notes_of(error))
 
 
 def _brief(error: Exception) -> str:
