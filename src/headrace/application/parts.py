@@ -32,7 +32,9 @@ def connect_parts(
     """Add a flow between two fragments."""
     where = f"add_flow({', '.join(map(_name_of, (source, target, *more)))})"
     if more:
-        raise GraphError(f"{where}: a flow between fragments connects two of them; call add_flow for each pair")
+        raise GraphError(
+            f"{where}: a flow between fragments connects two of them; call add_flow for each pair"
+        )
     for part in (source, target):
         check_part(application, part, where)
     pairs = port_pairs_of(port_pairs, where)
@@ -99,8 +101,8 @@ def _warn_of_scheduler(application: Application, part: Any) -> None:
     own = part._scheduler
     if own is not None:
         logging.getLogger("headrace.run").warning(
-            "fragment %r has a scheduler of its own, %r, which is not used: the fragments of %r run in one process, "
-            "with the scheduler of the application",
+            "fragment %r has a scheduler of its own, %r, which is not used: the fragments of %r run in one "
+            "process, with the scheduler of the application",
             part.name,
             own,
             application.name,

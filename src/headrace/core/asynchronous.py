@@ -1,6 +1,7 @@
 """AsynchronousCondition: wait for an event outside the pipeline.
 
-It is here, and not in the catalogue of conditions, because every operator can have one (`Operator.async_condition`).
+It is here, and not in the catalogue of conditions, because every operator can have one
+(`Operator.async_condition`).
 """
 
 from __future__ import annotations

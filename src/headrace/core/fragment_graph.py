@@ -1,7 +1,7 @@
 """FragmentGraph: the fragments of an application, and the flows between their operators.
 
-A flow between fragments names its ends by texts such as ``"camera.out"``, because the operators do not exist yet when
-the application is composed. It is here that an application can be cut into parts that run elsewhere.
+A flow between fragments names its ends by texts such as ``"camera.out"``, because the operators do not exist yet
+when the application is composed. It is here that an application can be cut into parts that run elsewhere.
 """
 
 from __future__ import annotations

@@ -113,7 +113,9 @@ class Subgraph(_Subgraph):
             where = f"subgraph {self.name!r}: interface port {external_name!r}"
             if port in sides[0]:
                 raise GraphError(f"{where}: {port!r} is an input and an output; say which by is_input=")
-            raise GraphError(f"{where}: {absent(repr(internal_op.name), 'port', port, {**sides[0], **sides[1]})}")
+            raise GraphError(
+                f"{where}: {absent(repr(internal_op.name), 'port', port, {**sides[0], **sides[1]})}"
+            )
         into = port in sides[0] if is_input is None else is_input
         mine, other = self.spec.inputs, self.spec.outputs
         if not into:
@@ -147,7 +149,9 @@ class Subgraph(_Subgraph):
         """Let what runs after an operator inside be connected with this subgraph."""
         self._add_exec(self._exec_outputs, external_name, internal_op, port, OUTPUT_EXEC_PORT)
 
-    def _add_exec(self, ports: dict[str, Port], name: str, internal: Any, port: str, of_operator: str) -> None:
+    def _add_exec(
+        self, ports: dict[str, Port], name: str, internal: Any, port: str, of_operator: str
+    ) -> None:
         self._check_free(name, self.spec.inputs, self.spec.outputs, self._exec_inputs, self._exec_outputs)
         self._check_place(internal)
         if not isinstance(internal, Subgraph):
