@@ -190,6 +190,8 @@ class OperatorSpec(ComponentSpec):
         # The longest time of a compute in nanoseconds, 0 for any, and what happens when one takes longer.
         self.time_limit = 0
         self.on_stuck: OnStuck | None = None
+        # Whether the name of a port may be empty.
+        self.may_be_unnamed = False
         # The output for messages that are given up, if its error policy has one.
         self.dead_letter = ""
 
@@ -241,7 +243,7 @@ class OperatorSpec(ComponentSpec):
         size: int | IOSpec.IOSize,
         policy: IOSpec.QueuePolicy | None,
     ) -> IOSpec:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not (name or self.may_be_unnamed):
             raise GraphError(f"operator {self.owner!r}: a port's name must be a non-empty str, not {name!r}")
         if name in ports:
             raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
