@@ -617,7 +617,7 @@ def on_the_sdk(name: str) -> Any:
 def main() -> None:
     match sys.argv[1:]:
         case ["--record", *chosen]:
-            recorded = json.loads(RECORDED.read_text()) if chosen else {}
+            recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
             for name in chosen or CLAIMS:
                 old = recorded.get(name, {}).get("holoscan")
                 sdk = on_the_sdk(name) if "ORACLE_PYTHON" in os.environ else old

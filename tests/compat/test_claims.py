@@ -28,6 +28,10 @@ SECTIONS = {
 }
 
 
+# Execution flows are not in the layer yet.
+PENDING = {"an_execution_port"}
+
+
 def test_every_program_is_in_the_page_and_every_row_has_one() -> None:
     assert sorted(name for names in SECTIONS.values() for name in names) == sorted(CLAIMS)
     assert list(OUTCOMES) == list(CLAIMS)
@@ -43,6 +47,8 @@ def test_a_program_does_what_was_recorded(name: str, package: str) -> None:
     ("title", "name"), [(title, name) for title, names in SECTIONS.items() for name in names]
 )
 def test_a_row_is_in_the_right_table(title: str, name: str) -> None:
+    if name in PENDING:
+        pytest.xfail("the layer does not have it yet")
     sdk, layer, ours = (OUTCOMES[name][package] for package in ("holoscan", "layer", "headrace"))
     is_same = title in ("The same everywhere", "Here and there")
     assert (ours == sdk) == is_same
