@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from headrace.application import Fragment as _Fragment
+from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 
-class Fragment(_Fragment):
+class Fragment(ComposedFragment, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters
@@ -98,6 +99,9 @@ class Fragment(_Fragment):
 
     def _configuration(self) -> Config:
         if not isinstance(self._config, Config):
+            if self._is_part:
+                found: Config = self._whole._configuration()
+                return found
             self._config = Config("", "", self._chosen_file)
         return self._config
 
@@ -137,7 +141,7 @@ class Fragment(_Fragment):
         """Connect two operators; if it is not clear at which ports, they stay unconnected."""
         _check_ends(upstream_op, downstream_op)
         try:
-            super().add_flow(upstream_op, downstream_op, port_pairs or None, *more, **options)
+            connect(super().add_flow, upstream_op, downstream_op, port_pairs or None, *more, **options)
         except GraphError as error:
             if port_pairs or not (
                 _is_unclear(upstream_op, "outputs") or _is_unclear(downstream_op, "inputs")
