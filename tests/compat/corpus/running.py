@@ -151,10 +151,10 @@ def described(message: Any) -> Any:
         return round(message, 9)
     if isinstance(message, list | tuple):
         return [described(one) for one in message]
-    if hasattr(message, "items"):
-        return {str(name): described(one) for name, one in sorted(message.items())}
     if type(message).__name__ in ("Entity", "PyEntity"):
         return "Entity"
+    if hasattr(message, "items"):
+        return {str(name): described(one) for name, one in sorted(message.items())}
     if hasattr(message, "__dlpack__") or hasattr(message, "__array_interface__"):
         shape = list(message.shape)
         try:

@@ -392,7 +392,7 @@ def segmentation_of_scores():
     _run(compose)
 
 
-def a_model_of_ones():
+def a_model_that_is_missing():
     from holoscan.operators import InferenceOp
 
     def compose(app):
@@ -424,6 +424,14 @@ def an_inference_specification():
 def the_largest_score_of_a_model():
     from holoscan.operators import InferenceProcessorOp
 
+    class ScoreOp(Operator):
+        def setup(self, spec: OperatorSpec):
+            spec.output("out")
+
+        def compute(self, op_input, op_output, context):
+            scores = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+            op_output.emit({"scores": scores}, "out")
+
     def compose(app):
         processor = InferenceProcessorOp(
             app,
@@ -434,7 +442,7 @@ def the_largest_score_of_a_model():
             in_tensor_names=["scores"],
             out_tensor_names=["scaled"],
         )
-        source = FrameOp(app, CountCondition(app, 1), tensor_name="scores", name="source")
+        source = ScoreOp(app, CountCondition(app, 1), name="source")
         app.add_flow(source, processor, {("", "receivers")})
         app.add_flow(processor, ShapeOp(app, name="shape"), {("transmitter", "in")})
 

@@ -89,7 +89,6 @@ def a_console_logger():
     app.add_data_logger(BasicConsoleLogger(app, name="console", log_metadata=False))
     print(len(app.data_loggers))
     app.run()
-    print(len(app.data_loggers))
 
 
 def a_console_logger_with_its_serializer():

@@ -219,17 +219,23 @@ def a_controller_releases_another_operator():
     class ControllerOp(Operator):
         def __init__(self, *args, target=None, **kwargs):
             self.target = target
+            self.released = 0
             super().__init__(*args, **kwargs)
 
         def compute(self, op_input, op_output, context):
+            if self.target.turns < self.released:
+                return
+            if self.released == 2:
+                self.stop_execution()
+                return
             print("release")
+            self.released += 1
             self.target.async_condition.event_state = AsynchronousEventState.EVENT_DONE
 
     def compose(app):
         slow = SlowOp(app, name="slow")
         app.add_operator(slow)
-        period = PeriodicCondition(app, 20_000_000)
-        app.add_operator(ControllerOp(app, CountCondition(app, 2), period, target=slow, name="controller"))
+        app.add_operator(ControllerOp(app, PeriodicCondition(app, 5_000_000), target=slow, name="controller"))
 
     _run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=1, stop_on_deadlock_timeout=100))
 

@@ -34,7 +34,7 @@ class ShowOp(Operator):
             array = np.asarray(message[name])
             print(
                 repr(name),
-                isinstance(message[name], Tensor),
+                hasattr(message[name], "__dlpack__"),
                 array.dtype.name,
                 array.shape,
                 array.ravel().tolist(),
@@ -109,7 +109,7 @@ def an_entity_is_made_and_read():
             entity = Entity(context)
             entity.add(hs.as_tensor(np.arange(3, dtype=np.uint8) + self.count), "frame")
             entity.add(hs.as_tensor(np.ones((1, 2), np.float32)), "mask")
-            print(isinstance(entity.get("frame"), Tensor), entity.get("missing"))
+            print(entity.get("frame").shape, entity.get("missing"))
             return entity
 
     class GetOp(ShowOp):
@@ -188,8 +188,8 @@ def other_ways_to_a_tensor():
     print(np.asarray(tensor).tolist())
     try:
         hs.as_tensor([1, 2])
-    except Exception as error:
-        print(type(error).__name__)
+    except RuntimeError:
+        print("RuntimeError")
 
 
 def a_tensor_ping_with_its_receiver():
@@ -297,7 +297,7 @@ def a_dictionary_of_notes():
     print(sorted(notes.keys()), sorted(other.keys()))
     other.merge(notes)
     print(sorted(other.keys()), other.pop("a"), other.erase("b"), sorted(other.keys()))
-    print({name: type(value).__name__ for name, value in other.items()}, other.type_dict())
+    print({name: type(value).__name__ for name, value in other.items()}, sorted(other.type_dict()))
     other.clear()
     print(other.size(), MetadataPolicy.RAISE.name)
     try:
