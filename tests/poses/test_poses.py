@@ -145,7 +145,8 @@ def test_frames_have_numbers_and_names() -> None:
     assert tree.find_or_create_frame("b") == 15
     tree.delete_frame(7)
     assert tree.get_frame_names() == ["a", "_frame_11", "b"]
-    assert tree.get_frame_uids() == [3, 11, 15]
+    assert tree.get_frame_name(tree.create_frame("x" * 127)) == "x" * 127
+    assert tree.get_frame_uids() == [3, 11, 15, 19]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,7 @@ def test_frames_have_numbers_and_names() -> None:
         (lambda tree: tree.create_edges("a", "d", 10**7), "the tree is full: history_length"),
         (lambda tree: tree.set("a", "c", 5.0, at(1)), "edge 'a' to 'c' would be a second way"),
         (lambda tree: tree.set("a", "b", 1.0, at(1)), "increasing.*1 is none; its last change is at 2"),
+        (lambda tree: tree.set("a", "b", 2.0, at(1)), "2 is none"),
         (lambda tree: tree.set("a", "b", math.nan, at(1)), "nan is none"),
         (lambda tree: tree.set("a", "d", 1.0, at(math.nan)), "must be finite"),
         (lambda tree: tree.disconnect_edge("a", "d", 1.0), "no edge 'a' to 'd'"),

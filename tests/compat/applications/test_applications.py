@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from headrace import gpu
 from headrace.video import EntityReader
 from tests.compat.applications import data
 from tests.compat.applications.running import PROGRAMS, Ended, run_program
@@ -27,17 +29,9 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data.make(tmp_path_factory.mktemp("data"))
 
 
-PENDING = (
-    *("own_with_a_configuration", "another_configuration", "endoscopy", "ultrasound", "body_pose"),
-    *("flow_tracker", "monai"),
-)
-
-
 @pytest.fixture
-def run(samples: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Run:
+def run(samples: Path, tmp_path: Path) -> Run:
     """Run a program that must end well; its data are where both variables say."""
-    if any(name in request.node.name for name in PENDING):
-        request.applymarker(pytest.mark.xfail(reason="the layer does not have it yet"))
 
     def run(program: str, *arguments: object, status: int = 0, **variables: object) -> Ended:
         paths = {"HOLOSCAN_INPUT_PATH": samples, "HOLOHUB_DATA_PATH": samples}
@@ -78,8 +72,11 @@ def test_ping_with_periods_and_schedulers(run: Run) -> None:
 # Tensors.
 
 
-def test_tensors_between_libraries(run: Run) -> None:
-    printed = run("tensor_interop").printed
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_tensors_between_libraries(run: Run, library: str) -> None:
+    if library == "torch" and "torch" not in sys.modules and gpu.backend() != "cuda":
+        pytest.skip("importing PyTorch takes seconds: only where another test has done so, and on a GPU")
+    printed = run("tensor_interop", "--library", library).printed
     assert [line for line in printed if line.startswith("(3, 4)")] == [
         f"(3, 4) float32 {2 * count + 1:.1f} {2 * count + 1:.1f} {count}" for count in (1, 2, 3)
     ]
@@ -192,9 +189,8 @@ def test_body_pose_estimation(run: Run) -> None:
     ended = run("body_pose_estimation", "--source", "replayer")
     assert ended.printed == ["1 people, nose at [16.0, 10.0]"] * 2
     picture = ended.picture()
-    assert picture[10, 16].tolist() == [255, 0, 0]  # the nose
+    assert picture[10, 16, 2] > 100  # the line that begins at the nose
     assert picture[8, 13].tolist() == [255, 0, 0]  # the box
-    assert "pool" in ended.errors  # an argument that nobody declares
 
 
 # Cameras.
@@ -203,8 +199,7 @@ def test_body_pose_estimation(run: Run) -> None:
 @pytest.mark.parametrize("program", ["v4l2_camera", "body_pose_estimation"])
 def test_a_camera_that_is_not_there(run: Run, program: str) -> None:
     ended = run(program, status=1)
-    assert "/dev/video97" in ended.errors
-    assert "Traceback" not in ended.errors
+    assert "headrace run: CameraError: there is no camera /dev/video97; " in ended.errors
 
 
 # Measuring.

@@ -3,6 +3,7 @@
 import os
 from argparse import ArgumentParser
 
+import cupy as cp
 import numpy as np
 from holoscan.core import Application, Operator, OperatorSpec
 from holoscan.operators import FormatConverterOp, HolovizOp, VideoStreamRecorderOp, VideoStreamReplayerOp
@@ -25,13 +26,7 @@ class ToolFinderOp(Operator):
 
     def compute(self, op_input, op_output, context):
         message = op_input.receive("in")
-        tensor = message[self.in_tensor_name]
-        if hasattr(tensor, "__cuda_array_interface__") and not hasattr(tensor, "__array_interface__"):
-            import cupy as cp
-
-            image = cp.asnumpy(cp.asarray(tensor))
-        else:
-            image = np.asarray(tensor)
+        image = cp.asnumpy(cp.asarray(message[self.in_tensor_name]))
         bright = image.mean(axis=2) > 0.9
         rows, columns = np.nonzero(bright)
         height, width = bright.shape

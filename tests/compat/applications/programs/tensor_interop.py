@@ -10,11 +10,6 @@ from holoscan.core import Application, Operator, OperatorSpec
 from holoscan.operators import PingTensorRxOp, PingTensorTxOp
 from holoscan.resources import UnboundedAllocator
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
 
 class NumpyTxOp(Operator):
     def __init__(self, fragment, *args, shape=(3, 4), **kwargs):
@@ -45,16 +40,22 @@ class CupyOp(Operator):
         op_output.emit(out, "out")
 
 
-class TorchOp(Operator):
-    """Adds one with PyTorch, or with NumPy where it is not installed."""
+class AddOneOp(Operator):
+    """Adds one, with PyTorch or NumPy."""
 
     def setup(self, spec: OperatorSpec):
         spec.input("in")
         spec.output("out")
+        spec.param("library", "numpy")
 
     def compute(self, op_input, op_output, context):
         tensor = op_input.receive("in")["image"]
-        result = torch.from_dlpack(tensor) + 1 if torch is not None else np.asarray(tensor) + 1
+        if self.library == "torch":
+            import torch
+
+            result = torch.from_dlpack(tensor) + 1
+        else:
+            result = cp.asnumpy(cp.asarray(tensor)) + 1
         op_output.emit(hs.as_tensor(result), "out")
 
 
@@ -71,13 +72,18 @@ class RxOp(Operator):
 
 
 class InteropApp(Application):
+    def __init__(self, *args, library="numpy", **kwargs):
+        self.library = library
+        super().__init__(*args, **kwargs)
+
     def compose(self):
         self.enable_metadata(True)
         tx = NumpyTxOp(self, CountCondition(self, 3), name="tx")
-        middle, torch_op, rx = CupyOp(self, name="cupy"), TorchOp(self, name="torch"), RxOp(self, name="rx")
+        middle, rx = CupyOp(self, name="cupy"), RxOp(self, name="rx")
+        add_one = AddOneOp(self, name="add_one", library=self.library)
         self.add_flow(tx, middle)
-        self.add_flow(middle, torch_op)
-        self.add_flow(torch_op, rx)
+        self.add_flow(middle, add_one)
+        self.add_flow(add_one, rx)
         native_tx = PingTensorTxOp(
             self,
             CountCondition(self, 2),
@@ -94,5 +100,5 @@ class InteropApp(Application):
 
 if __name__ == "__main__":
     parser = ArgumentParser()
-    parser.parse_args()
-    InteropApp().run()
+    parser.add_argument("--library", choices=["numpy", "torch"], default="numpy")
+    InteropApp(library=parser.parse_args().library).run()

@@ -5,17 +5,6 @@ import os
 from holoscan.core import *  # noqa: F403
 from holoscan.core import Application
 
-__all__ = [
-    "AppContext",
-    "Application",
-    "Condition",
-    "ConditionType",
-    "Fragment",
-    "Operator",
-    "OperatorSpec",
-    "Resource",
-]
-
 
 class AppContext:
     """Where an application reads and writes."""
