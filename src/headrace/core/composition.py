@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
-    from headrace.core.scheduler import Scheduler
     from headrace.core.wiring import End, Ends
 
 RUNNING: WeakSet[Composition] = WeakSet()
@@ -44,6 +43,10 @@ class Composition:
     """How long a run may take to stop, in real time: ``"10s"``, seconds (float) or a timedelta. If it takes longer,
     `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
     begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
+
+    passes_acquisition_times_on: ClassVar[bool] = True
+    """Whether what an operator emits carries the oldest acquisition time of what it received."""
+    _graph_type: ClassVar[type[Graph]] = Graph
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -85,7 +88,7 @@ class Composition:
 
     def _begin_graph(self) -> None:
         """Begin with what compose declares."""
-        self.graph = Graph()
+        self.graph = self._graph_type()
         """The operators and flows of the last `compose`."""
         self._names: dict[str, int] = {}
         # Of the class ThreadPool, whose module imports this one.
@@ -215,7 +218,8 @@ class Composition:
             The operator.
         dynamic_flow_func
             Called with the operator after each of its computes; calls :meth:`Operator.add_dynamic_flow` for each
-            flow to be used. What the compute emitted goes along these flows only. Without any it is dropped and counted.
+            flow to be used. What the compute emitted goes along these flows only. Without any, it is dropped and
+            counted.
         """
         check_member(self._root, op)
         self._check_composing(f"set_dynamic_flows({op.name!r}, ...)")
@@ -263,7 +267,7 @@ class Composition:
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self) -> Any:
         """Return the scheduler of its runs."""
         raise NotImplementedError
 
@@ -373,12 +377,21 @@ class Composition:
         self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
+            made += self._compose_parts()
             self._check_settings(made)
             for operator in made:
                 operator._recall_values()
         finally:
             self._made, self._composing_on = None, 0
         return made
+
+    def _compose_parts(self) -> list[Operator]:
+        """Compose the fragments that it consists of, and return the operators that they created."""
+        return []
+
+    def _report_mistake(self, error: Exception) -> None:
+        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
+        raise error from None
 
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
@@ -423,9 +436,13 @@ class Composition:
         A stop during composing or starting takes effect before the first operator runs.
         """
         if op_name:
-            self.graph.find(op_name).stop_execution()
+            self._find_operator(op_name).stop_execution()
         else:
             self._run_control.stop()
+
+    def _find_operator(self, name: str) -> Operator:
+        """Return the operator that its operators mean by a name."""
+        return self.graph.find(name)
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error that comes from outside of its operators; may be called from any thread.
@@ -462,8 +479,17 @@ class Composition:
         """The fragment; another one than this object if this is a subgraph."""
         return self
 
+    @property
+    def _whole(self) -> Composition:
+        """What runs: this fragment, or the application that it is a part of."""
+        return self
+
     def _qualified(self, name: str) -> str:
         """Return the name that an operator of this name has in the whole fragment."""
+        return name
+
+    def _full_name(self, name: str) -> str:
+        """Return the name of an operator with that of its fragment, if that is a part of an application."""
         return name
 
     def _unused_name(self, base: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
+from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.deadline import check_on_stuck
 from headrace.core.error_policy import ErrorPolicy
@@ -31,13 +34,16 @@ if TYPE_CHECKING:
     from headrace.core.execution import DynamicFlows
     from headrace.core.graph import Flow
     from headrace.core.joins import JoinRule
-    from headrace.core.node import Node
+    from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.parameter import Parameter, ParameterVersion
 
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
 NamedPart: TypeAlias = Condition | Resource
 """The keyword arguments of an operator that are no parameters."""
+
+
+_ASKING = threading.Lock()
 
 
 class Operator(Connectable):
@@ -90,6 +96,9 @@ class Operator(Connectable):
     _incoming: list[Flow]
     _node: Node | None
     _stop_wanted: bool
+    # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
+    _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
+    _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
     _live: LiveValues | None
     _knobs: KnobValues
@@ -122,9 +131,21 @@ class Operator(Connectable):
     it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A
     subclass that has a `compute` of its own says so itself. A text says why it may not be captured."""
 
+    _spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
+    """The class of the spec that `setup` fills in."""
+    _methods: ClassVar[dict[str, tuple[str, ...]]] = {
+        "setup": ("spec",),
+        "initialize": (),
+        "start": (),
+        "compute": ("op_input", "op_output", "context"),
+        "end": ("op_input", "op_output", "context"),
+        "stop": (),
+    }
+    """The methods that a run calls, and their arguments."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for method, form in _METHODS.items():
+        for method, form in cls._methods.items():
             check_method(cls, method, form)
         said, computes = (
             next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
@@ -163,12 +184,13 @@ class Operator(Connectable):
         self._incoming = []
         self._node = None
         self._stop_wanted = False
+        self._hold_condition = None
         self.max_in_flight = None
         self._metadata_enabled = None
         self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
         # The parameters of a function may have any name.
         check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
-        self.spec = OperatorSpec(fragment, self.name, check)
+        self.spec = self._spec_type(fragment, self.name, check)
         try:
             self.setup(self.spec)
         except Exception as error:
@@ -186,8 +208,7 @@ class Operator(Connectable):
             values |= fragment._set_parameters(self)
         self.spec.apply(self, values)
         self._explicit.update(values)
-        for part in (*args, *parts.values()):
-            self.add_arg(part)
+        self.add_arg(*args, **parts)
         if fragment._made is not None:
             fragment._made.append(self)
 
@@ -195,7 +216,7 @@ class Operator(Connectable):
         """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""
         if "on_error" in given:
             self.on_error = given.pop("on_error")
-        port = ErrorPolicy.of(self.on_error, self.name).dead_letter
+        port = self._error_policy.dead_letter
         if port != self.spec.dead_letter:
             if port not in self.spec.outputs:
                 self.spec.output(port)
@@ -205,6 +226,11 @@ class Operator(Connectable):
             self.spec.deadline(given.pop("deadline"))
         if "on_stuck" in given and "on_stuck" not in self.spec.params:
             self.spec.on_stuck = check_on_stuck(given.pop("on_stuck"), self.name)
+
+    @property
+    def _error_policy(self) -> ErrorPolicy:
+        """What happens when `compute` raises."""
+        return ErrorPolicy.of(self.on_error, self.name)
 
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
@@ -240,6 +266,11 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
+    @property
+    def _has_end(self) -> bool:
+        """Whether it has an `end` of its own."""
+        return type(self).end is not Operator.end or "end" in vars(self)
+
     # Methods that a program calls.
 
     def add_arg(self, /, *args: Part, **kwargs: Any) -> None:
@@ -262,12 +293,16 @@ class Operator(Connectable):
                 self._refuse(arg)
         for key, value in kwargs.items():
             if self._is_part(key, value):
-                self.add_arg(value)
+                self._add_named_part(key, value)
             else:
                 self._set_parameter(key, value)
                 self._explicit[key] = value
 
-    def _refuse(self, arg: object) -> NoReturn:
+    def _add_named_part(self, key: str, part: NamedPart) -> None:
+        """Add a condition or a resource that was given by keyword."""
+        self.add_arg(part)
+
+    def _refuse(self, arg: object) -> None:
         hint = ""
         if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
             hint = f"; create one first: {arg.__name__}(self, ...)"
@@ -317,6 +352,47 @@ class Operator(Connectable):
             kind = "output" if outputs else "input"
             raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input in the run in progress: its `size`, `capacity`, `peek`."""
+        return self._in_progress(f"receiver({port_name!r})").receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of the room behind an output in the run in progress: its `size`, `capacity`, `free`."""
+        return self._in_progress(f"transmitter({port_name!r})").transmitter(port_name)
+
+    def _in_progress(self, call: str) -> Node:
+        node = self._receiver._node
+        if node is None or self.fragment._engine is not node.engine:
+            raise RuntimeError(f"{call} of operator {self.name!r}, which is not running: call it in a run")
+        return node
+
+    @property
+    def execution_context(self) -> ExecutionContext | None:
+        """The context that `compute` gets, from `initialize` to `stop`; None outside of a run."""
+        node = self._node
+        return None if node is None or self.fragment._engine is not node.engine else node.context
+
+    @property
+    def async_condition(self) -> AsynchronousCondition:
+        """A condition of this operator alone, by which any thread may hold it back, let it go on, or end it.
+
+        Its ``event_state`` is READY. While it is ``EVENT_WAITING``, the operator does not compute and the run does
+        not end; ``EVENT_DONE`` lets the operator go on, and ``EVENT_NEVER`` ends it. With ``WAIT`` it does not
+        compute either, but the run ends if nothing else can run. A change takes effect before the next compute. An
+        operator whose condition nobody asks for has none.
+        """
+        known = self._hold_condition
+        if known is None:
+            with _ASKING:
+                known = self._hold_condition
+                if known is None:
+                    known = AsynchronousCondition(self.fragment, name="async_condition")
+                    self._hold_condition = known
+                    # Set before the node is read, as in `stop_execution`; a run takes it on once.
+                    if self._node is not None:
+                        self._node.join_condition(known)
+        return known
 
     def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
         """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""
@@ -451,21 +527,6 @@ class Operator(Connectable):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-_METHODS = {
-    "setup": ("spec",),
-    "initialize": (),
-    "start": (),
-    "compute": ("op_input", "op_output", "context"),
-    "end": ("op_input", "op_output", "context"),
-    "stop": (),
-}
-
-
-def has_end(operator: Operator) -> bool:
-    """Return whether an operator has an `end` of its own."""
-    return type(operator).end is not Operator.end or "end" in vars(operator)
 
 
 def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:

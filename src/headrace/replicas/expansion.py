@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.core.async_function import AsyncFunctionOperator
 from headrace.core.condition_types import ConditionType
-from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
 from headrace.core.metadata import MetadataDictionary
-from headrace.core.operator import has_end
 from headrace.core.ports import PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.thread_pool import ThreadPool
@@ -42,7 +40,7 @@ def _check(fragment: Composition, operator: Operator) -> None:
             f"{where} and no messages to distribute: a source is not replicated; create several, or replicate the "
             "operator behind it"
         )
-    policy = ErrorPolicy.of(operator.on_error, operator.name)
+    policy = operator._error_policy
     for is_so, what in (
         (
             operator._dynamic_flows is not None
@@ -56,11 +54,11 @@ def _check(fragment: Composition, operator: Operator) -> None:
         (bool(policy.retries or policy.dead_letter), "retries or sends dead letters after errors"),
         (isinstance(operator, AsyncFunctionOperator), "is async; concurrency= lets its calls overlap"),
         (
-            has_end(operator) and operator._replicas.on == "processes",  # type: ignore[union-attr]
+            operator._has_end and operator._replicas.on == "processes",  # type: ignore[union-attr]
             "has an end, which a replica in another process does not call; use on='threads'",
         ),
         (
-            has_end(operator) and any(port.gives_tuple for port in operator.spec.inputs.values()),
+            operator._has_end and any(port.gives_tuple for port in operator.spec.inputs.values()),
             "has an end and an input of several messages: what is left there would reach no end",
         ),
         (

@@ -26,6 +26,7 @@ from headrace._runtime.scheduling.notes import message_of, note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
@@ -251,7 +252,9 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
+            operator._run_phase = OperatorStatus.START_PENDING
             self._call("start", operator)
+            operator._run_phase = OperatorStatus.STARTED
             check_compute(operator)
 
     def _initialize_all(self, engine: Engine) -> None:
@@ -293,7 +296,7 @@ class _Life:
             raise
 
     def _execute(self, engine: Engine) -> None:
-        if engine.stopping:
+        if engine.stopping or not engine.nodes:
             return
         self._doing = ""
         engine.prime()

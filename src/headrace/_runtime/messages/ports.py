@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import PortError, choices
+from headrace.core.errors import KindError, PortError, choices
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -89,6 +89,27 @@ class InputPort:
         if earlier is not NOTHING:
             item = Batch([*parts_of(earlier), *parts_of(item)])
         self.item = item
+
+    def taking(self, kind: str, operator: str) -> Callable[[], Any]:
+        """Return what takes one message (``"single"``) or all that wait (``"multi"``)."""
+        if kind == "multi":
+            return self.take if self._is_receivers else self._take_waiting
+        where = f"operator {operator!r}, input {self.name!r}"
+        if kind != "single":
+            raise KindError(f"{where}: the kind of a receive is 'single' or 'multi', not {kind!r}")
+        if self._is_receivers:
+            raise KindError(f"{where} takes the messages of any number of flows, so kind='single' is unclear")
+        return self._takes[0][1]
+
+    def _take_waiting(self) -> Batch:
+        ((queue, take_one),) = self._takes
+        taken = Batch()
+        try:
+            for _ in range(len(queue)):
+                taken.append(take_one())
+        except IndexError:  # the work of the next one is not done
+            pass
+        return self._counted(taken)
 
     def recall(self, turn: int) -> None:
         """Reconstruct the item of a compute that was not watched: `count` objects without a stream."""

@@ -574,6 +574,8 @@ class Engine:
                 continue
             if node.throttled:
                 self.unthrottle(node)
+            if node.joining:
+                node.take_on_conditions()
             if node.stop_requested and node.may_compute:
                 self.retire(node)
             elif not node.blockers:

@@ -6,8 +6,8 @@ are told, unless it failed.
 
 **Flows that are chosen** (:meth:`Composition.set_dynamic_flows`). What the compute emits is collected, with its
 fences and metadata. Then the program chooses the flows, and each message goes into the queues of the chosen flows
-of its output. The operator waits for room in the queues of all its flows before it computes, because it is not known
-which ones will be chosen. A message without a flow is dropped, and counted as that of an unconnected output.
+of its output. Before it computes, the operator waits for room in the queues of all its flows, because it is not
+known which ones will be chosen. A message without a flow is dropped, and counted as that of an unconnected output.
 
 A flow that was not declared, where that is allowed, leads into the first queue of its input. The operator does not
 wait for room there: a full queue follows its policy.

@@ -1,0 +1,149 @@
+"""Fragment: composes and runs as the SDK's, and lets pass what the SDK lets pass."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from headrace.application import Fragment as _Fragment
+from headrace.compat.holoscan.core.configuration import Config
+from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
+from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.operator import Operator
+from headrace.compat.holoscan.lenience import tell
+from headrace.core.errors import GraphError
+from headrace.core.graph import is_optional
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.core.graph import Graph
+
+
+class _Start(Operator):
+    """Computes once, and does nothing."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Do nothing."""
+
+
+class Fragment(DeclaresFlows, _Fragment):
+    """A graph of operators; subclass it (or Application) and write `compose`.
+
+    Parameters
+    ----------
+    app
+        The application that it is a part of.
+    name
+        Its name.
+    """
+
+    passes_acquisition_times_on = False
+    _start_type = _Start
+    _start_name = "<|start|>"
+
+    def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
+        super().__init__(name, *args, **kwargs)
+        self._take_names(name)
+        self._application = app
+
+    def _take_names(self, name: str) -> None:
+        """Be named as the program says: by the class, or not at all."""
+        self.name = name or getattr(type(self), "name", "")
+
+    @property
+    def application(self) -> Any:
+        """The application that it is a part of."""
+        return self._application
+
+    def _report_mistake(self, error: Exception) -> None:
+        tell(f"{_brief(error)}; the program goes on", str(error))
+
+    # The configuration.
+
+    _chosen_file = ""
+
+    def config(self, config_file: str | Path | Config | None = None, prefix: str = "") -> Config | None:  # type: ignore[override]
+        """Read a file of YAML, if one is given; without one, return the configuration in use."""
+        if config_file is None:
+            return self._configuration()
+        if isinstance(config_file, Config):
+            self._config = config_file
+        elif hasattr(config_file, "__fspath__") or isinstance(config_file, str):
+            self._config = Config(config_file, prefix, self._chosen_file)
+        else:
+            raise TypeError(f"config() takes the path of a file, not {config_file!r}")
+        return None
+
+    def _configuration(self) -> Config:
+        if not isinstance(self._config, Config):
+            self._config = Config("", "", self._chosen_file)
+        return self._config
+
+    # Composing.
+
+    @raises_runtime_errors
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        return super().compose_graph()
+
+    @raises_runtime_errors
+    def add_operator(self, op: Any) -> None:
+        """Add an operator that is not connected."""
+        super().add_operator(op)
+
+    @raises_runtime_errors
+    def add_flow(
+        self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any
+    ) -> None:
+        """Connect two operators; if it is not clear at which ports, they stay unconnected."""
+        try:
+            super().add_flow(upstream_op, downstream_op, port_pairs or None, *more, **options)
+        except GraphError as error:
+            if port_pairs or not (
+                _is_unclear(upstream_op, "outputs") or _is_unclear(downstream_op, "inputs")
+            ):
+                raise
+            tell(f"add_flow({upstream_op.name!r}, {downstream_op.name!r}) adds no flow", str(error))
+
+    # Running.
+
+    @raises_runtime_errors
+    def run(self) -> None:  # type: ignore[override]
+        """Compose the graph, run it to its end and stop every operator."""
+        super().run()
+
+    def run_async(self) -> Future[None]:  # type: ignore[override]
+        """Start `run` on its own thread."""
+        done: Future[None] = Future()
+        running = super().run_async()
+
+        def finish(future: Future[Any]) -> None:
+            error = future.exception()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(as_runtime_error(error) if isinstance(error, Exception) else error)
+
+        done.set_running_or_notify_cancel()
+        running.add_done_callback(finish)
+        return done
+
+    @classmethod
+    def shutdown_async_executor(cls) -> None:
+        """Do nothing: each asynchronous run has a thread of its own, which ends with it."""
+
+    def __repr__(self) -> str:
+        return f"<holoscan.Fragment: name:{self.name}>"
+
+
+def _brief(error: Exception) -> str:
+    """Return the first part of an error."""
+    return str(error).partition(";")[0].partition(", so ")[0]
+
+
+def _is_unclear(operator: Any, side: str) -> bool:
+    """Return whether a flow without port names could lead to several ports of an operator."""
+    ports = getattr(getattr(operator, "spec", None), side, {})
+    required = [port for port in ports.values() if side == "outputs" or not is_optional(port)]
+    return len(ports) > 1 and len(required) != 1
