@@ -92,8 +92,12 @@ def compose_parts(application: Application) -> list[Operator]:
         graph.flows += composed.graph.flows
         graph.subgraphs.update(composed.graph.subgraphs)
         _warn_of_scheduler(application, composed)
-    for flow in parts.flows:
-        graph.connect(*flow.ends(), None, flow.size, flow.policy)
+    try:
+        for flow in parts.flows:
+            graph.connect(*flow.ends(), None, flow.size, flow.policy)
+    except GraphError as error:
+        application._report_mistake(error)
+        graph.rebuild((), ())  # if it may pass, nothing runs
     return made
 
 

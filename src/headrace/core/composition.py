@@ -19,6 +19,7 @@ from headrace.core.errors import ConfigError, GraphError, ParameterError, absent
 from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ class Composition:
                 f"set_dynamic_flows({op.name!r}, ...) takes a function of the operator, not {dynamic_flow_func!r}"
             )
         op._dynamic_flows = DynamicFlows(op, dynamic_flow_func)
+        if self._root.allows_undeclared_flows:
+            op.spec.add_execution_port(OUTPUT_EXEC)
 
     allows_undeclared_flows: ClassVar[bool] = False
     """Whether a dynamic flow may lead along ports that `add_flow` did not connect."""
@@ -237,6 +240,8 @@ class Composition:
         where = f"operator {source.name!r}: add_dynamic_flow"
         if self.allows_undeclared_flows:
             ports = {(output, input_)} if output or input_ else None
+            if not input_ and all(port.is_execution for port in target.spec.inputs.values()):
+                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
             return self.graph.flows_between(source, target, ports, None, None)[0]
         declared = ", ".join(map(str, source._outgoing)) or "none"
         wanted = f"{source.name}.{output} -> " if output else ""
@@ -392,6 +397,15 @@ class Composition:
     def _report_mistake(self, error: Exception) -> None:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""
         raise error from None
+
+    def _order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        """Return the operators that a run started in the order in which it stops them: the last one first.
+
+        `ended` are those that ended by themselves, in the order of their ends, and `errors` those of the run.
+        """
+        return started[::-1]
 
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""

@@ -15,7 +15,7 @@ class SchedulingStatusType(enum.Enum):
     WAIT_EVENT = 4
 
 
-class OperatorStatus(enum.IntEnum):
+class OperatorStatus(enum.Enum):
     """What an operator does in a run: see :meth:`ExecutionContext.get_operator_status`."""
 
     NOT_STARTED = 0
@@ -32,6 +32,9 @@ class OperatorStatus(enum.IntEnum):
     """It waits between two computes, or has ended."""
     STOP_PENDING = 6
     """It is in its `stop`."""
+
+    def __int__(self) -> int:
+        return self.value
 
 
 class ConditionType(enum.Enum):

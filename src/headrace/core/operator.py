@@ -100,19 +100,19 @@ class Operator(Connectable):
     _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
     _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
-    _live: LiveValues | None
+    _live_state: LiveValues | None
     _knobs: KnobValues
     # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
-    _version: ParameterVersion | None = None
+    _parameter_version: ParameterVersion | None = None
     # How it is replicated, if it is; the arguments that created it, and create each replica; the replicas of a run.
     _replicas: Replicas | None
     _creation: tuple[tuple[Any, ...], dict[str, Any]]
-    _copies: tuple[Operator, ...] = ()
+    _replica_copies: tuple[Operator, ...] = ()
     # What chooses its flows, if anything does.
     _dynamic_flows: DynamicFlows | None = None
     # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
     _stand_in: Operator | None = None
-    _results: Operator | None = None
+    _result_collector: Operator | None = None
 
     INPUT_EXEC_PORT_NAME: ClassVar[str] = INPUT_EXEC
     """The name of the input at which it is told that an operator before it has computed (`then`)."""
@@ -197,7 +197,7 @@ class Operator(Connectable):
             add_note(error, f"raised in setup of operator {self.name!r} ({type(self).__name__})")
             raise
         live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
-        self._live = LiveValues(self, live) if live else None
+        self._live_state = LiveValues(self, live) if live else None
         self._knobs = KnobValues(self)
         self._take_policies(keywords)
         self._replicas = Replicas.take(self.name, keywords, self.spec.params)
@@ -401,7 +401,7 @@ class Operator(Connectable):
     @property
     def live_parameters(self) -> dict[str, Parameter]:
         """The parameters that may be changed while the operator runs, by name."""
-        return {} if self._live is None else self._live.parameters
+        return {} if self._live_state is None else self._live_state.parameters
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a parameter that `setup` declares as live; may be called from any thread.
@@ -412,7 +412,7 @@ class Operator(Connectable):
         for the operator of this name in later runs of the fragment.
         """
         for operator in self._in_run():
-            (operator._live or LiveValues(operator, {})).set(name, value)
+            (operator._live_state or LiveValues(operator, {})).set(name, value)
 
     def set_knob(self, name: str, value: Any) -> None:
         """Set a knob, a scalar on the device that `compute` asks for; may be called from any thread.
@@ -443,19 +443,23 @@ class Operator(Connectable):
     @property
     def _sender(self) -> Operator:
         """The operator of the graph that has its outputs."""
-        return self._results or self
+        return self._result_collector or self
 
     def _in_run(self) -> tuple[Operator, ...]:
         """Return the operators that compute in place of this one: its replicas in a run, or itself."""
-        return self._copies if self._copies and self.fragment._run_control.engine is not None else (self,)
+        return (
+            self._replica_copies
+            if self._replica_copies and self.fragment._run_control.engine is not None
+            else (self,)
+        )
 
     def _recall_values(self) -> None:
         """Take on the live parameters and the knobs that were set before the run.
 
         As a part of composing: what a setter of the program sets meanwhile was not set from outside.
         """
-        if self._live is not None:
-            self._live.recall()
+        if self._live_state is not None:
+            self._live_state.recall()
         self._knobs.recall()
 
     # Dynamic flows.
@@ -563,7 +567,7 @@ def _raise_versions(cls: type[Operator]) -> None:
 
     def __setattr__(self: Operator, name: str, value: Any) -> None:
         assign(self, name, value)
-        version = self._version
+        version = self._parameter_version
         if version is None:
             return
         if name in self._knobs.types:

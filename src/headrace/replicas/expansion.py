@@ -104,13 +104,13 @@ def _expand(
         inner += _give_jobs(operator, distributor, lane, number)
         if collector is not None:
             inner += _take_results(operator, collector, lane)
-    operator._stand_in, operator._results = distributor, collector
-    operator._copies = tuple(lane.operator for lane in crew.lanes)
-    for replica in operator._copies:
-        replica._copies = operator._copies
+    operator._stand_in, operator._result_collector = distributor, collector
+    operator._replica_copies = tuple(lane.operator for lane in crew.lanes)
+    for replica in operator._replica_copies:
+        replica._replica_copies = operator._replica_copies
     operators: list[Operator] = []
     for other in graph:
-        operators += [other] if other is not operator else [distributor, *operator._copies]
+        operators += [other] if other is not operator else [distributor, *operator._replica_copies]
         if other is operator and collector is not None:
             operators.append(collector)
     flows = [_moved(flow, operator, distributor, collector) for flow in graph.flows]

@@ -336,7 +336,9 @@ class _Life:
         self._take_outside_errors("and from outside of the run")
         # All steps before the first is taken, since nothing may raise between them.
         steps = list(
-            steps_of(engine, self._started, self._resources, self._observer, partial(self._account, engine))
+            steps_of(
+                engine, self._stops(engine), self._resources, self._observer, partial(self._account, engine)
+            )
         )
         for step in (*steps, TearDownStep("its segments", self._describe_segments)):
             self._attempt(step)
@@ -348,6 +350,11 @@ class _Life:
         observer = self._observer
         if observer is not None:
             self._attempt(TearDownStep("its observer", partial(observer.close, self.outcome)))
+
+    def _stops(self, engine: Engine) -> list[Operator]:
+        """Return the operators in the order in which they are stopped."""
+        ended = [node.operator for node in engine.ends.of_themselves]
+        return self.fragment._order_of_stops(self._started, ended, self.errors)
 
     def _take_outside_errors(self, when: str) -> None:
         """Add the errors with which other threads let the run fail."""

@@ -43,19 +43,22 @@ class TearDownStep:
 
 def steps_of(
     engine: Engine,
-    started: Iterable[Operator],
+    stops: Iterable[Operator],
     resources: Iterable[Resource],
     observer: Observer | None,
     account: Callable[[], object],
 ) -> Iterator[TearDownStep]:
-    """Yield the steps that stop and release everything; `account` counts what each operator did."""
+    """Yield the steps that stop and release everything; `account` counts what each operator did.
+
+    `stops` are the operators in the order in which they are stopped.
+    """
     yield TearDownStep("the current stream", engine.streams.restore_current)
     # Wait for the device first: an operator that stops may release memory that its kernels still use.
     yield TearDownStep("the device", partial(_finish_device, engine))
     for node in engine.operator_nodes:
         if node.ending is not None:
             yield TearDownStep(f"end() of {name_of(node)!r}", node.ending.close, "end", node.operator)
-    for operator in reversed(list(started)):
+    for operator in stops:
         yield TearDownStep(
             f"stop() of operator {name_of(operator)!r}", partial(_stop, operator), "stop", operator
         )
@@ -91,9 +94,9 @@ def steps_of(
     for node in engine.all_nodes:
         operator, name = node.operator, name_of(node)
         yield TearDownStep(f"the state of {name!r}", partial(setattr, operator, "_stop_wanted", False))
-        if operator._live is not None:
+        if operator._live_state is not None:
             yield TearDownStep(
-                f"the live parameters of {name!r}", operator._live.end_run, "set_live", operator
+                f"the live parameters of {name!r}", operator._live_state.end_run, "set_live", operator
             )
         conditions = {id(each): each for each in (*node.conditions, *operator.conditions.values())}
         for condition in conditions.values():

@@ -228,7 +228,7 @@ class Engine:
         node.ending = ending_of(node, compute)
         if node.ending is not None:
             compute = node.ending.compute
-        live = node.operator._live
+        live = node.operator._live_state
         node.operator._knobs.is_in_run = True
         if live is not None:
             compute = live.around(compute)

@@ -100,15 +100,12 @@ def __getattr__(name: str) -> Any:
 def _adopted(name: str) -> Any:
     """Return an operator of headrace that takes what the SDK's takes."""
     theirs, arguments = getattr(headrace, name), _HERE[name]
-    members: dict[str, Any] = {"ActivationSpec": _activation_spec(theirs)} if name == "InferenceOp" else {}
-    cls = adopt(theirs, **members)
-    if arguments is None:
-        return cls
+    cls = adopt(_with_activation(theirs) if name == "InferenceOp" else theirs)
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}
-    return taking(f"fragment, *args, {arguments}", **names)(cls)
+    return cls if arguments is None else taking(f"fragment, *args, {arguments}", **names)(cls)
 
 
-def _activation_spec(theirs: Any) -> Any:
+def _with_activation(theirs: Any) -> Any:
     class ActivationSpec(theirs.ActivationSpec):  # type: ignore[misc]
         """Whether a model runs from now on."""
 
@@ -120,8 +117,8 @@ def _activation_spec(theirs: Any) -> Any:
             """Return whether it runs."""
             return bool(self.active)
 
-        def set_active(self, value: bool = True) -> None:
+        def set_active(self, active: bool = True) -> None:
             """Let it run, or not."""
-            self.active = value
+            self.active = active
 
-    return ActivationSpec
+    return type(theirs.__name__, (theirs,), {"__doc__": theirs.__doc__, "ActivationSpec": ActivationSpec})

@@ -25,7 +25,6 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         self._take_names(kwargs.get("name", ""))
         self.description = getattr(type(self), "description", "")
         self.version = getattr(type(self), "version", "0.0.0")
-        self._application = self
         self._chosen_file = self.options.config_path
 
     def __repr__(self) -> str:

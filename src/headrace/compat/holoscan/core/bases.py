@@ -26,9 +26,6 @@ from headrace.observe import (
 from headrace.observe import (
     DataLoggerResource as DataLoggerResource,
 )
-from headrace.observe import (
-    Tracker as Tracker,
-)
 
 Executor = absent("Executor", "an application runs itself; call run() or run_async()")
 Message = absent("Message", "what emit is given is the message")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -85,7 +85,7 @@ class ConnectedPort(_IOSpec):
 # Flows that are chosen.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FlowInfo:
     """A flow from one operator to another."""
 
@@ -167,72 +167,40 @@ class DeclaresFlows:
         self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any
     ) -> None:
         """Connect two operators by data, or let the second run after the first if it has no input for data."""
-        given = [
-            each
-            for each in (port_pairs, *more, options.pop("connector_type", None))
-            if isinstance(each, ConnectorType)
-        ]
-        port_pairs = None if isinstance(port_pairs, ConnectorType) else port_pairs
-        more = tuple(each for each in more if not isinstance(each, ConnectorType))
-        for connector in given:
+        rest = [port_pairs, *more, options.pop("connector_type", None)]
+        for connector in [each for each in rest if isinstance(each, ConnectorType)]:
+            rest.remove(connector)
             if _check_connector(connector, "add_flow") is ConnectorType.ASYNC_BUFFER:
                 options["policy"] = _LATEST
-        ends = (upstream_op, downstream_op)
-        if not port_pairs and not more and _has_no_data(downstream_op):
-            self._order(ends, ("", ""))
+        rest = [each for each in rest if each]
+        if rest or not _has_no_data(downstream_op):
+            super().add_flow(upstream_op, downstream_op, *rest, **options)  # type: ignore[misc]
             return
-        pairs = list(port_pairs) if isinstance(port_pairs, Iterable) else []
-        ordering = [pair for pair in pairs if _is_execution_pair(ends, pair)]
-        for pair in ordering:
-            self._order(ends, pair)
-        if ordering:
-            port_pairs = {pair for pair in pairs if pair not in ordering}
-        if port_pairs or not ordering:
-            super().add_flow(*ends, port_pairs, *more, **options)  # type: ignore[misc]
-
-    def _order(self, ends: tuple[Any, Any], names: tuple[str, str]) -> None:
-        """Let the computes of one operator follow those of another."""
         me: Any = self
         me._check_composing("add_flow")
-        for end in ends:
+        for end in (upstream_op, downstream_op):
             me._check_place(end)
         # Not by add_flow: the port may be that of an operator in a subgraph.
-        me.graph.connect(*(_execution_end(*each) for each in zip(ends, (True, False), names, strict=True)))
-
-
-def _execution_ports(end: Any, is_source: bool) -> dict[str, Any]:
-    """Return the ports of a subgraph at which computes are ordered, by name."""
-    found: dict[str, Any] = getattr(end, "_exec_outputs" if is_source else "_exec_inputs", {})
-    return found
+        me.graph.connect(_execution_end(upstream_op, OUTPUT_EXEC), _execution_end(downstream_op, INPUT_EXEC))
 
 
 def _has_no_data(end: Any) -> bool:
     """Return whether a flow without port names to an operator or a subgraph orders computes."""
     inputs = getattr(getattr(end, "spec", None), "inputs", None)
-    if inputs is None:
-        return False
-    if getattr(end, "is_subgraph", False):
-        return not inputs and bool(_execution_ports(end, False))
+    if inputs is None or getattr(end, "is_subgraph", False):
+        return not inputs and bool(getattr(end, "_exec_inputs", None))
     return all(port.is_execution for port in inputs.values())
 
 
-def _is_execution_pair(ends: tuple[Any, Any], pair: Any) -> bool:
-    return isinstance(pair, tuple) and any(
-        name in _execution_ports(end, is_source)
-        for end, name, is_source in zip(ends, pair, (True, False), strict=False)
-    )
-
-
-def _execution_end(end: Any, is_source: bool, name: str = "") -> Any:
-    """Return the port at which the computes of an operator, or of one in a subgraph, are ordered."""
-    if getattr(end, "is_subgraph", False):
-        ports = _execution_ports(end, is_source)
-        port = ports.get(name) if name else next(iter(ports.values()), None)
-        if port is None or (not name and len(ports) != 1):
-            side = "output" if is_source else "input"
-            raise GraphError(
-                f"subgraph {end.name!r} has {len(ports)} execution {side} ports, and a flow needs one; its compose "
-                f"declares one by add_{side}_exec_interface_port('name', operator)"
-            )
-        return port.owner[port.name]
-    return end[OUTPUT_EXEC if is_source else INPUT_EXEC]
+def _execution_end(end: Any, port: str) -> Any:
+    """Return the port at which the computes of an operator, or of the one behind a subgraph, are ordered."""
+    if not getattr(end, "is_subgraph", False):
+        return end[port]
+    side = "output" if port == OUTPUT_EXEC else "input"
+    ports = list(getattr(end, f"_exec_{side}s", {}).values())
+    if len(ports) != 1:
+        raise GraphError(
+            f"subgraph {end.name!r} has {len(ports)} execution {side} ports, and a flow needs one; its compose "
+            f"declares one by add_{side}_exec_interface_port('name', operator)"
+        )
+    return ports[0].owner[port]

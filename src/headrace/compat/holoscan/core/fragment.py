@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from headrace.application import Fragment as _Fragment
+from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
@@ -13,11 +14,14 @@ from headrace.compat.holoscan.core.operator import Operator
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
+from headrace.core.notes import notes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
+    from headrace.core.scheduler import Scheduler
 
 
 class _Start(Operator):
@@ -27,7 +31,7 @@ class _Start(Operator):
         """Do nothing."""
 
 
-class Fragment(DeclaresFlows, _Fragment):
+class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters
@@ -43,21 +47,47 @@ class Fragment(DeclaresFlows, _Fragment):
     _start_name = "<|start|>"
 
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
-        super().__init__(name, *args, **kwargs)
+        super().__init__(app, name, *args, **kwargs)
         self._take_names(name)
-        self._application = app
 
     def _take_names(self, name: str) -> None:
         """Be named as the program says: by the class, or not at all."""
         self.name = name or getattr(type(self), "name", "")
 
-    @property
-    def application(self) -> Any:
-        """The application that it is a part of."""
-        return self._application
-
     def _report_mistake(self, error: Exception) -> None:
         tell(f"{_brief(error)}; the program goes on", str(error))
+
+    def _order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
+        # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
+        # if an operator stopped the run, behind that operator.
+        failed = [operator for operator in started if _raised(operator, errors)]
+        first = [operator for operator in (*ended, *failed) if operator in started]
+        rest = [operator for operator in started if operator not in first]
+        if errors or self.scheduler().workers:
+            return first + rest
+        place = next((rest.index(operator) for operator in self._stopped_in if operator in rest), None)
+        return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
+
+    # The operators that computed when the run was stopped.
+    _stopped_in: tuple[Operator, ...] = ()
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Stop one operator, or the whole run; may be called from any thread."""
+        engine = self._engine
+        if not op_name and engine is not None:
+            self._stopped_in = tuple(node.operator for node in engine.computing())
+        super().stop_execution(op_name)
+
+    def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
+        """Set the scheduler, if one is given, and return the one in use (a GreedyScheduler unless set)."""
+        if scheduler is None and self._scheduler is None:
+            from headrace.compat.holoscan.schedulers import GreedyScheduler
+
+            scheduler = GreedyScheduler(self)
+        return super().scheduler(scheduler)
 
     # The configuration.
 
@@ -77,6 +107,9 @@ class Fragment(DeclaresFlows, _Fragment):
 
     def _configuration(self) -> Config:
         if not isinstance(self._config, Config):
+            if self._is_part:
+                found: Config = self._whole._configuration()
+                return found
             self._config = Config("", "", self._chosen_file)
         return self._config
 
@@ -98,7 +131,7 @@ class Fragment(DeclaresFlows, _Fragment):
     ) -> None:
         """Connect two operators; if it is not clear at which ports, they stay unconnected."""
         try:
-            super().add_flow(upstream_op, downstream_op, port_pairs or None, *more, **options)
+            connect(super().add_flow, upstream_op, downstream_op, port_pairs or None, *more, **options)
         except GraphError as error:
             if port_pairs or not (
                 _is_unclear(upstream_op, "outputs") or _is_unclear(downstream_op, "inputs")
@@ -111,6 +144,7 @@ class Fragment(DeclaresFlows, _Fragment):
     @raises_runtime_errors
     def run(self) -> None:  # type: ignore[override]
         """Compose the graph, run it to its end and stop every operator."""
+        self._stopped_in = ()
         super().run()
 
     def run_async(self) -> Future[None]:  # type: ignore[override]
@@ -135,6 +169,11 @@ class Fragment(DeclaresFlows, _Fragment):
 
     def __repr__(self) -> str:
         return f"<holoscan.Fragment: name:{self.name}>"
+
+
+def _raised(operator: Operator, errors: list[BaseException]) -> bool:
+    where = f"raised in compute of operator {operator.name!r} "
+    return any(note.startswith(where) for error in errors for note in notes_of(error))
 
 
 def _brief(error: Exception) -> str:

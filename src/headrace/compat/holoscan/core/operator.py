@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from headrace.compat.holoscan.core.arguments import described
+from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ChoosesFlows
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
@@ -56,7 +57,7 @@ def _set_once(name: str) -> Any:
     return property(attrgetter(where), assign)
 
 
-class Operator(ChoosesFlows, _Operator):
+class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
     OperatorType: TypeAlias = _OperatorType
@@ -82,7 +83,7 @@ class Operator(ChoosesFlows, _Operator):
 
     def _take_policies(self, given: dict[str, Any]) -> None:
         """Remove the keywords that `setup` does not declare: headrace's own are not known to the SDK."""
-        self.spec.is_strict = self._is_ready  # type: ignore[attr-defined]
+        self.spec.is_strict = self._is_ready
         if self._is_ready:
             super()._take_policies(given)
             return
@@ -169,7 +170,7 @@ class Operator(ChoosesFlows, _Operator):
                 ("type", f"k{self.operator_type.name.capitalize()}"),
                 ("conditions", parts[0]),
                 ("resources", parts[1]),
-                ("spec", tuple(described_spec(self.spec))),  # type: ignore[arg-type]
+                ("spec", tuple(described_spec(self.spec))),
             ]
         )
 

@@ -14,11 +14,14 @@ from headrace.core.wiring import Port
 INPUT_EXEC_PORT, OUTPUT_EXEC_PORT = "__input_exec__", "__output_exec__"
 
 
-class InterfacePortType(enum.IntEnum):
+class InterfacePortType(enum.Enum):
     """What passes an interface port."""
 
     DATA = 0
     EXECUTION = 1
+
+    def __int__(self) -> int:
+        return self.value
 
 
 @dataclass(frozen=True)
