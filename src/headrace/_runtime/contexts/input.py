@@ -15,6 +15,7 @@ from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
+from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import in_use
 from headrace.tensor import TensorMap
 
@@ -50,8 +51,9 @@ class InputContext:
         inputs = node.operator.spec.inputs
         self.ports = [InputPort(inputs[name], queues) for name, queues in node.input_queues.items()]
         self._by_name = {port.name: port for port in self.ports}
-        if len(self.ports) == 1:
-            self._by_name[""] = self.ports[0]
+        usual = [port for port in self.ports if port.name != INPUT_EXEC]
+        if len(usual) == 1:
+            self._by_name[""] = usual[0]
         # Whether a receive does more than take the message: it announces the room to producers, or passes the
         # message to the streams.
         self._is_watched = False

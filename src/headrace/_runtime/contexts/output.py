@@ -15,9 +15,11 @@ from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
 from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.notes import add_note
+from headrace.core.ports import OUTPUT_EXEC
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.queue import Queue
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.gpu import StreamHandle
 
@@ -47,7 +49,7 @@ class OutputContext:
         self._node = node
         self.ports = {name: OutputPort(queues) for name, queues in node.output_queues.items()}
         operator = node.operator
-        usual = [name for name in self.ports if name != operator.spec.dead_letter]
+        usual = [name for name in self.ports if name not in (operator.spec.dead_letter, OUTPUT_EXEC)]
         if len(usual) == 1:
             self.ports[""] = self.ports[usual[0]]
         self._metadata: dict[str, Any] = operator.metadata if operator.is_metadata_enabled else {}
@@ -137,7 +139,10 @@ class OutputContext:
 
     def pass_message(self, message: Any, name: str) -> None:
         """Send a message as it came from a queue, with its fences, timestamp and metadata."""
-        queues = self.ports[name].queues
+        self.pass_to(message, self.ports[name].queues)
+
+    def pass_to(self, message: Any, queues: tuple[Queue, ...]) -> None:
+        """Put a message into queues as it is, a copy for each receiver if its tensors present their work."""
         is_copied = len(queues) > 1 and type(message) is Envelope and message.work is not None
         for queue in queues:
             queue.offer(_copy_for_receiver(message) if is_copied else message)

@@ -82,7 +82,7 @@ def steps_of(
         name = name_of(node)
         yield TearDownStep(f"the knobs of {name!r}", node.streams.close_knobs)
         for queue in node.inputs:
-            yield TearDownStep(f"the messages at {name!r}", queue.clear)
+            yield TearDownStep(f"the messages at {name!r}", queue.release)
         yield TearDownStep(f"the metadata of {name!r}", node.clear_details)
         yield TearDownStep(f"the frames of {name!r}", node.streams.close)
     yield TearDownStep("its streams", engine.streams.close)
