@@ -19,6 +19,7 @@ from headrace.core.errors import ConfigError, GraphError, ParameterError, absent
 from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
 from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
@@ -228,7 +229,8 @@ class Composition:
             The operator.
         dynamic_flow_func
             Called with the operator after each of its computes; calls :meth:`Operator.add_dynamic_flow` for each
-            flow to be used. What the compute emitted goes along these flows only. Without any it is dropped and counted.
+            flow to be used. What the compute emitted goes along these flows only. Without any, it is dropped and
+            counted.
         """
         check_member(self._root, op)
         self._check_composing(f"set_dynamic_flows({op.name!r}, ...)")
@@ -237,6 +239,8 @@ class Composition:
                 f"set_dynamic_flows({op.name!r}, ...) takes a function of the operator, not {dynamic_flow_func!r}"
             )
         op._dynamic_flows = DynamicFlows(op, dynamic_flow_func)
+        if self._root.allows_undeclared_flows:
+            op.spec.add_execution_port(OUTPUT_EXEC)
 
     allows_undeclared_flows: ClassVar[bool] = False
     """Whether a dynamic flow may lead along ports that `add_flow` did not connect."""
@@ -246,6 +250,8 @@ class Composition:
         where = f"operator {source.name!r}: add_dynamic_flow"
         if self.allows_undeclared_flows:
             ports = {(output, input_)} if output or input_ else None
+            if not input_ and all(port.is_execution for port in target.spec.inputs.values()):
+                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
             return self.graph.flows_between(source, target, ports, None, None)[0]
         declared = ", ".join(map(str, source._outgoing)) or "none"
         wanted = f"{source.name}.{output} -> " if output else ""

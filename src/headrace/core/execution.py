@@ -6,7 +6,7 @@ each of them; the run takes these messages before each of its computes. In every
 in their queues, in room and ends, in metadata, and in the order of streams.
 
 An operator waits for all that come before it. The head of a loop, to which the loop leads back, would wait for
-itself. So it runs for any of them.
+itself. So it runs for each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def settle_execution(graph: Graph) -> None:
-    """Let the heads of loops run for any of the operators before them; when the graph is complete."""
+    """Let the heads of loops run for each of the operators before them; when the graph is complete."""
     if not any(INPUT_EXEC in operator.spec.inputs for operator in graph):
         return
     for head in _heads_of_loops(graph):
@@ -38,6 +38,11 @@ def settle_execution(graph: Graph) -> None:
             if head.metadata_policy is MetadataPolicy.DEFAULT:
                 # What it sets comes back to it.
                 head.metadata_policy = MetadataPolicy.UPDATE
+
+
+def is_head_of_loop(operator: Operator) -> bool:
+    """Return whether an operator runs for each of those before it, one at a time."""
+    return any(condition.ports == (INPUT_EXEC,) for condition in operator.spec.multi_port)
 
 
 def _heads_of_loops(graph: Graph) -> set[Operator]:

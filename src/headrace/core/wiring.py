@@ -40,7 +40,12 @@ class Connectable:
         if not isinstance(port, str):
             raise TypeError(f"the port of {self._noun} {self.name!r} is named by a str, not {port!r}")
         known = {**self.spec.inputs, **self.spec.outputs}
-        if port in (INPUT_EXEC, OUTPUT_EXEC) and not self.is_subgraph:
+        if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self.is_subgraph:
+            if getattr(self, "_node", None) is not None:
+                raise GraphError(
+                    f"operator {self.name!r} runs already, and its computes were not ordered when it began; say "
+                    "then(...) in compose()"
+                )
             self.spec.add_execution_port(port)
         elif port not in known:
             raise PortError(absent(f"{self._noun} {self.name!r}", "port", port, known))
@@ -68,7 +73,7 @@ class Connectable:
         """Run `other` after each compute of this operator, and return `other`; a tuple is several.
 
         No data passes between them. An operator that comes after several others waits for all of them; one to which
-        a loop leads back runs for any of them.
+        a loop leads back runs after each of them.
         """
         return _order(self, other)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _NONE = ConditionType.NONE
 _FAULT = IOSpec.QueuePolicy.FAULT
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 # Held while a condition is assigned to a node, because two applications may be assembled at once.
 _GIVING = threading.Lock()
@@ -176,6 +177,8 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
     waits_for_all = node.operator.spec.waits_for_queues_that_drop
     for queue in node.output_queues[port.name]:
+        if queue.policy is _LATEST:
+            continue
         if queue.drops:
             if waits_for_all and queue.limit:
                 node.claim_room(queue, port.name, min(port.size, queue.limit))

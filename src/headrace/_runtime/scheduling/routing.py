@@ -6,8 +6,8 @@ are told, unless it failed.
 
 **Flows that are chosen** (:meth:`Composition.set_dynamic_flows`). What the compute emits is collected, with its
 fences and metadata. Then the program chooses the flows, and each message goes into the queues of the chosen flows
-of its output. The operator waits for room in the queues of all its flows before it computes, because it is not known
-which ones will be chosen. A message without a flow is dropped, and counted as that of an unconnected output.
+of its output. Before it computes, the operator waits for room in the queues of all its flows, because it is not
+known which ones will be chosen. A message without a flow is dropped, and counted as that of an unconnected output.
 
 A flow that was not declared, where that is allowed, leads into the first queue of its input. The operator does not
 wait for room there: a full queue follows its policy.
@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace.core.execution import is_head_of_loop
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Routing:
         self._node = node
         self._comes_after = INPUT_EXEC in node.input_queues
         self._comes_before = OUTPUT_EXEC in node.output_queues
+        if is_head_of_loop(node.operator):
+            next(port for port in node.input.ports if port.name == INPUT_EXEC).take_one_at_a_time()
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that receives from the operators before it, and tells those behind it."""
@@ -121,7 +124,7 @@ class DynamicRouting(Routing):
 
     def _route(self, work: Callable[[], Any], tells: bool = False) -> Any:
         """Collect what `work` emits, let the program choose, and send it; return the result of `work`."""
-        flows, output = self._flows, self._node.output
+        node, flows, output = self._node, self._flows, self._node.output
         ports: dict[str, tuple[OutputPort, tuple[Queue, ...]]] = {}
         for name, collector in self._collectors.items():
             port = output.ports[name]
@@ -130,10 +133,13 @@ class DynamicRouting(Routing):
         chosen = flows.chosen = []
         try:
             result = work()
-            flows.choose(self._node.operator)
+            flows.choose(node.operator)
             if tells and any(flow.output == OUTPUT_EXEC for flow in chosen):
                 output.emit(None, OUTPUT_EXEC)
         except BaseException:
+            if node.faults is None or not node.faults.policy.retries:  # otherwise they are emitted again
+                for name, message in self._collected:
+                    self._nowhere[name].offer(message)
             self._collected.clear()
             raise
         finally:

@@ -9,6 +9,8 @@ from headrace.application import Fragment as _Fragment
 from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
+from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.operator import Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
@@ -24,7 +26,14 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 
-class Fragment(ComposedFragment, _Fragment):
+class _Start(Operator):
+    """Computes once, and does nothing."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Do nothing."""
+
+
+class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters
@@ -37,6 +46,8 @@ class Fragment(ComposedFragment, _Fragment):
 
     passes_acquisition_times_on = False
     _condition_types = CONDITION_TYPES
+    _start_type = _Start
+    _start_name = "<|start|>"
 
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
         super().__init__(app, name, *args, **kwargs)

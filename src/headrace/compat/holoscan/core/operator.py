@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from headrace.compat.holoscan.core.arguments import Arg, described
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
+from headrace.compat.holoscan.core.flows import ChoosesFlows
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
@@ -55,7 +56,7 @@ def _set_once(name: str) -> Any:
     return property(attrgetter(where), assign)
 
 
-class Operator(ComposedOperator, _Operator):
+class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
     OperatorType: TypeAlias = _OperatorType
