@@ -70,7 +70,10 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
-    "compat": {"tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"},
+    "compat": {
+        *("tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"),
+        "application",
+    },
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application", "compat"),

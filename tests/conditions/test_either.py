@@ -80,3 +80,23 @@ def test_a_combiner_needs_conditions() -> None:
         OrConditionCombiner(None, terms=[])
     with pytest.raises(TypeError, match="terms must be conditions"):
         OrConditionCombiner(None, terms=[1])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("first", "computes"), [(False, 6), (True, 3)])
+@pytest.mark.parametrize("counts", [(3, 6), (6, 3)])
+def test_a_combiner_ends_with_its_last_term_or_with_its_first(
+    scheduler: MakeScheduler, counts: tuple[int, int], first: bool, computes: int
+) -> None:
+    class Combiner(OrConditionCombiner):
+        ends_with_first_term = first
+
+    ticks: list[int] = []
+
+    def compose(app: App) -> None:
+        terms = [CountCondition(app, count) for count in counts]
+        app.add_operator(
+            Step(app, Combiner(app, terms), body=lambda op, i, o: ticks.append(op.ticks), name="s")
+        )
+
+    run(compose, scheduler)
+    assert len(ticks) == computes

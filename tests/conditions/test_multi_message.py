@@ -85,6 +85,22 @@ def test_a_timeout_ends_when_no_message_can_come_any_more(scheduler: MakeSchedul
     assert [time for time, _, _ in taken] == [100]
 
 
+def test_a_timeout_ends_when_a_compute_leaves_the_last_messages(scheduler: MakeScheduler) -> None:
+    computes: list[int] = []
+
+    def compose(app: App) -> None:
+        timeout = MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=4, receivers=["in"])
+
+        def setup(spec: Any) -> None:
+            spec.input("in", size=4)
+
+        watch = Step(app, timeout, setup=setup, body=lambda op, i, o: computes.append(op.ticks), name="watch")
+        app.add_flow(source(app, range(2)), watch)
+
+    assert run(compose, scheduler).outcome.ended_by == "finished"
+    assert len(computes) == 1
+
+
 def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:
     with pytest.raises(ValueError, match="'33ms', '1.5s', '2min', '30Hz'; not 'often'"):
         MultiMessageAvailableTimeoutCondition(None, "often")

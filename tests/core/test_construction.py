@@ -87,6 +87,28 @@ def test_a_class_of_the_program_may_have_other_arguments() -> None:
         Counter(3, moore=4)
 
 
+@pytest.mark.parametrize("base", [Condition, Resource])
+def test_a_class_of_the_program_declares_parameters(app: Application, base: Any) -> None:
+    class Tuned(base):  # type: ignore[misc]
+        gain: float
+
+        def setup(self, spec: Any) -> None:
+            spec.param("gain", 1.0, minimum=0)
+            spec.param("device", "camera")
+
+    made = Tuned(app, gain=2, name="tuned")
+    assert (made.name, made.gain, made.device, list(made.spec.params)) == (
+        "tuned",
+        2.0,
+        "camera",
+        ["gain", "device"],
+    )
+    with pytest.raises(ParameterError, match="Tuned does not take 'gian'; it takes .*did you mean 'gain'"):
+        Tuned(app, gian=2)
+    with pytest.raises(ParameterError, match="parameter 'gain' of Tuned 'tuned' must be a float"):
+        Tuned(app, gain="high")
+
+
 def test_a_class_of_the_program_may_be_abstract(app: Application) -> None:
     class Sensor(Resource, ABC):
         @abstractmethod

@@ -358,8 +358,8 @@ def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> N
     )
     assert len(linked.seen) == 3
     assert linked.seen[2] > linked.seen[1] > linked.seen[0]
-    assert linked._live is not None
-    kept = (linked._live.get("left"), linked._live.get("right"))
+    assert linked._live_state is not None
+    kept = (linked._live_state.get("left"), linked._live_state.get("right"))
     assert kept == (linked.left, linked.right)  # nothing waits any more
 
 

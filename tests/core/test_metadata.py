@@ -4,6 +4,7 @@ import copy
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +105,44 @@ def test_the_dictionary_has_the_reference_methods() -> None:
     assert metadata.pop("b") == 2
 
 
+def test_entries_are_inserted_merged_and_swapped() -> None:
+    metadata, other = filled(a=1, b=2), filled(b=3, c=4)
+    metadata.insert(other)
+    assert (dict(metadata), dict(other)) == ({"a": 1, "b": 2, "c": 4}, {"b": 3, "c": 4})
+    metadata, other = filled(a=1, b=2), filled(b=3, c=4)
+    metadata.merge(other)
+    assert (dict(metadata), dict(other)) == ({"a": 1, "b": 2, "c": 4}, {"b": 3})
+    metadata.swap(other)
+    assert (dict(metadata), dict(other)) == ({"b": 3}, {"a": 1, "b": 2, "c": 4})
+    assert filled(a=1, b="x").type_dict() == {"a": "int", "b": "str"}
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "stored"),
+    [
+        (5, "bool", True),
+        (5, "uint8", 5),
+        (5, "float32", 5.0),
+        (5, "complex64", 5 + 0j),
+        ((1, 2), None, [1, 2]),
+        (range(2), None, [0, 1]),
+        (np.array([1, 2], np.int32), None, [1, 2]),
+        ((("a", "b"), ["c"]), None, [["a", "b"], ["c"]]),
+        ("text", None, "text"),
+    ],
+)
+def test_a_value_can_be_stored_as_plain_objects(value: Any, dtype: Any, stored: Any) -> None:
+    metadata = MetadataDictionary()
+    metadata.set("x", value, dtype and np.dtype(dtype), cast_to_cpp=True)
+    assert metadata["x"] == stored
+    assert type(metadata["x"]) is type(stored)
+
+
+def test_a_dictionary_begins_empty() -> None:
+    with pytest.raises(TypeError, match=r"begins empty.*not with \{'a': 1\}"):
+        MetadataDictionary({"a": 1})  # type: ignore[arg-type]
+
+
 # Every way of a dict to put something in follows the policy, and is told to the run.
 
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -152,7 +191,9 @@ class Model:
             self.entries.setdefault(*arguments)
         elif name == "setdefault_none":
             self.entries.setdefault("a", None)
-        elif name in ("update", "pairs", "named", "ior", "keyed", "insert", "merge"):
+        elif name in ("insert", "merge"):
+            self.entries = {**arguments[0], **self.entries}
+        elif name in ("update", "pairs", "named", "ior", "keyed"):
             for key, value in arguments[0].items():
                 self.set(key, value)
         elif name in ("erase", "pop", "delete"):
@@ -174,7 +215,7 @@ def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDi
     elif name == "setdefault_none":
         assert metadata.setdefault("a") is metadata["a"]
     elif name in ("update", "insert", "merge"):
-        getattr(metadata, name)(arguments[0])
+        getattr(metadata, name)(dict(arguments[0]))
     elif name == "pairs":
         metadata.update(arguments[0].items())
     elif name == "named":
@@ -225,9 +266,14 @@ def test_a_metadata_dictionary_is_a_dict_with_a_policy(policy: MetadataPolicy, s
             refused[1] = "of operator 'owner' is already set" in str(error)
         assert refused[0] == refused[1]
         assert dict(metadata) == model.entries
-        assert list(metadata) == list(model.entries)
         assert (metadata.policy, metadata.owner) == (policy, "owner")
         assert metadata.size() == len(model.entries)
+
+
+def filled(**entries: Any) -> MetadataDictionary:
+    metadata = MetadataDictionary()
+    metadata.update(entries)
+    return metadata
 
 
 WAYS = {
@@ -236,7 +282,8 @@ WAYS = {
     "setdefault": lambda metadata: metadata.setdefault("key", 1),
     "update": lambda metadata: metadata.update(key=1),
     "insert": lambda metadata: metadata.insert({"key": 1}),
-    "merge": lambda metadata: metadata.merge([("key", 1)]),
+    "merge": lambda metadata: metadata.merge({"key": 1}),
+    "swap": lambda metadata: metadata.swap(filled(key=1)),
     "ior": lambda metadata: metadata.__ior__({"key": 1}),
 }
 

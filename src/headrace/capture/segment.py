@@ -93,7 +93,7 @@ class CapturedSegment:
         self._eager_times: deque[int] = deque(maxlen=32)
         self._seen_version = -1
         self._knob_count = 0
-        self._live = [live for node in self.members if (live := node.operator._live) is not None]
+        self._live = [live for node in self.members if (live := node.operator._live_state) is not None]
         # For frames that are a single array: tells whether a frame is like the last one, and its graph or slots.
         self._matches: Callable[[Any], bool] | None = None
         self._last: Entry | None = None
@@ -114,7 +114,7 @@ class CapturedSegment:
     def prime(self) -> None:
         """Prepare for the first frame."""
         for node in self.members:
-            node.operator._version = self._version
+            node.operator._parameter_version = self._version
             node.replayed = lambda: self._replay.replayed
         self._takes = [port.take for port in self.node.input.ports]
         observer = self.node.engine.observer
@@ -548,7 +548,7 @@ class CapturedSegment:
         self._group.clear()
         self._matches = self._last = None
         for node in self.members:
-            node.operator._version = None
+            node.operator._parameter_version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed
             stack.callback(self._graphs.clear)
             stack.callback(self._replay.close)

@@ -157,7 +157,7 @@ _OPTIONAL_VALUES = {
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
     defaults = {"HEADRACE_PROGRESS": "1"}
-    if not os.environ.get("HOLOSCAN_LOG_LEVEL"):
+    if not os.environ.get("HOLOSCAN_LOG_LEVEL") and not getattr(options, "as_holoscan", False):
         defaults["HEADRACE_LOG_LEVEL"] = "warning"
     with changed_environment(variables_of(options), defaults):
         return _run(options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
 from headrace._runtime import Envelope, is_complete
+from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.ports import port_names
@@ -30,6 +31,9 @@ class CudaStreamCondition(Condition):
         The input.
     receivers
         The inputs, if there are several. If neither argument is given, all inputs.
+    check_all_messages
+        Whether it waits for all messages of its inputs, and not only for the oldest of each. A message whose work
+        is not finished is not received in either case.
     """
 
     polled = False
@@ -42,12 +46,14 @@ class CudaStreamCondition(Condition):
         receiver: str | None = None,
         *,
         receivers: Sequence[str] = (),
+        check_all_messages: bool = True,
         name: str = "cuda_stream_condition",
     ) -> None:
         super().__init__(fragment, name=name)
         where = f"condition {name!r}: "
         first = () if receiver is None else port_names([receiver], f"{where}receiver")
         self.ports = (*first, *port_names(receivers, f"{where}receivers"))
+        self.check_all_messages = boolean(check_all_messages, f"{where}check_all_messages")
         self._queues: tuple[Queue, ...] = ()
         self._awaited: Envelope | None = None
 
@@ -72,7 +78,7 @@ class CudaStreamCondition(Condition):
         """Return READY if the work is finished, or else WAIT_EVENT; the device then calls back."""
         for queue in self._queues:
             # One receive empties a queue, so every message in it would be received.
-            for item in queue.snapshot():
+            for item in queue.snapshot()[: None if self.check_all_messages else 1]:
                 if type(item) is Envelope and not self._is_done(item):
                     return SchedulingStatusType.WAIT_EVENT, None
         self._awaited = None

@@ -118,6 +118,9 @@ class MultiMessageAvailableCondition(PortCondition):
 class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
     """Lets an operator run when enough messages wait at several inputs, or when it has not run for a time.
 
+    Once nothing can send to its inputs any more, it lets the operator run with the messages that are left. It ends
+    when none are left, or when a compute did not receive any of them.
+
     Parameters
     ----------
     execution_frequency
@@ -139,18 +142,20 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name)
         self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
         self._since: int | None = None
+        self._left = 0
 
     def join(self, node: Node) -> None:
         """Look up the queues of the inputs, and reset the time."""
         super().join(node)
         self._since = None
+        self._left = -1
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if enough messages wait or the time is up, and NEVER when no message can come any more."""
         if self._since is None:
             self._since = timestamp
         status, _ = super().check(timestamp)
-        if self._have_all_ended() and not any(receiver.size for receiver in self._receivers):
+        if self._have_all_ended() and sum(receiver.size for receiver in self._receivers) in (0, self._left):
             return SchedulingStatusType.NEVER, None
         due = self._since + self.period
         if status is SchedulingStatusType.READY or timestamp >= due:
@@ -158,5 +163,7 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         return SchedulingStatusType.WAIT_TIME, due
 
     def on_execute(self, timestamp: int) -> None:
-        """Reset the time."""
+        """Reset the time, and note how many messages the last compute left where no more can come."""
         self._since = timestamp
+        if self._have_all_ended():
+            self._left = sum(receiver.size for receiver in self._receivers)

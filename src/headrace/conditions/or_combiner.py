@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
@@ -25,6 +25,9 @@ class OrConditionCombiner(Condition):
     terms
         The conditions.
     """
+
+    # Whether it is NEVER as soon as one of its terms is.
+    ends_with_first_term: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -82,25 +85,31 @@ class OrConditionCombiner(Condition):
 
     def _best(self, timestamp: int, only_look: bool) -> tuple[SchedulingStatusType, int | None]:
         best = SchedulingStatusType.NEVER
+        ready: tuple[SchedulingStatusType, int | None] | None = None
         earliest: int | None = None
         is_polled = False
         if not only_look:
             self.is_polled_beside = False
         for term in self._terms:
             status, target = term.check(timestamp) if only_look else term.evaluate(timestamp)
+            if status is SchedulingStatusType.WAIT_TIME and target is not None and target <= timestamp:
+                status = SchedulingStatusType.READY
             if status is SchedulingStatusType.READY:
-                return status, target
+                if not self.ends_with_first_term:
+                    return status, target
+                ready = ready or (status, target)
+                continue
+            if status is SchedulingStatusType.NEVER and self.ends_with_first_term:
+                return status, None
             if term.polled and (status is SchedulingStatusType.WAIT or term.is_polled_beside):
                 is_polled = True
             if status is SchedulingStatusType.WAIT_TIME and target is not None:
-                if target <= timestamp:
-                    return SchedulingStatusType.READY, target
                 earliest = target if earliest is None else min(earliest, target)
             if _RANK[status] > _RANK[best]:
                 best = status
         if not only_look:
             self.is_polled_beside = is_polled
-        return best, earliest
+        return ready or (best, earliest)
 
     def on_execute(self, timestamp: int) -> None:
         """Pass the call on to the terms."""

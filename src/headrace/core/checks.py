@@ -22,29 +22,34 @@ if TYPE_CHECKING:
 def compose(fragment: Composition) -> Graph:
     """Compose a fragment, check what it declared, and return its graph."""
     made = fragment._compose_graph()
-    check(fragment.graph, made)
+    check(fragment, made)
     _check_resources(fragment)
     fragment._expand_replicas()
     fragment._find_segments()
     return fragment.graph
 
 
-def check(graph: Graph, made: Iterable[Operator] = ()) -> None:
-    """Raise for the first operator or port of `graph` that could not run; the error states what would be right.
+def check(fragment: Composition, made: Iterable[Operator] = ()) -> None:
+    """Raise for the first operator or port of a fragment that could not run; the error states what would be right.
 
     `made` are the operators that compose created; all of them must be in the graph.
     """
+    graph = fragment.graph
     for operator in made:
         if operator not in graph:
-            raise GraphError(
-                f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not part of "
-                "the graph, so it would never run; connect it with add_flow(...), or add it with add_operator(...) "
-                "if it has no flows"
+            fragment._report_mistake(
+                GraphError(
+                    f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not "
+                    "part of the graph, so it would never run; connect it with add_flow(...), or add it with "
+                    "add_operator(...) if it has no flows"
+                )
             )
     if not len(graph):
-        raise GraphError(
-            "there are no operators: compose() must call add_flow(...) for operators that are connected "
-            "and add_operator(...) for operators without flows"
+        fragment._report_mistake(
+            GraphError(
+                "there are no operators: compose() must call add_flow(...) for operators that are connected "
+                "and add_operator(...) for operators without flows"
+            )
         )
     for operator in graph:
         check_operator(operator)
@@ -73,7 +78,7 @@ def check_operator(operator: Operator) -> None:
 
 def _check_policies(operator: Operator) -> None:
     """Raise if an operator cannot do what it declares about errors and stuck computes."""
-    policy = ErrorPolicy.of(operator.on_error, operator.name)
+    policy = operator._error_policy
     port = policy.dead_letter
     _check_combinations(operator, policy)
     where = f"operator {operator.name!r}: dead_letter={port!r}"
@@ -118,6 +123,7 @@ def _check_resources(fragment: Composition) -> None:
     """Raise for resources that are not available or cannot be used together (:meth:`Resource.check_graph`)."""
     found: list[object] = [fragment.get_default_green_context_pool()]
     for operator in fragment.graph:
+        found.append(operator.fragment.get_default_green_context_pool())
         found += operator.resources.values()
         found += [getattr(operator._parameters, name, None) for name in operator.spec.params]
     for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
@@ -127,9 +133,11 @@ def _check_resources(fragment: Composition) -> None:
 def check_compute(operator: Operator) -> None:
     """Raise if an operator has no compute of its own: it would always be ready and do nothing."""
     if type(operator).compute is Operator.compute and "compute" not in vars(operator):
-        raise GraphError(
-            f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
-            "op_output, context), which does the operator's work"
+        operator.fragment._report_mistake(
+            GraphError(
+                f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
+                "op_output, context), which does the operator's work"
+            )
         )
 
 
@@ -167,10 +175,12 @@ def has_nothing_to_wait_for(operator: Operator, connected: set[str]) -> bool:
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
     name = waits_for_ever(operator, connected)
     if name is not None:
-        raise GraphError(
-            f"input {name!r} of operator {operator.name!r}{_through(graph, operator, name)} is not connected, so "
-            f"the operator would never run; {_connect(graph, operator)}, or declare it with "
-            ".condition(ConditionType.NONE) if it may stay empty"
+        operator.fragment._report_mistake(
+            GraphError(
+                f"input {name!r} of operator {operator.name!r}{_through(graph, operator, name)} is not connected, "
+                f"so the operator would never run; {_connect(graph, operator)}, or declare it with "
+                ".condition(ConditionType.NONE) if it may stay empty"
+            )
         )
     if has_nothing_to_wait_for(operator, connected):
         raise GraphError(

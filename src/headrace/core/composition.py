@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from headrace.core.booleans import boolean
@@ -23,12 +23,15 @@ from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
-    from headrace.core.scheduler import Scheduler
     from headrace.core.wiring import End, Ends
 
 S = TypeVar("S")
@@ -43,6 +46,13 @@ class Composition:
     """How long a run may take to stop, in real time: ``"10s"``, seconds (float) or a timedelta. If it takes longer,
     `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
     begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
+
+    passes_acquisition_times_on: ClassVar[bool] = True
+    """Whether what an operator emits carries the oldest acquisition time of what it received."""
+    _graph_type: ClassVar[type[Graph]] = Graph
+
+    _condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
+    """The classes of the conditions of ports, where they are not headrace's own."""
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -85,7 +95,7 @@ class Composition:
 
     def _begin_graph(self) -> None:
         """Begin with what compose declares."""
-        self.graph = Graph()
+        self.graph = self._graph_type()
         """The operators and flows of the last `compose`."""
         self._names: dict[str, int] = {}
         # Of the class ThreadPool, whose module imports this one.
@@ -151,8 +161,8 @@ class Composition:
             changes neither what `receive` returns nor when the operator runs.
         policy
             What the queue does when it is full, unless the input declares it: ``POP`` drops the oldest message,
-            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
-            drops.
+            ``REJECT`` the new one, ``FAULT`` raises an error. ``LATEST`` keeps the newest message, to be received
+            any number of times. The producer does not wait for room in a queue that drops.
         """
         chain: list[Any] = [upstream_op, downstream_op]
         pairs: Any = port_pairs
@@ -266,7 +276,7 @@ class Composition:
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self) -> Any:
         """Return the scheduler of its runs."""
         raise NotImplementedError
 
@@ -376,12 +386,30 @@ class Composition:
         self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
+            made += self._compose_parts()
             self._check_settings(made)
             for operator in made:
                 operator._recall_values()
         finally:
             self._made, self._composing_on = None, 0
         return made
+
+    def _compose_parts(self) -> list[Operator]:
+        """Compose the fragments that it consists of, and return the operators that they created."""
+        return []
+
+    def _report_mistake(self, error: Exception) -> None:
+        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
+        raise error from None
+
+    def _order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        """Return the operators that a run started in the order in which it stops them: the last one first.
+
+        `ended` are those that ended by themselves, in the order of their ends, and `errors` those of the run.
+        """
+        return started[::-1]
 
     def _check_composing(self, call: str) -> None:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
@@ -426,9 +454,13 @@ class Composition:
         A stop during composing or starting takes effect before the first operator runs.
         """
         if op_name:
-            self.graph.find(op_name).stop_execution()
+            self._find_operator(op_name).stop_execution()
         else:
             self._run_control.stop()
+
+    def _find_operator(self, name: str) -> Operator:
+        """Return the operator that its operators mean by a name."""
+        return self.graph.find(name)
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error that comes from outside of its operators; may be called from any thread.
@@ -465,8 +497,17 @@ class Composition:
         """The fragment; another one than this object if this is a subgraph."""
         return self
 
+    @property
+    def _whole(self) -> Composition:
+        """What runs: this fragment, or the application that it is a part of."""
+        return self
+
     def _qualified(self, name: str) -> str:
         """Return the name that an operator of this name has in the whole fragment."""
+        return name
+
+    def _full_name(self, name: str) -> str:
+        """Return the name of an operator with that of its fragment, if that is a part of an application."""
         return name
 
     def _unused_name(self, base: str) -> str:

@@ -11,16 +11,12 @@ with `check` after every event that may have changed their state.
 from __future__ import annotations
 
 import math
-from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.construction import refuse_keywords
 from headrace.core.durations import finite_number
-from headrace.core.parameter import check_parameter_name
 from headrace.core.resource import Component
-from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -37,19 +33,16 @@ class Condition(Component):
     every `check_recession_period_ms`. While it returns WAIT_EVENT, it is checked again only after
     :meth:`notify_scheduler`, and costs nothing until then.
 
-    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
-    so that type checkers know it.
-
     Parameters
     ----------
     fragment
         The fragment that the condition belongs to.
     name
         The name to find it by; the class's name in lower case unless given.
+    **kwargs
+        The values of the parameters that `setup` declares.
     """
 
-    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
-    spec: ComponentSpec
     _node: Node | None
     _awaits_event: bool
     _checked_on: int
@@ -80,32 +73,15 @@ class Condition(Component):
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
-        super().__init__(fragment, *args, name=name)
         self._node = None
         # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
         # checks it, under the engine's lock; cleared by any thread.
         self._awaits_event = False
         # The thread that runs its `check` now, or 0.
         self._checked_on = 0
-        self.spec = ComponentSpec(fragment, partial(check_parameter_name, kind=type(self), base=Condition))
-        self.setup(self.spec)
-        unknown = [key for key in kwargs if key not in self.spec.params]
-        if unknown:
-            refuse_keywords(type(self), unknown, list(self.spec.params))
-        self.spec.apply(self, kwargs)
-
-    @property
-    def _parameters(self) -> Any:
-        """The object whose attributes are the values of the parameters."""
-        return self
+        super().__init__(fragment, *args, name=name, **kwargs)
 
     # Methods that a user's condition overrides.
-
-    def setup(self, spec: ComponentSpec) -> None:
-        """Declare parameters."""
-
-    def initialize(self) -> None:
-        """Prepare for a run; called once per run."""
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return the current state and, with WAIT_TIME, the time at which to check again."""

@@ -126,8 +126,6 @@ class Config:
     def _read(self, file: str | Path, origin: str = "") -> None:
         from pathlib import Path
 
-        from headrace.core.yaml_loader import load
-
         self.file = Path(file)
         self.where = repr(str(file))
         what = f"configuration file {self.where}"
@@ -143,11 +141,17 @@ class Config:
             raise type(error)(f"{what} {why}{suffix}") from None
         except UnicodeDecodeError as error:
             raise ValueError(f"{what} is not UTF-8 text: {error}{suffix}") from None
-        sections = load(text, f"{what}{suffix}")
+        sections = self._load(text, f"{what}{suffix}")
         if not isinstance(sections, dict | None):
             kind = type(sections).__name__
             raise ValueError(f"{what} must hold a mapping of sections at its top level, not a {kind}")
         self._sections = _copy(sections or {}, f"{what}{suffix}")
+
+    def _load(self, text: str, what: str) -> Any:
+        """Return what the text of a file stands for."""
+        from headrace.core.yaml_loader import load
+
+        return load(text, what)
 
     def _set(self, key: str, text: str, origin: str) -> None:
         """Set the value of an existing key, or keep it for an operator; it is written as in a YAML file."""

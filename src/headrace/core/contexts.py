@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace.core.condition_types import SchedulingStatusType
+    from headrace.core.condition_types import OperatorStatus
     from headrace.core.metadata import MetadataDictionary
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
@@ -26,7 +26,7 @@ class InputContext(Protocol):
         name
             The input; not needed where there is only one.
         kind
-            Accepted for compatibility.
+            ``"single"`` for one message, ``"multi"`` for a tuple of all that wait, whatever the input declares.
 
         Returns
         -------
@@ -119,10 +119,17 @@ class ExecutionContext(Protocol):
         """The outputs of this operator."""
 
     def find_operator(self, op_name: str = "") -> Operator:
-        """Return the operator with the given name; without a name, this operator."""
+        """Return the operator with the given name; without a name, this operator.
 
-    def get_operator_status(self, op_name: str = "") -> SchedulingStatusType:
-        """Return the scheduling status of the operator with the given name; without a name, of this operator."""
+        In an application of several fragments, an operator of the same fragment is also found by the name that it
+        has there.
+        """
+
+    def get_operator_status(self, op_name: str = "") -> OperatorStatus:
+        """Return what the operator with the given name does; without a name, this operator.
+
+        It takes no lock. What other operators do may have changed when the answer arrives.
+        """
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""

@@ -21,6 +21,10 @@ class PortError(KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class KindError(ValueError, RuntimeError):
+    """A message was to be received in a form that its input does not have."""
+
+
 class ConfigError(KeyError, ValueError):
     """The configuration has no such key."""
 

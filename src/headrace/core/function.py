@@ -625,7 +625,7 @@ class _Values:
         get = object.__getattribute__
         if name in reserved_names(FunctionOperator):
             get(self, "_hidden")[name] = value
-            version = get(self, "_operator")._version
+            version = get(self, "_operator")._parameter_version
             if version is not None:
                 version.number += 1
         else:

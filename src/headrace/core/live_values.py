@@ -213,7 +213,7 @@ class KnobValues:
 
     def announce(self) -> None:
         """Announce to the segment of the operator, if there is one, that a knob was set; from any thread."""
-        version = self._operator._version
+        version = self._operator._parameter_version
         if version is not None and not self.is_announced:
             self.is_announced = True
             version.knobs.append(self)

@@ -41,6 +41,8 @@ class MetadataDictionary(dict[str, Any]):
 
     def __init__(self, policy: MetadataPolicy = MetadataPolicy.DEFAULT, owner: str = "") -> None:
         super().__init__()
+        if not isinstance(policy, MetadataPolicy):
+            raise TypeError(f"a MetadataDictionary begins empty, with a MetadataPolicy; not with {policy!r}")
         self.policy = policy
         self.owner = owner
         # The node of the run, which is notified that there is metadata to send and to clear after this compute.
@@ -63,7 +65,18 @@ class MetadataDictionary(dict[str, Any]):
             self.set(port, dict(entries))
 
     def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:
-        """Set `key` by the policy; the last two arguments are accepted for compatibility."""
+        """Set `key` by the policy.
+
+        Parameters
+        ----------
+        key, value
+            The name and the value.
+        dtype, cast_to_cpp
+            With `cast_to_cpp`, a number, a text or an iterable of them is stored as a plain Python object: a number
+            as one of the kind of `dtype`, an iterable as a list.
+        """
+        if cast_to_cpp:
+            value = _plain(value, dtype)
         if key in self:
             if self.policy is MetadataPolicy.REJECT:
                 return
@@ -92,8 +105,6 @@ class MetadataDictionary(dict[str, Any]):
         for other in (*others, named):
             for key, value in _entries(other):
                 self.set(key, value)
-
-    merge = insert = update
 
     def __ior__(self, other: Any) -> MetadataDictionary:  # type: ignore[override]
         self.update(other)
@@ -133,6 +144,28 @@ class MetadataDictionary(dict[str, Any]):
         """Remove `key`, and return whether it was set."""
         return dict.pop(self, key, self) is not self
 
+    def insert(self, other: Mapping[str, Any]) -> None:
+        """Set the entries of `other` whose names are not set."""
+        for key, value in other.items():
+            self.setdefault(key, value)
+
+    def merge(self, other: dict[str, Any]) -> None:
+        """Move the entries of `other` whose names are not set to this dictionary."""
+        for key in [key for key in other if key not in self]:
+            self.set(key, other.pop(key))
+
+    def swap(self, other: MetadataDictionary) -> None:
+        """Exchange the entries with those of `other`; the policies stay."""
+        mine, theirs = dict(self), dict(other)
+        self.clear()
+        other.clear()
+        self.insert(theirs)
+        other.insert(mine)
+
+    def type_dict(self) -> dict[str, str]:
+        """Return the name of the type of each value."""
+        return {key: type(value).__name__ for key, value in self.items()}
+
     def size(self) -> int:
         """Return the number of entries."""
         return len(self)
@@ -149,3 +182,16 @@ def _rebuild(policy: MetadataPolicy, owner: str, entries: dict[str, Any]) -> Met
     metadata = MetadataDictionary(policy, owner)
     dict.update(metadata, entries)
     return metadata
+
+
+def _plain(value: Any, dtype: Any) -> Any:
+    """Return a value as plain Python objects: lists of numbers and texts."""
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
+        return [_plain(item, dtype) for item in value]
+    kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+    kind = None if dtype is None else kinds.get(dtype.kind)
+    return value if kind is None else kind(value)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
+from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.deadline import check_on_stuck
 from headrace.core.error_policy import ErrorPolicy
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.core.error_policy import OnError
     from headrace.core.graph import Flow
     from headrace.core.joins import JoinRule
-    from headrace.core.node import Node
+    from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.parameter import Parameter, ParameterVersion
 
 S = TypeVar("S")
@@ -38,6 +41,9 @@ Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
 NamedPart: TypeAlias = Condition | Resource
 """The keyword arguments of an operator that are no parameters."""
+
+
+_ASKING = threading.Lock()
 
 
 class Operator(Connectable):
@@ -90,18 +96,21 @@ class Operator(Connectable):
     _incoming: list[Flow]
     _node: Node | None
     _stop_wanted: bool
+    # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
+    _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
+    _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
-    _live: LiveValues | None
+    _live_state: LiveValues | None
     _knobs: KnobValues
     # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
-    _version: ParameterVersion | None = None
+    _parameter_version: ParameterVersion | None = None
     # How it is replicated, if it is; the arguments that created it, and create each replica; the replicas of a run.
     _replicas: Replicas | None
     _creation: tuple[tuple[Any, ...], dict[str, Any]]
-    _copies: tuple[Operator, ...] = ()
+    _replica_copies: tuple[Operator, ...] = ()
     # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
     _stand_in: Operator | None = None
-    _results: Operator | None = None
+    _result_collector: Operator | None = None
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
@@ -115,9 +124,21 @@ class Operator(Connectable):
     it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A
     subclass that has a `compute` of its own says so itself. A text says why it may not be captured."""
 
+    _spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
+    """The class of the spec that `setup` fills in."""
+    _methods: ClassVar[dict[str, tuple[str, ...]]] = {
+        "setup": ("spec",),
+        "initialize": (),
+        "start": (),
+        "compute": ("op_input", "op_output", "context"),
+        "end": ("op_input", "op_output", "context"),
+        "stop": (),
+    }
+    """The methods that a run calls, and their arguments."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for method, form in _METHODS.items():
+        for method, form in cls._methods.items():
             check_method(cls, method, form)
         said, computes = (
             next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
@@ -156,19 +177,20 @@ class Operator(Connectable):
         self._incoming = []
         self._node = None
         self._stop_wanted = False
+        self._hold_condition = None
         self.max_in_flight = None
         self._metadata_enabled = None
         self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
         # The parameters of a function may have any name.
         check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
-        self.spec = OperatorSpec(fragment, self.name, check)
+        self.spec = self._spec_type(fragment, self.name, check)
         try:
             self.setup(self.spec)
         except Exception as error:
             add_note(error, f"raised in setup of operator {self.name!r} ({type(self).__name__})")
             raise
         live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
-        self._live = LiveValues(self, live) if live else None
+        self._live_state = LiveValues(self, live) if live else None
         self._knobs = KnobValues(self)
         self._take_policies(keywords)
         self._replicas = Replicas.take(self.name, keywords, self.spec.params)
@@ -179,8 +201,7 @@ class Operator(Connectable):
             values |= fragment._set_parameters(self)
         self.spec.apply(self, values)
         self._explicit.update(values)
-        for part in (*args, *parts.values()):
-            self.add_arg(part)
+        self.add_arg(*args, **parts)
         if fragment._made is not None:
             fragment._made.append(self)
 
@@ -188,7 +209,7 @@ class Operator(Connectable):
         """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""
         if "on_error" in given:
             self.on_error = given.pop("on_error")
-        port = ErrorPolicy.of(self.on_error, self.name).dead_letter
+        port = self._error_policy.dead_letter
         if port != self.spec.dead_letter:
             if port not in self.spec.outputs:
                 self.spec.output(port)
@@ -198,6 +219,11 @@ class Operator(Connectable):
             self.spec.deadline(given.pop("deadline"))
         if "on_stuck" in given and "on_stuck" not in self.spec.params:
             self.spec.on_stuck = check_on_stuck(given.pop("on_stuck"), self.name)
+
+    @property
+    def _error_policy(self) -> ErrorPolicy:
+        """What happens when `compute` raises."""
+        return ErrorPolicy.of(self.on_error, self.name)
 
     def _is_part(self, key: str, value: Any) -> bool:
         return key not in self.spec.params and isinstance(value, (Condition, Resource))
@@ -233,6 +259,11 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
+    @property
+    def _has_end(self) -> bool:
+        """Whether it has an `end` of its own."""
+        return type(self).end is not Operator.end or "end" in vars(self)
+
     # Methods that a program calls.
 
     def add_arg(self, /, *args: Part, **kwargs: Any) -> None:
@@ -255,12 +286,16 @@ class Operator(Connectable):
                 self._refuse(arg)
         for key, value in kwargs.items():
             if self._is_part(key, value):
-                self.add_arg(value)
+                self._add_named_part(key, value)
             else:
                 self._set_parameter(key, value)
                 self._explicit[key] = value
 
-    def _refuse(self, arg: object) -> NoReturn:
+    def _add_named_part(self, key: str, part: NamedPart) -> None:
+        """Add a condition or a resource that was given by keyword."""
+        self.add_arg(part)
+
+    def _refuse(self, arg: object) -> None:
         hint = ""
         if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
             hint = f"; create one first: {arg.__name__}(self, ...)"
@@ -315,6 +350,47 @@ class Operator(Connectable):
             raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
 
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input in the run in progress: its `size`, `capacity`, `peek`."""
+        return self._in_progress(f"receiver({port_name!r})").receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of the room behind an output in the run in progress: its `size`, `capacity`, `free`."""
+        return self._in_progress(f"transmitter({port_name!r})").transmitter(port_name)
+
+    def _in_progress(self, call: str) -> Node:
+        node = self._receiver._node
+        if node is None or self.fragment._engine is not node.engine:
+            raise RuntimeError(f"{call} of operator {self.name!r}, which is not running: call it in a run")
+        return node
+
+    @property
+    def execution_context(self) -> ExecutionContext | None:
+        """The context that `compute` gets, from `initialize` to `stop`; None outside of a run."""
+        node = self._node
+        return None if node is None or self.fragment._engine is not node.engine else node.context
+
+    @property
+    def async_condition(self) -> AsynchronousCondition:
+        """A condition of this operator alone, by which any thread may hold it back, let it go on, or end it.
+
+        Its ``event_state`` is READY. While it is ``EVENT_WAITING``, the operator does not compute and the run does
+        not end; ``EVENT_DONE`` lets the operator go on, and ``EVENT_NEVER`` ends it. With ``WAIT`` it does not
+        compute either, but the run ends if nothing else can run. A change takes effect before the next compute. An
+        operator whose condition nobody asks for has none.
+        """
+        known = self._hold_condition
+        if known is None:
+            with _ASKING:
+                known = self._hold_condition
+                if known is None:
+                    known = AsynchronousCondition(self.fragment, name="async_condition")
+                    self._hold_condition = known
+                    # Set before the node is read, as in `stop_execution`; a run takes it on once.
+                    if self._node is not None:
+                        self._node.join_condition(known)
+        return known
+
     def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
         """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""
         self.spec.join(rule, **inputs)
@@ -322,7 +398,7 @@ class Operator(Connectable):
     @property
     def live_parameters(self) -> dict[str, Parameter]:
         """The parameters that may be changed while the operator runs, by name."""
-        return {} if self._live is None else self._live.parameters
+        return {} if self._live_state is None else self._live_state.parameters
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a parameter that `setup` declares as live; may be called from any thread.
@@ -333,7 +409,7 @@ class Operator(Connectable):
         for the operator of this name in later runs of the fragment.
         """
         for operator in self._in_run():
-            (operator._live or LiveValues(operator, {})).set(name, value)
+            (operator._live_state or LiveValues(operator, {})).set(name, value)
 
     def set_knob(self, name: str, value: Any) -> None:
         """Set a knob, a scalar on the device that `compute` asks for; may be called from any thread.
@@ -364,19 +440,23 @@ class Operator(Connectable):
     @property
     def _sender(self) -> Operator:
         """The operator of the graph that has its outputs."""
-        return self._results or self
+        return self._result_collector or self
 
     def _in_run(self) -> tuple[Operator, ...]:
         """Return the operators that compute in place of this one: its replicas in a run, or itself."""
-        return self._copies if self._copies and self.fragment._run_control.engine is not None else (self,)
+        return (
+            self._replica_copies
+            if self._replica_copies and self.fragment._run_control.engine is not None
+            else (self,)
+        )
 
     def _recall_values(self) -> None:
         """Take on the live parameters and the knobs that were set before the run.
 
         As a part of composing: what a setter of the program sets meanwhile was not set from outside.
         """
-        if self._live is not None:
-            self._live.recall()
+        if self._live_state is not None:
+            self._live_state.recall()
         self._knobs.recall()
 
     def stop_execution(self) -> None:
@@ -426,21 +506,6 @@ class Operator(Connectable):
         return f"<{type(self).__name__} {self.name!r}>"
 
 
-_METHODS = {
-    "setup": ("spec",),
-    "initialize": (),
-    "start": (),
-    "compute": ("op_input", "op_output", "context"),
-    "end": ("op_input", "op_output", "context"),
-    "stop": (),
-}
-
-
-def has_end(operator: Operator) -> bool:
-    """Return whether an operator has an `end` of its own."""
-    return type(operator).end is not Operator.end or "end" in vars(operator)
-
-
 def check_method(cls: type, name: str, form: tuple[str, ...]) -> None:
     """Raise if a class defines a method that a run cannot call, or that does nothing when called."""
     method = vars(cls).get(name)
@@ -475,7 +540,7 @@ def _raise_versions(cls: type[Operator]) -> None:
 
     def __setattr__(self: Operator, name: str, value: Any) -> None:
         assign(self, name, value)
-        version = self._version
+        version = self._parameter_version
         if version is None:
             return
         if name in self._knobs.types:

@@ -63,11 +63,11 @@ def reload_config(fragment: Composition) -> Reloaded:
     changes: dict[str, Any] = {}
     if fragment._engine is not None:  # otherwise the next run reads the new values
         for operator, name, value in found:
-            assert operator._live is not None
-            changes[f"{operator.name}.{name}"] = operator._live.check(name, value)
+            assert operator._live_state is not None
+            changes[f"{operator.name}.{name}"] = operator._live_state.check(name, value)
         for operator, name, value in found:
-            assert operator._live is not None
-            operator._live.set(name, value, is_remembered=False)  # later runs read the file
+            assert operator._live_state is not None
+            operator._live_state.set(name, value, is_remembered=False)  # later runs read the file
     fragment._config = now
     return Reloaded(changes, tuple(needs_restart))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.parameter import check_parameter_name
+from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -13,10 +16,17 @@ S = TypeVar("S")
 
 
 class Component:
-    """The base of conditions and resources."""
+    """The base of conditions and resources.
 
+    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
+    so that type checkers know it.
+    """
+
+    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
     fragment: Composition | None
     name: str
+    spec: ComponentSpec
+    _spec_type: ClassVar[type[ComponentSpec]] = ComponentSpec
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -27,13 +37,32 @@ class Component:
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
-        if kwargs:
-            refuse_keywords(type(self), list(kwargs))
+        kind = type(self)
         if args:
-            raise TypeError(f"{type(self).__name__} does not take {', '.join(map(repr, args))}")
-        check_name(type(self), name)
+            raise TypeError(f"{kind.__name__} does not take {', '.join(map(repr, args))}")
+        check_name(kind, name)
         self.fragment = None if fragment is None else fragment._root
-        self.name = name or type(self).__name__.lower()
+        self.name = name or kind.__name__.lower()
+        base = next(each for each in kind.__mro__ if Component in each.__bases__)
+        self.spec = self._spec_type(fragment, partial(check_parameter_name, kind=kind, base=base))
+        self.setup(self.spec)
+        unknown = [key for key in kwargs if key not in self.spec.params]
+        if unknown:
+            refuse_keywords(kind, unknown, list(self.spec.params))
+        self.spec.apply(self, kwargs)
+
+    @property
+    def _parameters(self) -> Any:
+        """The object whose attributes are the values of the parameters."""
+        return self
+
+    # Methods that a subclass overrides.
+
+    def setup(self, spec: ComponentSpec) -> None:
+        """Declare parameters."""
+
+    def initialize(self) -> None:
+        """Prepare for a run; called once per run."""
 
     def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002 (the SDK's name)
         """Return a service of the fragment that this belongs to, or None (:meth:`Composition.service`)."""
@@ -52,6 +81,8 @@ class Resource(Component):
         The fragment that the resource belongs to.
     name
         The name to find it by; the class's name in lower case unless given.
+    **kwargs
+        The values of the parameters that `setup` declares.
     """
 
     @staticmethod

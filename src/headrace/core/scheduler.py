@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 
 from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, RealtimeClock
@@ -113,6 +113,9 @@ class Scheduler(Resource):
     The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
 
+    # The clock of a scheduler that is given none.
+    _clock_type: ClassVar[type[Clock]] = RealtimeClock
+
     def __init__(
         self,
         fragment: Composition | None = None,
@@ -129,7 +132,7 @@ class Scheduler(Resource):
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
         self.clock_was_given = clock is not None
-        self.clock: Clock = RealtimeClock(fragment) if clock is None else clock
+        self.clock: Clock = self._clock_type(fragment) if clock is None else clock
         self.set_limits(
             stop_on_deadlock, stop_on_deadlock_timeout, max_duration_ms, check_recession_period_ms
         )

@@ -7,7 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.booleans import boolean
 from headrace.core.condition_types import ConditionType
@@ -168,6 +168,10 @@ class OperatorSpec(ComponentSpec):
     """The parameters, ports and port conditions of an operator."""
 
     _may_be_live = True
+    _port_type: ClassVar[type[IOSpec]] = IOSpec
+    """The class of the ports."""
+    waits_for_queues_that_drop: ClassVar[bool] = False
+    """Whether the operator waits for room in queues that drop messages, too, at an output without a condition."""
 
     def __init__(
         self,
@@ -209,7 +213,8 @@ class OperatorSpec(ComponentSpec):
             What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
             ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
             queue that faults. It does not wait for room in a queue that drops, unless its output has a
-            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
+            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition. ``LATEST`` keeps the newest message: `receive` returns it any
+            number of times, and None before the first; the operator does not wait for messages there.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
 
@@ -242,7 +247,7 @@ class OperatorSpec(ComponentSpec):
             raise GraphError(f"operator {self.owner!r}: a port's name must be a non-empty str, not {name!r}")
         if name in ports:
             raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
-        port = ports[name] = IOSpec(name, io_type, size, policy)
+        port = ports[name] = self._port_type(name, io_type, size, policy)
         return port
 
     def _declare_kind(self, name: str, kind: str) -> None:

@@ -474,7 +474,8 @@ class HolovizOp(TensorOperator):
     def _receive_tensors(self, op_input: Any) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for message in op_input.receive("receivers") or ():
-            tensors = tensors_of(message, self, "receivers") | tensors  # the first of a name counts
+            for name, tensor in tensors_of(message, self, "receivers").items():
+                tensors.setdefault(name, tensor)  # the first of a name counts; later ones are drawn above it
         return tensors
 
     def _receive_camera(self, op_input: Any) -> None:

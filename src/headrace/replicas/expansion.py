@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.core.async_function import AsyncFunctionOperator
 from headrace.core.condition_types import ConditionType
-from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
 from headrace.core.metadata import MetadataDictionary
-from headrace.core.operator import has_end
 from headrace.core.ports import PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.thread_pool import ThreadPool
@@ -42,17 +40,17 @@ def _check(fragment: Composition, operator: Operator) -> None:
             f"{where} and no messages to distribute: a source is not replicated; create several, or replicate the "
             "operator behind it"
         )
-    policy = ErrorPolicy.of(operator.on_error, operator.name)
+    policy = operator._error_policy
     for is_so, what in (
         (operator.spec.is_joined, "joins its inputs; join them in an operator before it"),
         (bool(policy.retries or policy.dead_letter), "retries or sends dead letters after errors"),
         (isinstance(operator, AsyncFunctionOperator), "is async; concurrency= lets its calls overlap"),
         (
-            has_end(operator) and operator._replicas.on == "processes",  # type: ignore[union-attr]
+            operator._has_end and operator._replicas.on == "processes",  # type: ignore[union-attr]
             "has an end, which a replica in another process does not call; use on='threads'",
         ),
         (
-            has_end(operator) and any(port.gives_tuple for port in operator.spec.inputs.values()),
+            operator._has_end and any(port.gives_tuple for port in operator.spec.inputs.values()),
             "has an end and an input of several messages: what is left there would reach no end",
         ),
         (
@@ -98,13 +96,13 @@ def _expand(
         inner += _give_jobs(operator, distributor, lane, number)
         if collector is not None:
             inner += _take_results(operator, collector, lane)
-    operator._stand_in, operator._results = distributor, collector
-    operator._copies = tuple(lane.operator for lane in crew.lanes)
-    for replica in operator._copies:
-        replica._copies = operator._copies
+    operator._stand_in, operator._result_collector = distributor, collector
+    operator._replica_copies = tuple(lane.operator for lane in crew.lanes)
+    for replica in operator._replica_copies:
+        replica._replica_copies = operator._replica_copies
     operators: list[Operator] = []
     for other in graph:
-        operators += [other] if other is not operator else [distributor, *operator._copies]
+        operators += [other] if other is not operator else [distributor, *operator._replica_copies]
         if other is operator and collector is not None:
             operators.append(collector)
     flows = [_moved(flow, operator, distributor, collector) for flow in graph.flows]

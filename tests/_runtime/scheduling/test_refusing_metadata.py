@@ -58,6 +58,8 @@ USES: dict[str, Callable[[Any], object]] = {
     "update": lambda metadata: metadata.update(a=1),
     "merge": lambda metadata: metadata.merge({"a": 1}),
     "insert": lambda metadata: metadata.insert({"a": 1}),
+    "swap": lambda metadata: metadata.swap({}),
+    "type_dict": lambda metadata: metadata.type_dict(),
     "set": lambda metadata: metadata.set("a", 1),
     "keys": lambda metadata: metadata.keys(),
     "items": lambda metadata: metadata.items(),

@@ -89,6 +89,8 @@ class InputContext:
         Returns the emitted object; on a port with a queue longer than one, a tuple of all waiting messages; on an
         ``ANY_SIZE`` port, a tuple with one message from each connection; None if no message waits.
         """
+        if kind:
+            return self._receive_as(kind, name)
         try:
             port = self._by_name[name]
             take = port.take
@@ -96,7 +98,8 @@ class InputContext:
         except IndexError:
             return self._receive_nothing(port)
         except KeyError:
-            raise self._unknown(name) from None
+            self._node.operator.fragment._report_mistake(self._unknown(name))
+            return None
         if self._is_watched:
             announce = self._announce
             if announce is not None:
@@ -154,6 +157,16 @@ class InputContext:
         if type(item) is Batch:
             return self._open_all(port, item)
         return _own_map(item)
+
+    def _receive_as(self, kind: str, name: str) -> Any:
+        """Receive one message, or a tuple of all that wait, whatever the input declares."""
+        port = self._port(name)
+        usual = port.take
+        port.take = port.taking(kind, self._node.name)
+        try:
+            return self.receive(name)
+        finally:
+            port.take = usual
 
     def take_messages(self) -> list[tuple[str, int, Any]]:
         """Take what one compute would receive, as it is in the queues.

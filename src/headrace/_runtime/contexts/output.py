@@ -57,7 +57,7 @@ class OutputContext:
 
     def pass_on(self, acq_timestamp: int) -> None:
         """Send a received timestamp with the messages of this compute, if it is the oldest."""
-        if self._is_chosen:
+        if self._is_chosen or not self._node.operator.fragment.passes_acquisition_times_on:
             return
         earlier = self.acq_timestamp
         if earlier is None or acq_timestamp < earlier:
@@ -79,7 +79,9 @@ class OutputContext:
         try:
             port = self.ports[name]
         except KeyError:
-            raise no_such_port(self._node.name, "output", name, self._node.output_queues) from None
+            error = no_such_port(self._node.name, "output", name, self._node.output_queues)
+            self._node.operator.fragment._report_mistake(error)
+            return
         stamp = port.stamp_object
         if type(data) in _TENSOR_TYPES:
             data = self._as_tensors(data, name, port)

@@ -57,6 +57,7 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
             _take_conditions(node)
         for node in engine.nodes:
             attach_conditions(node, supplies)
+            node.take_on_conditions()
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
         _complete(fragment, engine)
@@ -74,14 +75,21 @@ def _make_nodes(fragment: Composition, engine: Engine) -> None:
         node = Node(engine, operator) if group is None else group.make_member(operator)
         scheduled = node if group is None else group.node
         node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
-        operator._node = node
-        operator.metadata.node = node
+        _set_node(operator, node)
         operator.metadata.is_joined = operator.spec.is_joined
         operator.metadata.clear()
         node.has_extra_work = False
         engine.operator_nodes.append(node)
         if scheduled not in engine.nodes:
             engine.nodes.append(scheduled)
+
+
+def _set_node(operator: Operator, node: Node) -> None:
+    operator._node = node
+    operator.metadata.node = node
+    # Read after the node is set, as in `Operator.async_condition`.
+    if operator._hold_condition is not None:
+        node.scheduled.joining.append(operator._hold_condition)
 
 
 def _complete(fragment: Composition, engine: Engine) -> None:
@@ -107,8 +115,7 @@ def join_node(operator: Operator, engine: Engine) -> Node:
     """Create the node of an operator that joins a run; it is not connected yet."""
     node = Node(engine, operator)
     node.ready_queue = engine.ready_queues[0]
-    operator._node = node
-    operator.metadata.node = node
+    _set_node(operator, node)
     operator.metadata.clear()
     node.has_extra_work = False
     for name, port in operator.spec.inputs.items():
@@ -158,8 +165,11 @@ def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
 
 def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
+    waits_for_all = node.operator.spec.waits_for_queues_that_drop
     for queue in node.output_queues[port.name]:
         if queue.drops:
+            if waits_for_all and queue.limit:
+                node.claim_room(queue, port.name, min(port.size, queue.limit))
             continue
         if port.size > queue.limit:
             raise GraphError(
@@ -286,6 +296,8 @@ def attach_conditions(node: Node, supplies: Supplies) -> None:
     for condition in given:
         if id(condition) not in in_groups:
             condition.attach(node)
+    for condition in node.joined:
+        condition.attach(node)
 
 
 def _about(node: Node, condition: Condition) -> list[IOSpec]:
@@ -306,7 +318,7 @@ def _about(node: Node, condition: Condition) -> list[IOSpec]:
 
 def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:
     """Create a condition that `setup` declared by its type."""
-    kind = supplies.conditions[wanted.kind]
+    kind = operator.fragment._condition_types.get(wanted.kind) or supplies.conditions[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))

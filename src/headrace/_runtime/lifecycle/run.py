@@ -26,6 +26,7 @@ from headrace._runtime.scheduling.notes import message_of, note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
@@ -251,7 +252,9 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
+            operator._run_phase = OperatorStatus.START_PENDING
             self._call("start", operator)
+            operator._run_phase = OperatorStatus.STARTED
             check_compute(operator)
 
     def _initialize_all(self, engine: Engine) -> None:
@@ -296,7 +299,7 @@ class _Life:
             raise
 
     def _execute(self, engine: Engine) -> None:
-        if engine.stopping:
+        if engine.stopping or not engine.nodes:
             return
         self._doing = ""
         engine.prime()
@@ -336,7 +339,9 @@ class _Life:
         self._take_outside_errors("and from outside of the run")
         # All steps before the first is taken, since nothing may raise between them.
         steps = list(
-            steps_of(engine, self._started, self._resources, self._observer, partial(self._account, engine))
+            steps_of(
+                engine, self._stops(engine), self._resources, self._observer, partial(self._account, engine)
+            )
         )
         for step in (*steps, TearDownStep("its segments", self._describe_segments)):
             self._attempt(step)
@@ -348,6 +353,11 @@ class _Life:
         observer = self._observer
         if observer is not None:
             self._attempt(TearDownStep("its observer", partial(observer.close, self.outcome)))
+
+    def _stops(self, engine: Engine) -> list[Operator]:
+        """Return the operators in the order in which they are stopped."""
+        ended = [node.operator for node in engine.ends.of_themselves]
+        return self.fragment._order_of_stops(self._started, ended, self.errors)
 
     def _take_outside_errors(self, when: str) -> None:
         """Add the errors with which other threads let the run fail."""

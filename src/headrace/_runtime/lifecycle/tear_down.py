@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import name_of
+from headrace.core.condition_types import OperatorStatus
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
@@ -42,20 +43,25 @@ class TearDownStep:
 
 def steps_of(
     engine: Engine,
-    started: Iterable[Operator],
+    stops: Iterable[Operator],
     resources: Iterable[Resource],
     observer: Observer | None,
     account: Callable[[], object],
 ) -> Iterator[TearDownStep]:
-    """Yield the steps that stop and release everything; `account` counts what each operator did."""
+    """Yield the steps that stop and release everything; `account` counts what each operator did.
+
+    `stops` are the operators in the order in which they are stopped.
+    """
     yield TearDownStep("the current stream", engine.streams.restore_current)
     # Wait for the device first: an operator that stops may release memory that its kernels still use.
     yield TearDownStep("the device", partial(_finish_device, engine))
     for node in engine.operator_nodes:
         if node.ending is not None:
             yield TearDownStep(f"end() of {name_of(node)!r}", node.ending.close, "end", node.operator)
-    for operator in reversed(list(started)):
-        yield TearDownStep(f"stop() of operator {name_of(operator)!r}", operator.stop, "stop", operator)
+    for operator in stops:
+        yield TearDownStep(
+            f"stop() of operator {name_of(operator)!r}", partial(_stop, operator), "stop", operator
+        )
     # Wait again: work that stop() launched is part of the run.
     yield TearDownStep("the device", partial(_finish_device, engine))
     for node in engine.all_nodes:
@@ -76,7 +82,7 @@ def steps_of(
         name = name_of(node)
         yield TearDownStep(f"the knobs of {name!r}", node.streams.close_knobs)
         for queue in node.inputs:
-            yield TearDownStep(f"the messages at {name!r}", queue.clear)
+            yield TearDownStep(f"the messages at {name!r}", queue.release)
         yield TearDownStep(f"the metadata of {name!r}", node.clear_details)
         yield TearDownStep(f"the frames of {name!r}", node.streams.close)
     yield TearDownStep("its streams", engine.streams.close)
@@ -88,9 +94,9 @@ def steps_of(
     for node in engine.all_nodes:
         operator, name = node.operator, name_of(node)
         yield TearDownStep(f"the state of {name!r}", partial(setattr, operator, "_stop_wanted", False))
-        if operator._live is not None:
+        if operator._live_state is not None:
             yield TearDownStep(
-                f"the live parameters of {name!r}", operator._live.end_run, "set_live", operator
+                f"the live parameters of {name!r}", operator._live_state.end_run, "set_live", operator
             )
         conditions = {id(each): each for each in (*node.conditions, *operator.conditions.values())}
         for condition in conditions.values():
@@ -99,6 +105,14 @@ def steps_of(
         end_run = partial(node.operator._knobs.end_run, node.computes)
         yield TearDownStep(f"the knobs of {name_of(node)!r}", end_run)
     yield TearDownStep("its announcements", engine.inbox.clear)
+
+
+def _stop(operator: Operator) -> None:
+    operator._run_phase = OperatorStatus.STOP_PENDING
+    try:
+        operator.stop()
+    finally:
+        operator._run_phase = OperatorStatus.NOT_STARTED
 
 
 def _finish_device(engine: Engine) -> None:

@@ -72,8 +72,10 @@ class EmittedWork:
 
     def note_ordered(self, stream: ManagedStream) -> None:
         """Record that a stream of the receiver has been ordered after the fences."""
+        # A message that is received again is noted again.
+        if not self._is_receiver_ordered or stream not in self._ordered_streams:
+            self._ordered_streams.append(stream)
         self._is_receiver_ordered = True
-        self._ordered_streams.append(stream)
 
     # The interface for tensors (`headrace.tensor`).
 

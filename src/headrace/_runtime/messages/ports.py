@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import PortError, choices
+from headrace.core.errors import KindError, PortError, choices
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ EMPTY = Batch()
 """The `item` of an input at which `receive` found no message."""
 
 _POP = IOSpec.QueuePolicy.POP
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 
 class InputPort:
@@ -89,6 +90,27 @@ class InputPort:
             item = Batch([*parts_of(earlier), *parts_of(item)])
         self.item = item
 
+    def taking(self, kind: str, operator: str) -> Callable[[], Any]:
+        """Return what takes one message (``"single"``) or all that wait (``"multi"``)."""
+        if kind == "multi":
+            return self.take if self._is_receivers else self._take_waiting
+        where = f"operator {operator!r}, input {self.name!r}"
+        if kind != "single":
+            raise KindError(f"{where}: the kind of a receive is 'single' or 'multi', not {kind!r}")
+        if self._is_receivers:
+            raise KindError(f"{where} takes the messages of any number of flows, so kind='single' is unclear")
+        return self._takes[0][1]
+
+    def _take_waiting(self) -> Batch:
+        ((queue, take_one),) = self._takes
+        taken = Batch()
+        try:
+            for _ in range(len(queue)):
+                taken.append(take_one())
+        except IndexError:  # the work of the next one is not done
+            pass
+        return self._counted(taken)
+
     def recall(self, turn: int) -> None:
         """Reconstruct the item of a compute that was not watched: `count` objects without a stream."""
         if self.item is NOTHING:
@@ -110,7 +132,7 @@ class InputPort:
     def _take_each(self) -> Batch:
         taken = Batch()
         for queue, take_one in self._takes:
-            if queue:
+            if queue.has_message:
                 try:
                     taken.append(take_one())
                 except IndexError:  # its work is not done
@@ -184,6 +206,8 @@ def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> P
 
 def _taking(queue: Queue) -> Callable[[], Any]:
     """Return the function that takes one message from a queue: popleft, unless a producer may pop as well."""
+    if queue.policy is _LATEST:
+        return queue.take_latest
     return queue.popleft if queue.policy is not _POP else queue.take
 
 
@@ -194,9 +218,10 @@ def parts_of(item: Any) -> Any:
 
 def _pop_done(queue: Queue, waits: bool = True) -> Any:
     """Take the first message of a queue if the device has finished its work; otherwise raise IndexError."""
-    first = queue[0]
-    if _is_unfinished(first) and not (waits and queue.policy is _POP):
-        raise IndexError
+    if queue.policy is not _LATEST:
+        first = queue[0]
+        if _is_unfinished(first) and not (waits and queue.policy is _POP):
+            raise IndexError
     taken = _taking(queue)()  # possibly a newer message, if the first was dropped meanwhile
     if _is_unfinished(taken):
         for _, _, event in taken.all_fences():

@@ -164,7 +164,8 @@ class DirectCompute:
         if name in self.waiting:
             self.steps.append(Step(True, name))
         data = self.waiting.pop(name, None)
-        return data.copy() if type(data) is TensorMap else data
+        data = data.copy() if type(data) is TensorMap else data
+        return (data,) if kind == "multi" and data is not None else data
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
@@ -299,6 +300,6 @@ class RefusingMetadata(MetadataDictionary):
 
     set = __setitem__ = __getitem__ = __contains__ = __iter__ = __len__ = __delitem__ = _refuse
     get = pop = setdefault = update = keys = items = values = merge = insert = _refuse
-    clear = has_key = erase = size = copy = popitem = _refuse
+    clear = has_key = erase = size = copy = popitem = swap = type_dict = _refuse
     __or__ = __ror__ = __ior__ = __eq__ = __ne__ = __reversed__ = _refuse
     __hash__ = None  # type: ignore[assignment]

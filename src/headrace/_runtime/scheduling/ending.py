@@ -9,14 +9,13 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace._runtime.scheduling.notes import note
-from headrace.core.operator import has_end
 
 _OVER = object()
 
 
 def ending_of(node: Any, compute: Callable[..., None]) -> Ending | None:
     """Return the end of a node that computes with `compute`; None if its operator has no `end`."""
-    return Ending(node, compute, node.operator.end) if has_end(node.operator) else None
+    return Ending(node, compute, node.operator.end) if node.operator._has_end else None
 
 
 class Ending:

@@ -38,6 +38,8 @@ class Ends:
 
     Attributes
     ----------
+    of_themselves
+        The nodes that ended without an input that did, in the order of their ends.
     find_starved, starved
         Finds the operators that starve; set before the run begins. What it found when nothing could run any more.
     """
@@ -46,6 +48,8 @@ class Ends:
         self._engine = engine
         self.find_starved: Callable[[Engine], tuple[Any, ...]] = lambda engine: ()
         self.starved: tuple[Any, ...] = ()
+        self.of_themselves: list[Node] = []
+        self._of_others: set[Node] = set()
         # The nodes that have ended and whose receivers do not know it yet. One call works them off, so that a long
         # chain of ends needs no deep stack.
         self._ended: list[Node] = []
@@ -112,6 +116,7 @@ class Ends:
         """Find out whether a node is over because an input has ended."""
         for state in node.input_states:
             if state.queue.has_ended and len(state.queue) < state.min_size:
+                self._of_others.add(node)
                 self._engine.retire(node)
                 return
 
@@ -119,6 +124,8 @@ class Ends:
         """Count a node as ended, and tell the receivers of its messages."""
         self._engine.set_awaited(node, ENDED)
         self._ended.append(node)
+        if node not in self._of_others:
+            self.of_themselves.append(node)
         if self._is_telling:
             return
         self._is_telling = True
@@ -156,6 +163,7 @@ class Ends:
         if stuck:
             for node, queue in stuck:
                 if node.may_compute:
+                    self._of_others.add(node)
                     engine.retire(node)
                 else:
                     _abandon(queue, node)
@@ -169,6 +177,7 @@ class Ends:
             # Loops: the one that was fed from outside comes first.
             first = [node for node in computing if any(feeder.retired for feeder in _feeders(node))][:1]
         first = first or computing[:1]
+        self._of_others.update(first)
         for node in first:
             engine.retire(node)
         return bool(first)

@@ -226,7 +226,7 @@ class Engine:
         node.ending = ending_of(node, compute)
         if node.ending is not None:
             compute = node.ending.compute
-        live = node.operator._live
+        live = node.operator._live_state
         node.operator._knobs.is_in_run = True
         if live is not None:
             compute = live.around(compute)
@@ -572,6 +572,8 @@ class Engine:
                 continue
             if node.throttled:
                 self.unthrottle(node)
+            if node.joining:
+                node.take_on_conditions()
             if node.stop_requested and node.may_compute:
                 self.retire(node)
             elif not node.blockers:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def faults_of(node: Node) -> Faults | None:
     """Return what handles the errors of a node's operator; None if they stop the run."""
-    policy = ErrorPolicy.of(node.operator.on_error, node.name)
+    policy = node.operator._error_policy
     return None if policy.action == "stop" and not policy.retries else Faults(node, policy)
 
 

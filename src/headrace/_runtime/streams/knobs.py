@@ -185,7 +185,7 @@ class Knobs:
         return knob.tensor
 
     def _wrap_compute(self) -> None:
-        live = self._operator._live
+        live = self._operator._live_state
         if live is None:
             self._streams.begin_with(self.begin)
         else:

@@ -12,8 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headrace.tensor import as_tensor
-
 __version__ = "4.6.0"
 MODULES = (
     *(
@@ -33,6 +31,8 @@ __all__ = ["__version__", "as_tensor", *MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "as_tensor":
+        return import_module(f"{__name__}.core.tensors").as_tensor
     if name in MODULES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'holoscan' has no attribute {name!r}")

@@ -29,3 +29,8 @@ def absent(name: str, reason: str) -> Any:
         Why it is not here and what to use instead, as a sentence without its full stop.
     """
     return _Absent(name, (), {"reason": reason, "__doc__": f"Not here: {reason}."})
+
+
+def reason_of(value: object) -> str | None:
+    """Return why a name is not here, or None if it is."""
+    return value.reason if isinstance(value, _Absent) else None

@@ -72,11 +72,17 @@ def install() -> None:
         )
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
+    from headrace.compat.holoscan import logger
+
+    logger.show()
 
 
 def uninstall() -> None:
     """Undo `install`: forget the modules, so that ``import holoscan`` looks for an installed package again."""
     if _FINDER in sys.meta_path:
+        from headrace.compat.holoscan import logger
+
         sys.meta_path.remove(_FINDER)
+        logger.hide()
     for name in [name for name in sys.modules if name == "holoscan" or name.startswith("holoscan.")]:
         del sys.modules[name]

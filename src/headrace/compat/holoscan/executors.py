@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from headrace.compat.holoscan.absent import absent
+
+__all__ = ["GXFExecutor"]
+
+GXFExecutor = absent("GXFExecutor", "an application runs itself; call run() or run_async()")

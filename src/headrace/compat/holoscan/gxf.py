@@ -1,5 +1,61 @@
-"""holoscan.gxf."""
+"""holoscan.gxf: messages of tensors, and the classes under the SDK's own."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.compat.holoscan.absent import absent
+from headrace.compat.holoscan.core.components import (
+    GXFComponent,
+    GXFCondition,
+    GXFResource,
+    GXFSystemResourceBase,
+)
+from headrace.compat.holoscan.lenience import tell
+from headrace.compat.holoscan.schedulers import GXFScheduler
+from headrace.tensor import TensorMap
+
+__all__ = [
+    "Entity",
+    "GXFComponent",
+    "GXFCondition",
+    "GXFExecutionContext",
+    "GXFInputContext",
+    "GXFNetworkContext",
+    "GXFOperator",
+    "GXFOutputContext",
+    "GXFResource",
+    "GXFScheduler",
+    "GXFSystemResourceBase",
+    "load_extensions",
+]
+
+
+class _AnyEntity(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, TensorMap)
+
+
+class Entity(metaclass=_AnyEntity):
+    """A message of tensors: ``Entity(context)`` is a TensorMap, which has `add` and `get`."""
+
+    def __new__(cls, context: Any) -> Any:
+        """Return an empty map."""
+        return TensorMap()
+
+
+def load_extensions(
+    context: int, extension_filenames: Sequence[str] = (), manifest_filenames: Sequence[str] = ()
+) -> None:
+    """Load nothing: there are no compiled extensions here."""
+    files = ", ".join(map(repr, (*extension_filenames, *manifest_filenames))) or "none"
+    tell(f"GXF extensions are not loaded ({files})", "headrace has no compiled extensions")
+
+
+_CONTEXT = "a run makes the contexts; compute is given them"
+GXFExecutionContext = absent("GXFExecutionContext", _CONTEXT)
+GXFInputContext = absent("GXFInputContext", _CONTEXT)
+GXFOutputContext = absent("GXFOutputContext", _CONTEXT)
+GXFNetworkContext = absent("GXFNetworkContext", "operators of one application run in one process")
+GXFOperator = absent("GXFOperator", "it wraps a compiled GXF codelet; derive from holoscan.core.Operator")

@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from headrace.compat.holoscan.absent import absent
+
+__all__ = ["UcxContext"]
+
+UcxContext = absent(
+    "UcxContext", "the fragments of an application run in one process; remove the network context"
+)

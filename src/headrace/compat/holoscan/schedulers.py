@@ -2,4 +2,57 @@
 
 from __future__ import annotations
 
-from headrace.schedulers import *  # noqa: F403
+from typing import Any, ClassVar
+
+from headrace import schedulers as headrace
+from headrace.compat.holoscan.core.clock import GXFClock as GXFClock
+from headrace.compat.holoscan.core.components import GXFComponent, Scheduler
+from headrace.compat.holoscan.resources import RealtimeClock
+from headrace.compat.holoscan.signatures import taking
+
+__all__ = ["EventBasedScheduler", "GreedyScheduler", "MultiThreadScheduler"]
+
+
+class GXFScheduler(Scheduler, GXFComponent):
+    """The base of the ready schedulers, whose clock is one of this package's, and is there from the run on."""
+
+    _clock_type: ClassVar[Any] = RealtimeClock
+
+    @property
+    def clock(self) -> Any:
+        """The clock of the run; None before the first run, and while the graph is composed."""
+        whole: Any = None if self.fragment is None else self.fragment._whole
+        return None if whole is not None and (not whole.run_id or whole._made is not None) else self._clock
+
+    @clock.setter
+    def clock(self, clock: Any) -> None:
+        self._clock = clock
+
+
+@taking(
+    "fragment, *, clock=None, stop_on_deadlock=True, max_duration_ms=-1, check_recession_period_ms=0.0, "
+    "stop_on_deadlock_timeout=0, network_connection_timeout=5000, name='greedy_scheduler'"
+)
+class GreedyScheduler(GXFScheduler, headrace.GreedyScheduler):
+    """All operators on one thread."""
+
+
+@taking(
+    "fragment, *, clock=None, worker_thread_number=1, stop_on_deadlock=True, check_recession_period_ms=5.0, "
+    "max_duration_ms=-1, stop_on_deadlock_timeout=0, network_connection_timeout=5000, "
+    "strict_job_thread_pinning=False, name='multithread_scheduler'"
+)
+class MultiThreadScheduler(GXFScheduler, headrace.MultiThreadScheduler):
+    """Operators on several threads."""
+
+
+@taking(
+    "fragment, *, clock=None, worker_thread_number=1, stop_on_deadlock=True, max_duration_ms=-1, "
+    "stop_on_deadlock_timeout=0, network_connection_timeout=5000, pin_cores=None, enable_queue_stealing=False, "
+    "steal_scan_limit=0, enable_worker_postcheck_fastpath=False, postcheck_fallback_notify_interval=256, "
+    "postcheck_fallback_notify_min_workers=8, postcheck_fallback_notify_min_period_ns=100000, "
+    "internal_event_shard_count=0, dispatcher_internal_pop_batch_size=32, wait_state_shard_count=1, "
+    "log_perf_stats=False, name='event_based_scheduler'"
+)
+class EventBasedScheduler(GXFScheduler, headrace.EventBasedScheduler):
+    """Operators on several threads."""

@@ -200,7 +200,7 @@ class RunPage(LiveServer):
                 for goal in watcher.goals
             ],
             "parameters": [
-                _shown(operator._live.get(parameter.name))  # type: ignore[union-attr]
+                _shown(operator._live_state.get(parameter.name))  # type: ignore[union-attr]
                 for operator, parameter in self._parameters.values()
             ],
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -42,12 +42,14 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
     """
 
     _label = "AsyncConsoleLogger"
+    _shows_empty_metadata = False
+    _serializer: ClassVar[type[SimpleTextSerializer]] = SimpleTextSerializer
 
     def __init__(
         self, fragment: Composition | None = None, *, serializer: Any = None, **options: Any
     ) -> None:
         super().__init__(fragment, **{"name": "async_console_logger", **options})
-        self.serializer = SimpleTextSerializer(fragment) if serializer is None else serializer
+        self.serializer = self._serializer(fragment) if serializer is None else serializer
 
     def initialize(self) -> None:
         """Prepare for a run."""
@@ -63,30 +65,28 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         stream: Any = None,
     ) -> bool:
         """Print a message."""
-        category, text = self._describe(data)
+        category, kind, text = self._describe(data)
         moment = "Emit" if io_type is _OUTPUT else "Receive"
         shown = "none" if stream is None else f"{int(stream):#x}"
-        kind = type_name(data)
-        if isinstance(data, (Tensor, TensorMap, TensorCopy, TensorMapCopy)):
-            kind = f"headrace.{category}"
         line = (
             f"{self._label}[ID:{unique_id}][Acquisition Timestamp:{acquisition_timestamp}]"
             f"[{moment} Timestamp:{self.get_timestamp()}][Category:{category}][Type Name: {kind}]"
             f"[Stream: {shown}] {text}"
         )
-        if self.log_metadata and metadata:
+        if self.log_metadata and (metadata or self._shows_empty_metadata):
             line += f"\n{self.serializer.serialize_metadata_to_string(metadata)}"
         _log.info("%s", line)
         return True
 
-    def _describe(self, data: Any) -> tuple[str, str]:
-        """Return the category of a message, and its text."""
+    def _describe(self, data: Any) -> tuple[str, str, str]:
+        """Return the category of a message, the name of its type, and its text."""
+        content = self.log_tensor_data_content
         if isinstance(data, (Tensor, TensorCopy)):
-            return "Tensor", self.serializer.serialize_tensor_to_string(data, self.log_tensor_data_content)
+            return "Tensor", "headrace.Tensor", self.serializer.serialize_tensor_to_string(data, content)
         if isinstance(data, (TensorMap, TensorMapCopy)):
-            text = self.serializer.serialize_tensormap_to_string(data, self.log_tensor_data_content)
-            return "TensorMap", text
-        return "Message", self.serializer.serialize_to_string(data)
+            text = self.serializer.serialize_tensormap_to_string(data, content)
+            return "TensorMap", "headrace.TensorMap", text
+        return "Message", type_name(data), self.serializer.serialize_to_string(data)
 
 
 class BasicConsoleLogger(AsyncConsoleLogger, OneThreadLogger):

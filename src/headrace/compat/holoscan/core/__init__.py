@@ -1,5 +1,51 @@
 """holoscan.core: applications, operators and what they are declared with."""
 
+# ruff: noqa: F401
+
 from __future__ import annotations
 
-from headrace.core import *  # noqa: F403
+from headrace.compat.holoscan.core.application import Application
+from headrace.compat.holoscan.core.arguments import (
+    Arg,
+    ArgContainerType,
+    ArgElementType,
+    ArgList,
+    ArgType,
+    arg_to_py_object,
+    arglist_to_kwargs,
+    kwargs_to_arglist,
+    py_object_to_arg,
+)
+from headrace.compat.holoscan.core.bases import *  # noqa: F403
+from headrace.compat.holoscan.core.clock import Clock, ClockInterface
+from headrace.compat.holoscan.core.command_line import CLIOptions
+from headrace.compat.holoscan.core.components import (
+    Component,
+    Condition,
+    ConditionBase,
+    Resource,
+    ResourceBase,
+    Scheduler,
+)
+from headrace.compat.holoscan.core.configuration import Config
+from headrace.compat.holoscan.core.fragment import Fragment
+from headrace.compat.holoscan.core.operator import Operator, OperatorBase
+from headrace.compat.holoscan.core.spec import ComponentSpec, IOSpec, OperatorSpec
+from headrace.compat.holoscan.core.subgraph import (
+    InterfacePort,
+    InterfacePortMapping,
+    InterfacePortType,
+    Subgraph,
+)
+from headrace.compat.holoscan.core.tensors import DLDevice, DLDeviceType, Tensor
+from headrace.compat.holoscan.core.tracking import Tracker
+from headrace.compat.holoscan.flow_graphs import FlowGraph, FragmentFlowGraph, OperatorFlowGraph
+from headrace.core.condition_types import ConditionType, OperatorStatus, SchedulingStatusType
+from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+from headrace.core.parameter import ParameterFlag
+
+__all__ = [
+    name
+    for name in dir()
+    if name[0].isupper() or name.endswith(("_object", "_kwargs", "_arg", "_arglist", "_registry"))
+]

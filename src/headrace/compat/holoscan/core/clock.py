@@ -1,0 +1,39 @@
+"""Clocks, which can be asked for what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.compat.holoscan.core.components import GXFResource
+from headrace.core import Clock as _Clock
+
+
+class ClockInterface:
+    """What every clock is."""
+
+    def clock_impl(self) -> Any:
+        """Return the clock itself, which wraps no other."""
+        return self
+
+    def cast_to(self, type: Any) -> Any:  # noqa: A002 (the SDK's name)
+        """Return the clock if it is of a type, else raise RuntimeError."""
+        if not isinstance(self, type):
+            raise RuntimeError(f"this clock is a {self.__class__.__name__}, not a {type.__name__}")
+        return self
+
+
+class GXFClock(ClockInterface, GXFResource):
+    """The base of the ready clocks."""
+
+
+class _AnyClock(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _Clock)
+
+
+class Clock(metaclass=_AnyClock):
+    """Any clock: the clock of a scheduler, whatever it is. Made of a clock, it is that clock."""
+
+    def __new__(cls, clock_impl: Any) -> Any:
+        """Return the clock."""
+        return clock_impl

@@ -1,0 +1,162 @@
+"""Components: what conditions, resources and schedulers of the SDK have in common, and their bases."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar
+
+from headrace.compat.holoscan.core.arguments import Arg, described
+from headrace.compat.holoscan.core.spec import ComponentSpec
+from headrace.compat.holoscan.core.yaml_values import dump
+from headrace.compat.holoscan.lenience import tell
+from headrace.core import ComponentSpec as _ComponentSpec
+from headrace.core import Condition as _Condition
+from headrace.core import Resource as _Resource
+from headrace.core.node import Node
+
+
+class Component:
+    """What every component has: its name, arguments and description."""
+
+    id = -1
+    name: str
+    fragment: Any
+    spec: Any
+    _spec_type: ClassVar[type[_ComponentSpec]] = ComponentSpec
+    _given: dict[str, Any]
+    _more: tuple[Arg, ...] = ()
+
+    @property
+    def args(self) -> list[Arg]:
+        """The arguments that it was given."""
+        return [*(Arg(key, value) for key, value in getattr(self, "_given", {}).items()), *self._more]
+
+    def add_arg(self, arg: Any) -> None:
+        """Add a named value, or several, which set parameters that `setup` declares."""
+        for named in [arg] if isinstance(arg, Arg) else arg:
+            self._more = (*self._more, named)
+            if named.name in self.spec.params:
+                setattr(self, named.name, named.value)
+
+    @property
+    def description(self) -> str:
+        """The component as YAML."""
+        fragment = getattr(self.fragment, "name", "") or '""'
+        args = [described(arg) for arg in self.args]
+        return dump([("id", self.id), ("name", self.name or '""'), ("fragment", fragment), ("args", args)])
+
+    def __repr__(self) -> str:
+        return self.description
+
+    def service(self, service_type: Any, id: str = "") -> Any:  # noqa: A002 (the SDK's name)
+        """Return a service of the fragment, or None."""
+        return self.fragment.service(service_type, id)
+
+
+class _Kind(enum.Enum):
+    """Whether a component is written in Python or by GXF; here all are native."""
+
+    NATIVE = 0
+    GXF = 1
+
+
+class ConditionBase(Component):
+    """The base of all conditions."""
+
+    ConditionComponentType = _Kind
+
+    @property
+    def condition_type(self) -> _Kind:
+        """Whether it is native."""
+        return _Kind.NATIVE
+
+
+class ResourceBase(Component):
+    """The base of all resources."""
+
+    ResourceType = _Kind
+
+    @property
+    def resource_type(self) -> _Kind:
+        """Whether it is native."""
+        return _Kind.NATIVE
+
+
+class Scheduler(Component):
+    """The base of all schedulers."""
+
+
+class GXFComponent:
+    """The base of the components that the SDK takes from GXF."""
+
+
+class GXFCondition(ConditionBase, GXFComponent):
+    """The base of the ready conditions."""
+
+
+class GXFResource(ResourceBase, GXFComponent):
+    """The base of the ready resources."""
+
+
+class GXFSystemResourceBase(GXFResource):
+    """The base of thread pools."""
+
+
+class _Native:
+    """The constructor of a program's own component: what `setup` does not declare is ignored."""
+
+    name: str
+    spec: Any
+
+    def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
+        kind = type(self).__name__
+        if not hasattr(type(fragment), "add_flow"):
+            raise ValueError(f"the first argument of {kind} is the application or fragment it belongs to")
+        # The parameters are known when `setup` was called, which is before any value is set.
+        before = dict(vars(self))
+        named = {arg.name: arg.value for arg in args if isinstance(arg, Arg)}
+        for arg in args:
+            if isinstance(arg, list):
+                named.update({each.name: each.value for each in arg})
+            elif not isinstance(arg, Arg):
+                tell(f"{kind} was given {arg!r}, which is ignored", f"{kind} does not take {arg!r}")
+        given = {**named, **kwargs}
+        name = given.pop("name", "")
+        super().__init__(fragment, name=name)  # type: ignore[call-arg]
+        self.name = name
+        self._given = given
+        for key, parameter in self.spec.params.items():
+            if key in given:
+                setattr(self, key, given[key])
+            elif key in before:  # set before the constructor was called
+                setattr(self, key, before[key])
+            elif parameter.is_required:
+                setattr(self, key, None)
+        for key in given:
+            if key not in self.spec.params and key not in ("receiver_name", "transmitter_name"):
+                what = f"{kind} was given {key}, which its setup does not declare; it is ignored"
+                tell(what, f"{kind} does not take {key!r}")
+
+
+class Condition(_Native, ConditionBase, _Condition):
+    """A condition that a program writes.
+
+    It is evaluated when nothing else keeps its operator from running. ``receiver_name`` and ``transmitter_name``
+    name ports whose default condition it replaces.
+    """
+
+    matters_while_blocked = False
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports that it names."""
+        names = (self._given.get("receiver_name"), self._given.get("transmitter_name"))
+        return tuple(name for name in names if name is not None)
+
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return its ports of `node`: those of its names that `node` has."""
+        return tuple(name for name in self.port_names if name in (*node.input_queues, *node.output_queues))
+
+
+class Resource(_Native, ResourceBase, _Resource):
+    """A resource that a program writes."""

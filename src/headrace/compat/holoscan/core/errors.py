@@ -1,0 +1,46 @@
+"""Errors of composing are RuntimeErrors in the SDK: headrace's own errors become that as well.
+
+An error keeps its class and its text: ``except GraphError`` and ``except RuntimeError`` both catch it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from headrace.core.errors import ConfigError, GraphError, ParameterError, PortError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COMPOSING = (ConfigError, GraphError, ParameterError, PortError)
+"""The errors that headrace raises while a program is composed."""
+
+
+@functools.cache
+def _also_runtime_error(kind: Any) -> Any:
+    # Under the name that the SDK's errors have, which programs print.
+    return type("RuntimeError", (kind, RuntimeError), {"__doc__": kind.__doc__, "__module__": "builtins"})
+
+
+def as_runtime_error(error: Exception) -> Exception:
+    """Return an error of composing, which is a RuntimeError from now on."""
+    if isinstance(error, COMPOSING) and not isinstance(error, RuntimeError):
+        kind: Any = type(error)
+        error.__class__ = _also_runtime_error(kind)
+    return error
+
+
+def raises_runtime_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function raise its errors of composing as RuntimeErrors."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except COMPOSING as error:
+            as_runtime_error(error)
+            raise
+
+    return wrapper

@@ -1,0 +1,205 @@
+"""Fragment: composes and runs as the SDK's, and lets pass what the SDK lets pass."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from headrace.application import Fragment as _Fragment
+from headrace.compat.holoscan.core.composing import ComposedFragment, connect
+from headrace.compat.holoscan.core.configuration import Config
+from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
+from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
+from headrace.compat.holoscan.lenience import tell
+from headrace.core.errors import GraphError
+from headrace.core.graph import is_optional
+from headrace.core.notes import notes_of
+from headrace.core.wiring import are_ends
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.core.graph import Flow, Graph
+    from headrace.core.operator import Operator
+    from headrace.core.scheduler import Scheduler
+
+
+class Fragment(ComposedFragment, _Fragment):
+    """A graph of operators; subclass it (or Application) and write `compose`.
+
+    Parameters
+    ----------
+    app
+        The application that it is a part of.
+    name
+        Its name.
+    """
+
+    passes_acquisition_times_on = False
+    _condition_types = CONDITION_TYPES
+
+    def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
+        super().__init__(app, name, *args, **kwargs)
+        self._take_names(name)
+
+    def _take_names(self, name: str) -> None:
+        """Be named as the program says: by the class, or not at all."""
+        self.name = name or getattr(type(self), "name", "")
+
+    def _report_mistake(self, error: Exception) -> None:
+        tell(f"{_brief(error)}; the program goes on", str(error))
+
+    def _order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
+        # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
+        # if an operator stopped the run, behind that operator.
+        failed = [operator for operator in started if _raised(operator, errors)]
+        first = [operator for operator in (*ended, *failed) if operator in started]
+        rest = [operator for operator in started if operator not in first]
+        if errors or self.scheduler().workers:
+            return first + rest
+        place = next((rest.index(operator) for operator in self._stopped_in if operator in rest), None)
+        return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
+
+    # The operators that computed when the run was stopped.
+    _stopped_in: tuple[Operator, ...] = ()
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Stop one operator, or the whole run; may be called from any thread."""
+        engine = self._engine
+        if not op_name and engine is not None:
+            self._stopped_in = tuple(node.operator for node in engine.computing())
+        super().stop_execution(op_name)
+
+    def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
+        """Set the scheduler, if one is given, and return the one in use (a GreedyScheduler unless set)."""
+        if scheduler is None and self._scheduler is None:
+            from headrace.compat.holoscan.schedulers import GreedyScheduler
+
+            scheduler = GreedyScheduler(self)
+        return super().scheduler(scheduler)
+
+    # The configuration.
+
+    _chosen_file = ""
+
+    def config(self, config_file: str | Path | Config | None = None, prefix: str = "") -> Config | None:  # type: ignore[override]
+        """Read a file of YAML, if one is given; without one, return the configuration in use."""
+        if config_file is None:
+            return self._configuration()
+        if isinstance(config_file, Config):
+            self._config = config_file
+        elif hasattr(config_file, "__fspath__") or isinstance(config_file, str):
+            self._config = Config(config_file, prefix, self._chosen_file)
+        else:
+            raise TypeError(f"config() takes the path of a file, not {config_file!r}")
+        return None
+
+    def _configuration(self) -> Config:
+        if not isinstance(self._config, Config):
+            if self._is_part:
+                found: Config = self._whole._configuration()
+                return found
+            self._config = Config("", "", self._chosen_file)
+        return self._config
+
+    # Composing.
+
+    @raises_runtime_errors
+    def compose_graph(self) -> Graph:
+        """Compose and check the graph without running it."""
+        return super().compose_graph()
+
+    # The operators and flows that were added outside of compose.
+    _outside: tuple[list[Operator], list[Flow]] = ([], [])
+
+    def _begin_graph(self) -> None:
+        super()._begin_graph()
+        self.graph.rebuild(*self._outside)
+
+    def _check_composing(self, call: str) -> None:
+        if self._made is not None or self._engine is not None:
+            super()._check_composing(call)
+
+    def _keep_outside(self) -> None:
+        if self._made is None and self._engine is None:
+            self._outside = list(self.graph.operators), list(self.graph.flows)
+
+    @raises_runtime_errors
+    def add_operator(self, op: Any) -> None:
+        """Add an operator that is not connected."""
+        _check_ends(op)
+        super().add_operator(op)
+        self._keep_outside()
+
+    @raises_runtime_errors
+    def add_flow(
+        self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any
+    ) -> None:
+        """Connect two operators; if it is not clear at which ports, they stay unconnected."""
+        _check_ends(upstream_op, downstream_op)
+        try:
+            connect(super().add_flow, upstream_op, downstream_op, port_pairs or None, *more, **options)
+        except GraphError as error:
+            if port_pairs or not (
+                _is_unclear(upstream_op, "outputs") or _is_unclear(downstream_op, "inputs")
+            ):
+                raise
+            tell(f"add_flow({upstream_op.name!r}, {downstream_op.name!r}) adds no flow", str(error))
+        self._keep_outside()
+
+    # Running.
+
+    @raises_runtime_errors
+    def run(self) -> None:  # type: ignore[override]
+        """Compose the graph, run it to its end and stop every operator."""
+        self._stopped_in = ()
+        super().run()
+
+    def run_async(self) -> Future[None]:  # type: ignore[override]
+        """Start `run` on its own thread."""
+        done: Future[None] = Future()
+        running = super().run_async()
+
+        def finish(future: Future[Any]) -> None:
+            error = future.exception()
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(as_runtime_error(error) if isinstance(error, Exception) else error)
+
+        done.set_running_or_notify_cancel()
+        running.add_done_callback(finish)
+        return done
+
+    @classmethod
+    def shutdown_async_executor(cls) -> None:
+        """Do nothing: each asynchronous run has a thread of its own, which ends with it."""
+
+    def __repr__(self) -> str:
+        return f"<holoscan.Fragment: name:{self.name}>"
+
+
+def _check_ends(*ends: Any) -> None:
+    for end in ends:
+        if not are_ends(end):
+            raise TypeError(f"{end!r} is not an operator")
+
+
+def _raised(operator: Operator, errors: list[BaseException]) -> bool:
+    where = f"raised in compute of operator {operator.name!r} "
+    return any(note.startswith(where) for error in errors for note in notes_of(error))
+
+
+def _brief(error: Exception) -> str:
+    """Return the first part of an error."""
+    return str(error).partition(";")[0].partition(", so ")[0]
+
+
+def _is_unclear(operator: Any, side: str) -> bool:
+    """Return whether a flow without port names could lead to several ports of an operator."""
+    ports = getattr(getattr(operator, "spec", None), side, {})
+    required = [port for port in ports.values() if side == "outputs" or not is_optional(port)]
+    return len(ports) > 1 and len(required) != 1

@@ -1,0 +1,203 @@
+"""Operator: takes whatever the SDK's takes, and ignores with a warning what headrace calls a mistake."""
+
+from __future__ import annotations
+
+import enum
+from itertools import count
+from operator import attrgetter
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from headrace.compat.holoscan.core.arguments import Arg, described
+from headrace.compat.holoscan.core.composing import ComposedOperator
+from headrace.compat.holoscan.core.errors import raises_runtime_errors
+from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
+from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
+from headrace.compat.holoscan.lenience import tell
+from headrace.core.condition import Condition
+from headrace.core.error_policy import ErrorPolicy
+from headrace.core.errors import GraphError
+from headrace.core.operator import NamedPart, Part
+from headrace.core.operator import Operator as _Operator
+from headrace.core.resource import Resource
+
+T = TypeVar("T", bound=type[_Operator])
+
+_numbers = count(1)
+
+# The attributes of every operator of the SDK; a parameter of such a name does not replace them.
+_NAMES = {
+    *("add_arg", "add_dynamic_flow", "args", "async_condition", "compute", "conditions"),
+    *("description", "enable_metadata", "execution_context", "find_all_flow_info", "find_flow_info"),
+    *("fragment", "get_data_flow_tracking_label", "id", "initialize", "is_metadata_enabled"),
+    *("metadata", "metadata_policy", "name", "next_flows", "operator_type", "queue_policy"),
+    *("receiver", "resource", "resources", "service", "setup", "spec", "start", "stop"),
+    *("stop_execution", "transmitter"),
+}
+
+
+class _OperatorType(enum.IntEnum):
+    """What an operator is written in."""
+
+    NATIVE = 0
+    GXF = 1
+    VIRTUAL = 2
+
+
+def _set_once(name: str) -> Any:
+    """Return a property that is set when an operator is created, and never again."""
+    where = f"_only_{name}"
+
+    def assign(self: Any, value: Any) -> None:
+        if where in vars(self):
+            raise AttributeError(f'cannot override read-only property "{name}"')
+        vars(self)[where] = value
+
+    return property(attrgetter(where), assign)
+
+
+class Operator(ComposedOperator, _Operator):
+    """The base of operators; subclass it and write `setup` and `compute`."""
+
+    OperatorType: TypeAlias = _OperatorType
+    _spec_type = OperatorSpec
+    _methods: ClassVar = {name: form for name, form in _Operator._methods.items() if name != "end"}
+    _default_name = ""
+    # Whether it is one of headrace's ready operators, which check their parameters.
+    _is_ready = False
+
+    fragment = _set_once("fragment")
+    conditions = _set_once("conditions")
+    resources = _set_once("resources")
+
+    @raises_runtime_errors
+    def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(fragment, *args, **kwargs)
+
+    def _construct(self, fragment: Any, args: tuple[Part, ...], name: str, keywords: dict[str, Any]) -> None:
+        if not isinstance(name, str):
+            raise RuntimeError(f"the name of an operator must be a str, not {name!r}")
+        name = name or self._default_name or f"unnamed_operator_{next(_numbers)}"
+        super()._construct(fragment, args, name, keywords)
+
+    def _take_policies(self, given: dict[str, Any]) -> None:
+        """Remove the keywords that `setup` does not declare: headrace's own are not known to the SDK."""
+        self.spec.is_strict = self._is_ready
+        if self._is_ready:
+            super()._take_policies(given)
+            return
+        values = {name: given[name] for name in given if not self._is_part(name, given[name])}
+        self.args += [Arg(name, value_of_argument(value)) for name, value in values.items()]
+        for name in values:
+            if name not in self.spec.params:
+                refused(f"operator {self.name!r}", name, self.spec.params)
+                del given[name]
+
+    @property
+    def _error_policy(self) -> ErrorPolicy:
+        return super()._error_policy if self._is_ready else ErrorPolicy.of("stop", self.name)
+
+    @property
+    def _has_end(self) -> bool:
+        # An `end` of the program is a method like any other.
+        owner = next(kind for kind in type(self).__mro__ if "end" in vars(kind))
+        return owner is not _Operator and not issubclass(owner, Operator)
+
+    def _has_own(self, name: str) -> bool:
+        """Return whether the program, or the SDK, gave the operator an attribute of this name."""
+        if name in vars(self) or name in _NAMES:
+            return True
+        return any(name in vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))
+
+    def _recall_values(self) -> None:
+        """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
+        if not self._is_ready:
+            for name, value in self._explicit.items():
+                self.spec.give(self, f"operator {self.name!r}", name, value)
+        super()._recall_values()
+
+    @raises_runtime_errors
+    def add_arg(self, /, *args: Any, **kwargs: Any) -> None:
+        """Add a condition, a resource or named values after construction."""
+        super().add_arg(*args, **kwargs)
+
+    def _set_parameter(self, name: str, value: Any, origin: str = "") -> None:
+        self.spec.give(self, f"operator {self.name!r}", name, value)
+        self.args.append(Arg(name, value_of_argument(value), origin))
+
+    def _is_part(self, key: str, value: Any) -> bool:
+        return isinstance(value, (Condition, Resource)) and (
+            not self._is_ready or super()._is_part(key, value)
+        )
+
+    def _add_named_part(self, key: str, part: NamedPart) -> None:
+        part.name = key
+        if key in self.spec.params:
+            setattr(self, key, part)
+        self.add_arg(part)
+
+    def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+        if part.name in parts:
+            raise GraphError(f"operator {self.name!r} was given two {kind}s named {part.name!r}")
+        parts[part.name] = part
+
+    def _refuse(self, arg: object) -> None:
+        self.args.append(Arg("", value_of_argument(arg)))
+        tell(
+            f"operator {self.name!r} was given {arg!r} by position, which is ignored",
+            "an operator takes conditions, resources and Arg values as positional arguments",
+        )
+
+    @property
+    def operator_type(self) -> _OperatorType:
+        """What it is written in."""
+        return _OperatorType.NATIVE
+
+    @property
+    def id(self) -> int:
+        """A number of its own in a run; -1 before."""
+        operators = self.fragment.graph.operators
+        return operators.index(self) if self._node is not None and self in operators else -1
+
+    @property
+    def description(self) -> str:
+        """What it is, in YAML."""
+        parts = [[("name", name)] for name in self.conditions], [[("name", name)] for name in self.resources]
+        return dump(
+            [
+                ("id", self.id),
+                ("name", self.name),
+                ("fragment", self.fragment.name or '""'),
+                ("args", [described(arg) for arg in self.args]),
+                ("type", f"k{self.operator_type.name.capitalize()}"),
+                ("conditions", parts[0]),
+                ("resources", parts[1]),
+                ("spec", tuple(described_spec(self.spec))),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return self.description
+
+
+def _is_of_program(kind: type) -> bool:
+    return not kind.__module__.startswith("headrace.") and kind is not object
+
+
+def adopt(cls: T, default_name: str = "", **members: Any) -> T:
+    """Return one of headrace's operators as an operator of this package.
+
+    Parameters
+    ----------
+    cls
+        The class, which keeps its name, its parameters and their checks.
+    default_name
+        The name of an operator that is given none.
+    members
+        What the class has besides, or instead.
+    """
+    own = {"__doc__": cls.__doc__, "__module__": "headrace.compat.holoscan.operators", "_is_ready": True}
+    return type(cls.__name__, (cls, Operator), own | {"_default_name": default_name} | members)  # type: ignore[return-value]
+
+
+OperatorBase = Operator
+"""The base of Operator in the SDK."""

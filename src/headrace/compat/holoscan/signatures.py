@@ -1,0 +1,61 @@
+"""Constructors that take what the SDK's constructors take: the same names, orders and defaults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from headrace.core.construction import constructor, known_keywords
+
+Class = TypeVar("Class", bound=type[Any])
+
+
+def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Callable[[Class], Class]:
+    """Give a class the constructor of the SDK's class of that name.
+
+    None stands for an argument that is not given. An argument that headrace's class does not take is kept as an
+    attribute. An operator takes all arguments as parameters, and has headrace's defaults.
+
+    Parameters
+    ----------
+    arguments
+        The arguments after `self`, as in the SDK's signature.
+    ignored
+        Arguments that are not passed on, because they mean something else to headrace's class.
+    **names
+        Objects that the defaults name.
+    """
+    signature = inspect.signature(eval(f"lambda self, {arguments}: None", dict(names)))
+    is_operator = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+
+    def decorate(cls: Class) -> Class:
+        theirs = next(base for base in cls.__mro__ if ".compat." not in base.__module__)
+        taken = () if is_operator else known_keywords(theirs)
+        kind: Any = cls
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(self, *args, **kwargs)
+            given = set(bound.arguments)
+            bound.apply_defaults()
+            _, fragment, *values = bound.arguments.items()
+            parts: tuple[Any, ...] = ()
+            passed = {}
+            self._given = {
+                key: value for key, value in values if key in given and key not in ("args", "name")
+            }
+            for key, value in values:
+                if is_operator and key == "args":
+                    parts = value
+                elif key == "name" or (key in taken or (is_operator and key in given)):
+                    if value is not None and key not in ignored:
+                        passed[key] = value
+                elif not is_operator:
+                    setattr(self, key, value)
+            super(kind, self).__init__(fragment[1], *parts, **passed)
+
+        __init__.__signature__ = signature  # type: ignore[attr-defined]
+        cls.__init__ = constructor(__init__)
+        return cls
+
+    return decorate

@@ -1,0 +1,53 @@
+"""Write docs/holoscan-names.md: which names of the Holoscan SDK are here.
+
+Run it after a change of `headrace.compat.holoscan`: ``python -m tests.compat.names_table``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.compat.holoscan.absent import reason_of
+
+NAMES = json.loads(Path(__file__).with_name("sdk_names.json").read_text())
+# The modules that do not have all names yet.
+PENDING = ("core", "decorator", "flow_graphs", "pose_tree")
+MODULES = [module for module in NAMES if module not in PENDING]
+PAGE = Path(__file__).parents[2] / "docs" / "holoscan-names.md"
+_HEAD = """# Names of the Holoscan SDK
+
+`headrace run --as-holoscan app.py` runs a program that imports `holoscan`. These are the public names of the
+modules of the Holoscan SDK 4.6.0. A name that is not here can be imported, so that a program that does not use it
+runs. Using it raises an error that gives the reason of this table.
+
+The table is generated from the package: `python -m tests.compat.names_table`.
+"""
+
+
+def state_of(module: str, name: str) -> str:
+    """Return "here", or why a name is not here, or "missing"."""
+    found = getattr(importlib.import_module(f"headrace.compat.holoscan.{module}"), name, NAMES)
+    if found is NAMES:
+        return "missing"
+    reason = reason_of(found)
+    return "here" if reason is None else f"not here: {reason}"
+
+
+def page() -> str:
+    """Return the page."""
+    return "\n".join([_HEAD, *(line for module in MODULES for line in _table(module))])
+
+
+def _table(module: str) -> Iterator[str]:
+    states = {name: state_of(module, name) for name in NAMES[module]["names"]}
+    yield f"## holoscan.{module}\n"
+    yield "| name | |\n| --- | --- |"
+    yield from (f"| `{name}` | {state} |" for name, state in states.items())
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
