@@ -135,12 +135,32 @@ def chain(package: str, name: str, messages: int) -> float:
     return (times[1] - times[0]) / 1e3 / (5 * messages)
 
 
-def compare(name: str, messages: int, repeats: int) -> tuple[float, float]:
-    """Return the least cost of a chain for headrace and through the layer, in turns."""
+def start(package: str, operators: int = 200) -> float:
+    """Make, compose and run a long chain for one message; return the microseconds of CPU time per operator."""
+    with names_of(package) as sdk:
+
+        class Long(sdk.Application):  # type: ignore[name-defined, misc]
+            def compose(self) -> None:
+                first = source(sdk, [], lambda number: number, has_metadata=False)
+                last = first(self, sdk.CountCondition(self, 1), name="source")
+                stage = through(sdk)
+                for number in range(operators - 2):
+                    following = stage(self, name=f"through{number}", factor=2)
+                    self.add_flow(last, following)
+                    last = following
+                self.add_flow(last, sink(sdk, 1, [])(self, name="sink"))
+
+        began = time.process_time_ns()
+        Long().run()
+    return (time.process_time_ns() - began) / 1e3 / operators
+
+
+def compare(measure: Callable[[str], float], repeats: int) -> tuple[float, float]:
+    """Return the least cost for headrace and through the layer, in turns."""
     costs: dict[str, list[float]] = {"headrace": [], "holoscan": []}
     for _ in range(repeats):
         for package, taken in costs.items():
-            taken.append(chain(package, name, messages))
+            taken.append(measure(package))
     return min(costs["headrace"]), min(costs["holoscan"])
 
 
@@ -152,12 +172,19 @@ def main() -> None:
     print(f"machine: {machine()}")
     rows = []
     for name in CHAINS:
-        ours, theirs = compare(name, options.messages, options.repeats)
-        rows.append([name, ours, theirs, theirs / ours])
+        costs = compare(lambda package, name=name: chain(package, name, options.messages), options.repeats)  # type: ignore[misc]
+        rows.append([name, *costs, costs[1] / costs[0]])
+    columns = ["for headrace, µs", "through the layer, µs", "ratio"]
     table(
         f"CPU time of one compute in a chain of five; the layer may cost {BOUND} times as much",
-        ["messages and scheduler", "for headrace, µs", "through the layer, µs", "ratio"],
+        ["messages and scheduler", *columns],
         rows,
+    )
+    costs = compare(start, options.repeats)
+    table(
+        "CPU time of each of 200 operators in a chain, made, composed, started, run once and stopped",
+        ["", *columns],
+        [["one message", *costs, costs[1] / costs[0]]],
     )
 
 
