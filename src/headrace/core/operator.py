@@ -232,6 +232,13 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
+    def convert_dict(self, data: dict[Any, Any]) -> Any:
+        """Return what is sent for an emitted dict: a copy of it, unless this is overridden.
+
+        Tensors in a dict that is returned are ordered after the operator's work.
+        """
+        return data.copy()
+
     # Methods that a program calls.
 
     def add_arg(self, /, *args: Part, **kwargs: Any) -> None:
