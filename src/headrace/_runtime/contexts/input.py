@@ -17,7 +17,7 @@ from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import in_use
-from headrace.tensor import TensorMap
+from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
@@ -140,7 +140,7 @@ class InputContext:
                         return data
                     if held.is_on:
                         add_owners(data, held.received)
-                    return data if type(data) is not TensorMap else data.copy()
+                    return data.copy() if type(data) in MAPPINGS else data
                 owner_of = array_owners.get(type(item))
                 if (
                     owner_of is not None and self._held.is_on and not in_use
@@ -267,5 +267,5 @@ class InputContext:
 
 
 def _own_map(data: Any) -> Any:
-    """Return the receiver's own copy of a map: removing an entry must not affect other receivers or lifetimes."""
-    return data.copy() if type(data) is TensorMap else data
+    """Return the receiver's own copy of a map: removing an entry must not affect other receivers."""
+    return data.copy() if type(data) in MAPPINGS else data
