@@ -271,6 +271,7 @@ class Operator(Connectable):
     def _has_end(self) -> bool:
         """Whether it has an `end` of its own."""
         return type(self).end is not Operator.end or "end" in vars(self)
+
     def convert_dict(self, data: dict[Any, Any]) -> Any:
         """Return what is sent for an emitted dict: a copy of it, unless this is overridden.
 

@@ -166,7 +166,6 @@ class DirectCompute:
         data = data.copy() if type(data) in MAPPINGS else data
         return (data,) if kind == "multi" and data is not None else data
 
-
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> gpu.StreamHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from headrace.compat.holoscan.absent import NotHereError
 from headrace.compat.holoscan.lenience import tell
@@ -33,6 +33,9 @@ _ABSENT = {
 }
 
 
+_Connector: TypeAlias = ConnectorType
+
+
 def _check_connector(connector: Any, where: str) -> ConnectorType:
     if not isinstance(connector, ConnectorType):
         raise TypeError(f"{where}: a connector is an IOSpec.ConnectorType, not {connector!r}")
@@ -48,9 +51,10 @@ class ConnectedPort(_IOSpec):
     ConnectorType: ClassVar = ConnectorType
 
     @property
-    def connector_type(self) -> ConnectorType:
+    def connector_type(self) -> _Connector:
         """The kind of connector."""
-        return getattr(self, "_connector", ConnectorType.DEFAULT)
+        found: _Connector = getattr(self, "_connector", ConnectorType.DEFAULT)
+        return found
 
     def connector(self, kind: Any = None, **arguments: Any) -> Any:
         """Set what is between this port and those it is connected with; without arguments, return None."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.graph import Flow, Graph
-    from headrace.core.operator import Operator
+    from headrace.core.operator import Operator as AnyOperator
     from headrace.core.scheduler import Scheduler
 
 
@@ -61,8 +61,8 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
         tell(f"{_brief(error)}; the program goes on", str(error))
 
     def _order_of_stops(
-        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
-    ) -> list[Operator]:
+        self, started: list[AnyOperator], ended: list[AnyOperator], errors: list[BaseException]
+    ) -> list[AnyOperator]:
         # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
         # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
         # if an operator stopped the run, behind that operator.
@@ -124,7 +124,7 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
         return super().compose_graph()
 
     # The operators and flows that were added outside of compose.
-    _outside: tuple[list[Operator], list[Flow]] = ([], [])
+    _outside: tuple[list[AnyOperator], list[Flow]] = ([], [])
 
     def _begin_graph(self) -> None:
         super()._begin_graph()
@@ -199,7 +199,7 @@ def _check_ends(*ends: Any) -> None:
             raise TypeError(f"{end!r} is not an operator")
 
 
-def _raised(operator: Operator, errors: list[BaseException]) -> bool:
+def _raised(operator: AnyOperator, errors: list[BaseException]) -> bool:
     where = f"raised in compute of operator {operator.name!r} "
     return any(note.startswith(where) for error in errors for note in notes_of(error))
 

@@ -20,6 +20,7 @@ from headrace.core.errors import GraphError
 from headrace.core.operator import NamedPart, Part
 from headrace.core.operator import Operator as _Operator
 from headrace.core.resource import Resource
+from headrace.tensor.tensor_map import map_of_arrays
 
 T = TypeVar("T", bound=type[_Operator])
 
@@ -60,6 +61,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
     OperatorType: TypeAlias = _OperatorType
+    convert_dict = staticmethod(map_of_arrays)
     _spec_type = OperatorSpec
     _methods: ClassVar = {name: form for name, form in _Operator._methods.items() if name != "end"}
     _default_name = ""
