@@ -99,8 +99,10 @@ def _policy(where: str, port: IOSpec, flows: tuple[Flow, ...]) -> IOSpec.QueuePo
     chosen = [flow.policy or flow.source.spec.outputs[flow.output].policy or _FAULT for flow in flows]
     if len(set(chosen)) > 1:
         listed = ", ".join(f"{flow} has {policy.name}" for flow, policy in zip(flows, chosen, strict=True))
-        raise GraphError(
-            f"the flows into {where} share one queue and have different policies: {listed}; declare the "
-            "input with policy=..., or with size=IOSpec.ANY_SIZE, which gives each flow a queue of its own"
+        flows[0].target.fragment._report_mistake(
+            GraphError(
+                f"the flows into {where} share one queue and have different policies: {listed}; declare the "
+                "input with policy=..., or with size=IOSpec.ANY_SIZE, which gives each flow a queue of its own"
+            )
         )
-    return chosen[0] if chosen else _FAULT
+    return next((policy for policy in chosen if policy is not _FAULT), _FAULT)

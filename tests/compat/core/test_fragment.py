@@ -320,3 +320,35 @@ def test_operators_and_flows_may_be_added_outside_of_compose() -> None:
     app.add_flow(Source(app), Sink(app, seen))
     assert app.run() is None
     assert seen == [1, 2]
+
+
+def test_a_source_that_waits_for_no_room_drops_what_does_not_fit() -> None:
+    seen: Seen = []
+
+    class Eager(Source):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.output("out").condition(ConditionType.NONE)
+
+    def compose(app: Any) -> None:
+        source = Eager(app, 3)
+        app.add_flow(source, Inputs(app, [], "in", "never connected"), {("out", "in")})
+        app.add_flow(source, Sink(app, seen))
+
+    run(compose)
+    assert seen == [1, 2, 3]
+
+
+def test_operators_start_in_the_order_of_their_flows() -> None:
+    started: Seen = []
+
+    class Starts(Stops):
+        def start(self) -> None:
+            started.append(self.name)
+
+    def compose(app: Any) -> None:
+        made = [Starts(app, [], name, "abcd") for name in "abcd"]
+        for first, second in reversed([*pairwise(made)]):
+            app.add_flow(first, second)
+
+    run(compose)
+    assert started == [*"abcd"]

@@ -130,6 +130,11 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
         super()._begin_graph()
         self.graph.rebuild(*self._outside)
 
+    def _compose_graph(self) -> list[Operator]:
+        made = super()._compose_graph()
+        self.graph.rebuild(_in_order(self.graph), self.graph.flows)
+        return made
+
     def _check_composing(self, call: str) -> None:
         if self._made is not None or self._engine is not None:
             super()._check_composing(call)
@@ -191,6 +196,20 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
 
     def __repr__(self) -> str:
         return f"<holoscan.Fragment: name:{self.name}>"
+
+
+def _in_order(graph: Graph) -> list[Operator]:
+    """Return the operators as the SDK runs them: those without inputs first, then those that they send to."""
+    waits = {operator: {flow.source for flow in operator._incoming} - {operator} for operator in graph}
+    order = [operator for operator in waits if not waits[operator]]
+    for operator in order:
+        for flow in operator._outgoing:
+            if operator in waits[flow.target]:
+                waits[flow.target].discard(operator)
+                if not waits[flow.target]:
+                    order.append(flow.target)
+    order += [operator for operator in waits if operator not in order]  # in a loop
+    return order
 
 
 def _check_ends(*ends: Any) -> None:

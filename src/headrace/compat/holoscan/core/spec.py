@@ -50,6 +50,12 @@ class IOSpec(ConnectedPort):
                 "nothing: the condition replaces the default one",
             )
             return self
+        if kind is ConditionType.NONE and self.io_type is IOSpec.IOType.OUTPUT and self.policy is None:
+            tell(
+                f"output {self.name!r} waits for no room (NONE), so messages for a full queue are dropped",
+                "the queue is full and its policy is FAULT, when there is such a message",
+            )
+            self.policy = IOSpec.QueuePolicy.REJECT
         return super().condition(kind, **_accepted(kind, arguments, where))
 
     @property
@@ -144,7 +150,7 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
             what = f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice"
             tell(f"{what}; the first counts", what)
             return ports[name]
-        if policy is None:
+        if policy is None or (policy is _POLICIES["fault"] and io_type is IOSpec.IOType.INPUT):
             policy = _POLICIES.get(os.environ.get("HOLOSCAN_QUEUE_POLICY", "").lower())
         port = ports[name] = self._port_type(name, io_type, size, policy)
         return port
