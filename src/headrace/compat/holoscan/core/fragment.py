@@ -98,7 +98,7 @@ class Fragment(_Fragment):
         """Create a pool of worker threads that operators can be assigned to."""
         from headrace.compat.holoscan.resources import ThreadPool
 
-        return ThreadPool(self, initialize_size, name)
+        return ThreadPool(self, initialize_size, name=name)
 
     # The configuration.
 
