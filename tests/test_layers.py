@@ -29,6 +29,7 @@ LAYERS = {
     "replicas": {"tensor", "core", "_runtime"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
+    "poses": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
     "video": {"lazy", "waits", "extras"},
     "inference": {"lazy", "extras", "gpu", "tensor", "core"},
@@ -70,7 +71,7 @@ LAYERS = {
         "application",
     },
     "compat": {
-        *("tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"),
+        *("tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"),
         "application",
     },
     "cli": {

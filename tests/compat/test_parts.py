@@ -218,15 +218,15 @@ def test_components_are_what_the_sdk_calls_them() -> None:
         conditions.CountCondition(app, number=5)
 
 
-def test_the_clock_of_a_scheduler_is_cast_to_its_class() -> None:
+def test_a_clock_is_cast_to_its_class() -> None:
     app = App()
-    clock: Any = schedulers.GreedyScheduler(app).clock
+    clock: Any = resources.RealtimeClock(app)
     assert isinstance(clock, Clock)
     assert clock.cast_to(resources.RealtimeClock) is clock
     with pytest.raises(RuntimeError, match="is a RealtimeClock, not a ManualClock"):
         clock.cast_to(resources.ManualClock)
     manual = resources.ManualClock(app, 7, "manual")
-    assert schedulers.GreedyScheduler(app, clock=manual).clock is Clock(manual)
+    assert Clock(manual) is manual
 
 
 def test_ready_operators_are_operators() -> None:

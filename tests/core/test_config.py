@@ -284,7 +284,7 @@ def test_a_dict_is_not_changed_by_what_is_set_over_it(monkeypatch: pytest.Monkey
 
 def test_a_fragment_takes_a_configuration_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SET_camera__fps", "60")
-    fragment = Fragment("f")
+    fragment = Fragment(name="f")
     fragment.config({"camera": {"fps": 30}})
     assert fragment.from_config("camera.fps") == 60
 

@@ -179,4 +179,4 @@ def test_compute_can_find_other_operators_and_their_status() -> None:
         app.add_operator(Curious(app, CountCondition(app, 1), name="me"))
 
     run(compose)
-    assert seen == ["me", "other", "NEVER"]
+    assert seen == ["me", "other", "STARTED"]

@@ -15,6 +15,7 @@ MODULES = {
     "conditions": "headrace.conditions",
     "resources": "headrace.resources",
     "schedulers": "headrace.schedulers",
+    "poses": "headrace.poses",
     "operators": "headrace.operators",
     "capture": "headrace.capture",
     "inference": "headrace.inference",

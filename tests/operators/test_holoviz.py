@@ -82,6 +82,21 @@ def test_without_tensors_the_first_message_makes_the_list() -> None:
     assert not (first[..., :3] == IMAGE).all(), "crosses are drawn on it"
 
 
+def test_without_tensors_a_later_connection_is_drawn_above_an_earlier_one() -> None:
+    made: list[Any] = []
+
+    def compose(app: Any) -> None:
+        from tests.harness import sink
+
+        viewer = HolovizOp(app, width=20, height=10, headless=True, enable_render_buffer_output=True)
+        for name, image in (("below", IMAGE), ("above", 255 - IMAGE)):
+            app.add_flow(source(app, [{name: image}], name=name), viewer, {("out", "receivers")})
+        app.add_flow(viewer, sink(app, made), {("render_buffer_output", "in")})
+
+    App(compose).run()
+    assert (np.asarray(made[0]["render_buffer_output"])[..., :3] == 255 - IMAGE).all()
+
+
 def test_tensors_come_from_several_connections_and_others_are_ignored() -> None:
     made: list[Any] = []
 

@@ -19,7 +19,7 @@ from headrace import (
     Subgraph,
     op,
 )
-from headrace.core import Port, Scheduler, SubgraphSpec
+from headrace.core import OperatorStatus, Port, Scheduler, SubgraphSpec
 from headrace.core.function import FunctionOperator
 from headrace.observe import DataFlowTracker, Goal
 from headrace.operators import FormatConverterOp, PingTxOp
@@ -69,7 +69,7 @@ class Scale(Operator):
         stream = op_input.receive_cuda_stream("in")
         assert_type(int(stream), int)
         assert_type(context.timestamp, int)
-        assert_type(context.get_operator_status("scale"), SchedulingStatusType)
+        assert_type(context.get_operator_status("scale"), OperatorStatus)
         op_output.emit(self.factor * value, "out")
 
 

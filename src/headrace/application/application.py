@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
+from headrace.application.parts import check_part, compose_parts, connect_parts
 from headrace.core.config import Config, take_options
+from headrace.core.fragment_graph import FragmentGraph
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
+    from headrace.core.graph import PortPairs
+    from headrace.core.operator import Operator
+    from headrace.core.ports import IOSpec
+    from headrace.core.wiring import Ends
 
 
 class Application(Fragment):
@@ -25,17 +31,74 @@ class Application(Fragment):
         The application's name; the class's name unless given.
     """
 
+    _fragment_graph_type: ClassVar[type[FragmentGraph]] = FragmentGraph
+
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
         if isinstance(argv, str):
             raise TypeError(
                 f"{type(self).__name__}: argv must be a list of words such as sys.argv, not {argv!r}; "
                 f"a name is given by keyword: {type(self).__name__}(name={argv!r})"
             )
-        super().__init__(name, *args, **kwargs)
+        super().__init__(None, name, *args, **kwargs)
         self.argv: list[str] = list(sys.argv if argv is None else argv)
         self._options: list[tuple[str, str]] = []
         self.description = ""
         self.version = ""
+
+    @property
+    def application(self) -> Application:
+        """This application."""
+        return self
+
+    # An application of several fragments.
+
+    def _begin_graph(self) -> None:
+        super()._begin_graph()
+        self.fragment_graph = self._fragment_graph_type()
+        """The fragments that compose added, and the flows between them."""
+
+    def add_fragment(self, fragment: Fragment) -> None:
+        """Add a fragment to the application, which then consists of fragments; `add_flow` adds those it connects.
+
+        A fragment is made in `compose` with the application as its first argument, ``Edge(self, "edge")``. Its
+        `compose` is called after that of the application. Its operators are called ``edge.camera`` and so on. All
+        fragments run together, in this process.
+        """
+        call = f"add_fragment({getattr(fragment, 'name', fragment)!r})"
+        self._check_composing(call)
+        check_part(self, fragment, call)
+        self.fragment_graph.add(fragment)
+
+    def add_flow(
+        self,
+        upstream_op: Ends | Fragment,
+        downstream_op: Ends | Fragment,
+        port_pairs: PortPairs | Ends | None = None,
+        *more: Ends,
+        size: int | None = None,
+        policy: IOSpec.QueuePolicy | None = None,
+    ) -> None:
+        """Connect operators, as :meth:`Fragment.add_flow` does, or two fragments.
+
+        The port map of a flow between fragments names operators and ports: ``{("camera.out", "detector.frame")}``.
+        The port may be left out where an operator has one. `size` and `policy` are those of the queue at the input.
+        """
+        if isinstance(upstream_op, Fragment) or isinstance(downstream_op, Fragment):
+            self._check_composing("add_flow()")
+            connect_parts(self, upstream_op, downstream_op, port_pairs, size, policy, *more)
+        else:
+            super().add_flow(upstream_op, downstream_op, port_pairs, *more, size=size, policy=policy)
+
+    def _compose_parts(self) -> list[Operator]:
+        return compose_parts(self)
+
+    @property
+    def data_loggers(self) -> list[Any]:
+        """The loggers that were added, to the application or to one of its fragments."""
+        return [
+            *super().data_loggers,
+            *(logger for part in self.fragment_graph.fragments for logger in part._data_loggers),
+        ]
 
     def config(
         self, config_file: Settings | None = None, *, argv: bool = False, reload: bool = False

@@ -77,6 +77,13 @@ class _Child(Application):
         self.creation = creation
         self.scheduler(GreedyScheduler(self))
 
+    def service(self, service_type: type[Any], id: str = "") -> Any:  # noqa: A002
+        """Refuse: a service is an object of the program's own process."""
+        raise CrossingError(
+            f"service({service_type.__name__}) of operator {self.creation.name!r}, whose replicas are processes: "
+            "services are objects of the program's process; use replicas on threads, or pass a parameter"
+        )
+
     def compose(self) -> None:
         """Connect the operator with the door, in a loop."""
         kind, args, keywords, values, name, inputs, outputs, _ = self.creation

@@ -11,6 +11,7 @@ from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
+from headrace.core.operator import Operator
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from headrace.application.running import Running
     from headrace.capture import Segment
+    from headrace.core.config import Config, Setting
     from headrace.core.durations import Duration
     from headrace.core.graph import Graph
-    from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.core.reload import Reloaded
@@ -38,21 +39,142 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="Operator")
 
 
+class StartOperator(Operator):
+    """Computes once, and does nothing; others come after it."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Do nothing."""
+
+
 class Fragment(Composition):
-    """A graph of operators; subclass it (or :class:`Application`) and write `compose`."""
+    """A graph of operators; subclass it (or :class:`Application`) and write `compose`.
+
+    It runs by itself, or as a part of an application that is made of several (:meth:`Application.add_fragment`).
+
+    Parameters
+    ----------
+    application
+        The application that it is a part of; none if it runs by itself.
+    name
+        Its name, with which the names of its operators begin in an application; the class's name unless given.
+    """
 
     _runner: ClassVar[Runner] = Runner()
     """Runs all fragments."""
+    _start_type: ClassVar[type[Operator]] = StartOperator
+    _start_name: ClassVar[str] = "start"
 
     _scheduler: Scheduler | None = None
+    # The application that it is a part of.
+    _application: Fragment | None = None
+    # The fragments that were made for this one, if it is an application.
+    _made_parts: list[Fragment]
+
+    def __init__(
+        self, application: Fragment | None = None, /, name: str = "", *args: Any, **kwargs: Any
+    ) -> None:
+        kind = type(self).__name__
+        given: Any = application
+        if given is not None and not isinstance(given, Fragment):
+            hint = f"; a name is given by keyword: {kind}(name={application!r})"
+            raise TypeError(
+                f"{kind}: the first argument is the application that it is a part of, not {application!r}"
+                + (hint if isinstance(application, str) else "")
+            )
+        super().__init__(name, *args, **kwargs)
+        if application is None:
+            return
+        if "." in self.name:
+            raise TypeError(f"the name of a {kind} in an application has no '.', not {self.name!r}")
+        self._application = application
+        # A part is run by its application, and remembers with it what was set outside of a run.
+        self._controls = application._controls
+        self._live_values = application._live_values
+        self._knob_values = application._knob_values
+        # What it does not set for itself is as in the application.
+        self._metadata_enabled = application._metadata_enabled
+        self.metadata_policy = application.metadata_policy
+        self.max_in_flight = application.max_in_flight
+        application._made_parts.append(self)
+
+    @property
+    def application(self) -> Fragment | None:
+        """The application that it is a part of; an application itself; None for a fragment that runs by itself."""
+        return self._application
+
+    # A fragment that is a part of an application.
+
+    @property
+    def _whole(self) -> Composition:
+        return self if self._application is None else self._application._whole
+
+    def _begin_graph(self) -> None:
+        super()._begin_graph()
+        self._made_parts = []
+        whole = self._application
+        if whole is not None:
+            self._thread_pools = whole._thread_pools
+            self._segments = whole._segments
+            self._taken_settings = whole._taken_settings
+            self._composed_data_loggers = whole._composed_data_loggers
+
+    def _qualified(self, name: str) -> str:
+        return name if self._application is None else f"{self.name}.{name}"
+
+    def _find_operator(self, name: str) -> Operator:
+        if self._application is None:
+            return super()._find_operator(name)
+        own = self.graph.names
+        return own.get(f"{self.name}.{name}") or own.get(name) or self._application._find_operator(name)
+
+    def _check_settings(self, made: list[Operator]) -> None:
+        if self._application is None:  # otherwise the application does it, for all parts
+            super()._check_settings(made)
+
+    @property
+    def _parameter_settings(self) -> dict[str, Setting]:
+        whole = self._application
+        return super()._parameter_settings if self._config or whole is None else whole._parameter_settings
+
+    def _configuration(self) -> Config:
+        whole = self._application
+        return super()._configuration() if self._config or whole is None else whole._configuration()
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run in progress, or else of the last run: no other run has it. Empty before the first."""
+        return self._last_run_id if self._application is None else self._application.run_id
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Stop one operator, or the whole run; of a part of an application, its operators. From any thread.
+
+        A stop during composing or starting takes effect before the first operator runs.
+        """
+        if self._application is None or op_name:
+            super().stop_execution(op_name)
+        else:
+            for operator in self.graph:
+                operator.stop_execution()
+
+    def _check_whole(self, call: str) -> None:
+        if self._application is not None:
+            raise GraphError(
+                f"{call} of {self.name!r}, which is a part of {self._application.name!r} and runs with it: call "
+                f"{call} of the application"
+            )
 
     # Methods that a program calls before a run, or in compose.
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
-        """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set)."""
+        """Set the scheduler, if one is given, and return the one in use (a `DefaultScheduler` unless set).
+
+        A part of an application runs with the scheduler of the application, whatever is set here.
+        """
         if scheduler is not None:
             _check_scheduler(scheduler)
             self._scheduler = scheduler
+        if self._application is not None:
+            return self._application.scheduler()
         if self._scheduler is None:
             self._scheduler = DefaultScheduler(self)
         return self._scheduler
@@ -89,8 +211,10 @@ class Fragment(Composition):
         return pool
 
     def get_default_green_context_pool(self) -> CudaGreenContextPool | None:
-        """Return the pool that `add_default_green_context_pool` created, or None."""
+        """Return the pool that `add_default_green_context_pool` created, or None; else that of the application."""
         pool: CudaGreenContextPool | None = self._green_contexts
+        if pool is None and self._application is not None:
+            return self._application.get_default_green_context_pool()
         return pool
 
     def make_default_stream_source(self) -> Any:
@@ -131,6 +255,7 @@ class Fragment(Composition):
             The number of computes after which each source ends; the run then finishes with what they sent.
             ``HEADRACE_COUNT`` comes before it.
         """
+        self._check_whole("run()")
         return Fragment._runner.run(self, limits_of_run(duration, max_messages))
 
     def run_async(
@@ -141,6 +266,7 @@ class Fragment(Composition):
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
+        self._check_whole("run_async()")
         return Fragment._runner.run_async(self, limits_of_run(duration, max_messages))
 
     def running(self) -> Running:
@@ -364,6 +490,18 @@ class Fragment(Composition):
 
     def _repr_html_(self) -> str:
         return notebook.picture(self.draw("svg").encode(), "image/svg+xml", self.draw())
+
+    def start_op(self) -> Operator:
+        """Return the operator that computes once, when the run begins: ``self.start_op().then(first)``.
+
+        Every call in one compose returns the same operator.
+        """
+        self._check_composing("start_op()")
+        if self._start_operator is None:
+            from headrace.conditions import CountCondition
+
+            self._start_operator = self._start_type(self, CountCondition(self, 1), name=self._start_name)
+        return self._start_operator
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.

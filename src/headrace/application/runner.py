@@ -64,7 +64,7 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
     """Return the scheduler of a run of a composed fragment: its own, with what the environment changes."""
     from headrace.resources.machine_clock import machine_clock
 
-    scheduler = fragment.scheduler()
+    scheduler: Scheduler = fragment.scheduler()
     if not scheduler.clock_was_given:
         scheduler.clock = machine_clock(fragment) or scheduler.clock
     scheduler.prepare(fragment)

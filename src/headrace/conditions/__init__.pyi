@@ -1,5 +1,3 @@
-from headrace.conditions.asynchronous import AsynchronousCondition as AsynchronousCondition
-from headrace.conditions.asynchronous import AsynchronousEventState as AsynchronousEventState
 from headrace.conditions.boolean import BooleanCondition as BooleanCondition
 from headrace.conditions.count import CountCondition as CountCondition
 from headrace.conditions.cuda_stream import CudaStreamCondition as CudaStreamCondition
@@ -18,3 +16,5 @@ from headrace.conditions.multi_message import (
 from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
 from headrace.conditions.periodic import PeriodicCondition as PeriodicCondition
 from headrace.conditions.periodic import PeriodicConditionPolicy as PeriodicConditionPolicy
+from headrace.core.asynchronous import AsynchronousCondition as AsynchronousCondition
+from headrace.core.asynchronous import AsynchronousEventState as AsynchronousEventState

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.conditions.asynchronous import AsynchronousCondition
 from headrace.conditions.boolean import BooleanCondition
 from headrace.conditions.count import CountCondition
 from headrace.conditions.downstream import DownstreamMessageAffordableCondition
@@ -16,6 +15,7 @@ from headrace.conditions.multi_message import (
     MultiMessageAvailableTimeoutCondition,
 )
 from headrace.conditions.periodic import PeriodicCondition
+from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import ConditionType
 

@@ -4,6 +4,7 @@ from headrace.core.clock import Clock as Clock
 from headrace.core.composition import Composition as Composition
 from headrace.core.condition import Condition as Condition
 from headrace.core.condition_types import ConditionType as ConditionType
+from headrace.core.condition_types import OperatorStatus as OperatorStatus
 from headrace.core.condition_types import SchedulingStatusType as SchedulingStatusType
 from headrace.core.construction import Arg as Arg
 from headrace.core.construction import ArgList as ArgList
@@ -27,6 +28,8 @@ from headrace.core.errors import StuckError as StuckError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
 from headrace.core.errors import WorkerProcessError as WorkerProcessError
 from headrace.core.fault_counts import FaultCounts as FaultCounts
+from headrace.core.fragment_graph import FragmentFlow as FragmentFlow
+from headrace.core.fragment_graph import FragmentGraph as FragmentGraph
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph

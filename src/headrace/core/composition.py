@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from headrace.core.booleans import boolean
@@ -16,23 +16,28 @@ from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import known_keywords
 from headrace.core.control import RunControl
 from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
+from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
+from headrace.core.resource import Resource
+from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
+    from headrace.core.graph import Flow
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
-    from headrace.core.scheduler import Scheduler
     from headrace.core.wiring import End, Ends
 
+S = TypeVar("S")
 RUNNING: WeakSet[Composition] = WeakSet()
 """The compositions whose runs are in progress, or that are being composed."""
 
@@ -47,6 +52,7 @@ class Composition:
 
     passes_acquisition_times_on: ClassVar[bool] = True
     """Whether what an operator emits carries the oldest acquisition time of what it received."""
+    _graph_type: ClassVar[type[Graph]] = Graph
 
     _condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
     """The classes of the conditions of ports, where they are not headrace's own."""
@@ -82,6 +88,7 @@ class Composition:
         self._watchers: list[Any] = []
         self._data_loggers: list[Any] = []
         self._replay: Any = None
+        self._services = Services()
         # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
         self._loop: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
@@ -91,7 +98,7 @@ class Composition:
 
     def _begin_graph(self) -> None:
         """Begin with what compose declares."""
-        self.graph = Graph()
+        self.graph = self._graph_type()
         """The operators and flows of the last `compose`."""
         self._names: dict[str, int] = {}
         # Of the class ThreadPool, whose module imports this one.
@@ -104,6 +111,8 @@ class Composition:
         self._environment_settings = environment_parameters()
         self._taken_settings: set[str] = set()
         self._composed_data_loggers: list[Any] = []
+        self._composed_services = Services()
+        self._start_operator: Operator | None = None
 
     # Methods that a subclass overrides.
 
@@ -156,8 +165,8 @@ class Composition:
             changes neither what `receive` returns nor when the operator runs.
         policy
             What the queue does when it is full, unless the input declares it: ``POP`` drops the oldest message,
-            ``REJECT`` the new one, ``FAULT`` raises an error. The producer does not wait for room in a queue that
-            drops.
+            ``REJECT`` the new one, ``FAULT`` raises an error. ``LATEST`` keeps the newest message, to be received
+            any number of times. The producer does not wait for room in a queue that drops.
         """
         chain: list[Any] = [upstream_op, downstream_op]
         pairs: Any = port_pairs
@@ -211,6 +220,47 @@ class Composition:
         else:
             changes.remove_flow(upstream_op, downstream_op, port_pairs)
 
+    def set_dynamic_flows(self, op: Operator, dynamic_flow_func: Callable[[Any], object]) -> None:
+        """Let a function choose after each compute of an operator where the messages of that compute go.
+
+        Parameters
+        ----------
+        op
+            The operator.
+        dynamic_flow_func
+            Called with the operator after each of its computes; calls :meth:`Operator.add_dynamic_flow` for each
+            flow to be used. What the compute emitted goes along these flows only. Without any, it is dropped and
+            counted.
+        """
+        check_member(self._root, op)
+        self._check_composing(f"set_dynamic_flows({op.name!r}, ...)")
+        if not callable(dynamic_flow_func):
+            raise TypeError(
+                f"set_dynamic_flows({op.name!r}, ...) takes a function of the operator, not {dynamic_flow_func!r}"
+            )
+        op._dynamic_flows = DynamicFlows(op, dynamic_flow_func)
+        if self._root.allows_undeclared_flows:
+            op.spec.add_execution_port(OUTPUT_EXEC)
+
+    allows_undeclared_flows: ClassVar[bool] = False
+    """Whether a dynamic flow may lead along ports that `add_flow` did not connect."""
+
+    def _undeclared_flow(self, source: Operator, output: str, target: Any, input_: str) -> Flow:
+        """Return a dynamic flow that `add_flow` did not declare, or raise."""
+        where = f"operator {source.name!r}: add_dynamic_flow"
+        if self.allows_undeclared_flows:
+            ports = {(output, input_)} if output or input_ else None
+            if not input_ and all(port.is_execution for port in target.spec.inputs.values()):
+                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
+            return self.graph.flows_between(source, target, ports, None, None)[0]
+        declared = ", ".join(map(str, source._outgoing)) or "none"
+        wanted = f"{source.name}.{output} -> " if output else ""
+        raise GraphError(
+            f"{where}: there is no flow {wanted or 'to '}{getattr(target, 'name', target)!r}"
+            f"{f' input {input_!r}' if input_ else ''}; compose declares the flows that may be chosen, by "
+            f"add_flow or then; there are {declared}"
+        )
+
     def wait_until_changed(self, timeout: float | None = None) -> bool:
         """Wait until the run has made all changes of its graph so far; not from inside an operator.
 
@@ -218,6 +268,45 @@ class Composition:
         """
         changes = self._run_control.changes
         return changes is not None and bool(changes.wait(timeout))
+
+    # Services.
+
+    def register_service(self, service: object, id: str = "") -> None:  # noqa: A002 (the SDK's name)
+        """Let the operators find an object by its type (`service`); in compose, or before `run`.
+
+        A service that compose registers is found in that run alone. A :class:`Resource` among them is initialized
+        and released with the resources of the operators.
+
+        Parameters
+        ----------
+        service
+            The object. One of the same type and id that was registered before is replaced.
+        id
+            Tells services of one type apart. A resource is found by its name, too.
+        """
+        root = self._root
+        if root._engine is not None and isinstance(service, Resource):
+            raise GraphError(
+                f"register_service({service!r}) of {root.name!r}, which is running: a resource is initialized with "
+                "the run; register it in compose(), or before run()"
+            )
+        in_run = root._controls.get("run") is not None
+        services = root._composed_services if in_run else root._services
+        services.add(service, id, service.name if isinstance(service, Resource) else "")
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
+        """Return the service of a type, or None if none was registered; may be called from any thread.
+
+        Parameters
+        ----------
+        service_type
+            The type of the service, or one that it derives from.
+        id
+            The id that it was registered with, or the name of a resource.
+        """
+        root = self._root
+        found = root._composed_services.find(service_type, id)
+        return root._services.find(service_type, id) if found is None else found
 
     @property
     def segments(self) -> list[Any]:
@@ -232,7 +321,7 @@ class Composition:
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
 
-    def scheduler(self) -> Scheduler:
+    def scheduler(self) -> Any:
         """Return the scheduler of its runs."""
         raise NotImplementedError
 
@@ -342,12 +431,17 @@ class Composition:
         self._made, self._composing_on = made, get_ident()
         try:
             self.compose()
+            made += self._compose_parts()
             self._check_settings(made)
             for operator in made:
                 operator._recall_values()
         finally:
             self._made, self._composing_on = None, 0
         return made
+
+    def _compose_parts(self) -> list[Operator]:
+        """Compose the fragments that it consists of, and return the operators that they created."""
+        return []
 
     def _report_mistake(self, error: Exception) -> None:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""
@@ -405,9 +499,13 @@ class Composition:
         A stop during composing or starting takes effect before the first operator runs.
         """
         if op_name:
-            self.graph.find(op_name).stop_execution()
+            self._find_operator(op_name).stop_execution()
         else:
             self._run_control.stop()
+
+    def _find_operator(self, name: str) -> Operator:
+        """Return the operator that its operators mean by a name."""
+        return self.graph.find(name)
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error that comes from outside of its operators; may be called from any thread.
@@ -444,8 +542,17 @@ class Composition:
         """The fragment; another one than this object if this is a subgraph."""
         return self
 
+    @property
+    def _whole(self) -> Composition:
+        """What runs: this fragment, or the application that it is a part of."""
+        return self
+
     def _qualified(self, name: str) -> str:
         """Return the name that an operator of this name has in the whole fragment."""
+        return name
+
+    def _full_name(self, name: str) -> str:
+        """Return the name of an operator with that of its fragment, if that is a part of an application."""
         return name
 
     def _unused_name(self, base: str) -> str:

@@ -1,4 +1,4 @@
-"""The states of a condition, and the conditions that a port can select by name."""
+"""The states of a condition and of an operator, and the conditions that a port can select by name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,28 @@ class SchedulingStatusType(enum.Enum):
     WAIT = 2
     WAIT_TIME = 3
     WAIT_EVENT = 4
+
+
+class OperatorStatus(enum.Enum):
+    """What an operator does in a run: see :meth:`ExecutionContext.get_operator_status`."""
+
+    NOT_STARTED = 0
+    """Its `start` has not been called, or its `stop` has returned."""
+    START_PENDING = 1
+    """It is in its `start`."""
+    STARTED = 2
+    """It has started and not computed yet."""
+    TICK_PENDING = 3
+    """Never used: an operator that could run is IDLE until a worker takes it."""
+    TICKING = 4
+    """It is in its `compute`, or in its `end`."""
+    IDLE = 5
+    """It waits between two computes, or has ended."""
+    STOP_PENDING = 6
+    """It is in its `stop`."""
+
+    def __int__(self) -> int:
+        return self.value
 
 
 class ConditionType(enum.Enum):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace.core.condition_types import SchedulingStatusType
+    from headrace.core.condition_types import OperatorStatus
     from headrace.core.metadata import MetadataDictionary
     from headrace.core.operator import Operator
     from headrace.gpu import StreamHandle
@@ -88,7 +88,8 @@ class OutputContext(Protocol):
         Parameters
         ----------
         data
-            Any object; it is passed on unchanged. A dict of arrays is sent as a TensorMap, without copying.
+            Any object; it is passed on unchanged. Each receiver of a dict gets a dict of its own, with the same
+            keys and values. Arrays are never copied.
         name
             The output; not needed where there is only one.
         emitter_name
@@ -119,10 +120,17 @@ class ExecutionContext(Protocol):
         """The outputs of this operator."""
 
     def find_operator(self, op_name: str = "") -> Operator:
-        """Return the operator with the given name; without a name, this operator."""
+        """Return the operator with the given name; without a name, this operator.
 
-    def get_operator_status(self, op_name: str = "") -> SchedulingStatusType:
-        """Return the scheduling status of the operator with the given name; without a name, of this operator."""
+        In an application of several fragments, an operator of the same fragment is also found by the name that it
+        has there.
+        """
+
+    def get_operator_status(self, op_name: str = "") -> OperatorStatus:
+        """Return what the operator with the given name does; without a name, this operator.
+
+        It takes no lock. What other operators do may have changed when the answer arrives.
+        """
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""

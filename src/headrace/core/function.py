@@ -380,7 +380,7 @@ class FunctionOperator(Operator):
     @property
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
-        return _never_returns(self.declared.function)
+        return never_returns(self.declared.function)
 
     @needs_fragment
     def __init__(
@@ -632,7 +632,7 @@ class _Values:
             setattr(get(self, "_operator"), name, value)
 
 
-def _never_returns(function: Callable[..., Any]) -> bool:
+def never_returns(function: Callable[..., Any]) -> bool:
     """Return whether every end of a function returns None."""
     if inspect.isgeneratorfunction(function):
         return False

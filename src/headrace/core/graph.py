@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, absent, choices
+from headrace.core.graph_queries import GraphQueries, Link
 from headrace.core.ports import IOSpec
 from headrace.core.wiring import Connectable, Port, name_of, owner_of
 
@@ -31,11 +32,20 @@ class Flow:
     size: int | None = field(default=None, compare=False)
     policy: IOSpec.QueuePolicy | None = field(default=None, compare=False)
 
+    def check(self, where: str) -> None:
+        """Raise if it leads from a port that orders computes to one for data, or the other way round."""
+        ports = self.source.spec.outputs[self.output], self.target.spec.inputs[self.input]
+        if ports[0].is_execution is not ports[1].is_execution:
+            raise GraphError(
+                f"{where}: {self} has data at one end, and orders computes at the other; "
+                f"{self.source.name}.then({self.target.name}) orders their computes"
+            )
+
     def __str__(self) -> str:
         return f"{self.source.name}.{self.output} -> {self.target.name}.{self.input}"
 
 
-class Graph:
+class Graph(GraphQueries["Operator"]):
     """The operators in the order they were added, the flows between them, and the subgraphs that they came in."""
 
     __slots__ = ("_names", "flows", "operators", "subgraphs")
@@ -56,6 +66,22 @@ class Graph:
     def __contains__(self, operator: object) -> bool:
         name = getattr(operator, "name", None)
         return name in self._names and self._names[name] is operator
+
+    @property
+    def _nodes(self) -> list[Operator]:
+        return self.operators
+
+    @property
+    def _links(self) -> list[Link[Operator]]:
+        return [Link(flow.source, flow.output, flow.target, flow.input) for flow in self.flows]
+
+    def _port_name(self, node: Operator, port: str) -> str:
+        return f"{node.fragment._full_name(node.name)}.{port}"
+
+    @property
+    def names(self) -> Mapping[str, Operator]:
+        """The operators by name."""
+        return self._names
 
     def find(self, name: str) -> Operator:
         """Return the operator with the given name."""
@@ -82,6 +108,16 @@ class Graph:
             )
         self._names[operator.name] = operator
         self.operators.append(operator)
+
+    def remove(self, operator: Operator) -> None:
+        """Remove an operator and its flows."""
+        if operator not in self:
+            raise GraphError(f"operator {operator.name!r} is not in the graph")
+        self.rebuild(
+            [each for each in self.operators if each is not operator],
+            [flow for flow in self.flows if operator not in (flow.source, flow.target)],
+        )
+        operator._outgoing, operator._incoming = [], []
 
     def add_subgraph(self, subgraph: Any) -> None:
         """Add a subgraph, whose name must be its own."""
@@ -134,19 +170,22 @@ class Graph:
             raise GraphError(f"{where}: size must be a positive int, not {size!r}")
         if policy is not None and not isinstance(policy, IOSpec.QueuePolicy):
             raise GraphError(
-                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT or FAULT), not {policy!r}"
+                f"{where}: policy must be an IOSpec.QueuePolicy (POP, REJECT, FAULT or LATEST), not {policy!r}"
             )
-        pairs = _pairs(port_pairs, where)
+        pairs = port_pairs_of(port_pairs, where)
         if pairs and (isinstance(source, Port) or isinstance(target, Port)):
             raise GraphError(f"{where}: the ports are named already, so there is no port map besides")
         sides = owner_of(source).spec.outputs, owner_of(target).spec.inputs
         example = f"{{{tuple(next(iter(side), '...') for side in sides)!r}}}"
-        return [
+        flows = [
             Flow(begin.owner, begin.name, end.owner, end.name, size, policy)
             for output, input_ in pairs or (("", ""),)
             for begin in self.ports_at(source, "output", output, where, example)
             for end in self.ports_at(target, "input", input_, where, example)
         ]
+        for flow in flows:
+            flow.check(where)
+        return flows
 
     def ports_at(self, end: End, kind: str, name: str, where: str, example: str) -> tuple[Port, ...]:
         """Return the ports of operators at one end of a flow: several behind an input of a subgraph.
@@ -165,16 +204,17 @@ class Graph:
         flows = [flow for flow in source._outgoing if flow.target is target]
         if not flows:
             raise GraphError(f"{where}: they are not connected")
-        for pair in _pairs(port_pairs, where):
+        for pair in port_pairs_of(port_pairs, where):
             if pair not in [(flow.output, flow.input) for flow in flows]:
                 listed = ", ".join(map(str, flows))
                 raise GraphError(f"{where}: {pair[0]!r} -> {pair[1]!r} is not connected; there are {listed}")
-        wanted = _pairs(port_pairs, where)
+        wanted = port_pairs_of(port_pairs, where)
         removed = [flow for flow in flows if not wanted or (flow.output, flow.input) in wanted]
         self.rebuild(self.operators, [flow for flow in self.flows if flow not in removed])
 
 
-def _pairs(port_pairs: Any, where: str) -> list[tuple[str, str]]:
+def port_pairs_of(port_pairs: Any, where: str) -> list[tuple[str, str]]:
+    """Return a port map as pairs; `where` is the call, for errors."""
     if port_pairs is None:
         return []
     if not isinstance(port_pairs, Iterable):
@@ -212,6 +252,8 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
         return name
     if name:
         raise GraphError(f"{where}: {absent(what, kind, name, ports)}")
+    if not owner.is_subgraph:
+        ports = {each: port for each, port in ports.items() if not port.is_execution}
     if kind == "output":
         # The output for messages that are given up does not count beside others.
         lost = None if owner.is_subgraph else owner.spec.dead_letter
@@ -233,7 +275,8 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
         right = "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
     raise GraphError(
         f"{where}: {what} has no {kind} ({right}), and a flow goes from an output of the first "
-        "operator to an input of the second"
+        "operator to an input of the second; first.then(second) runs the second after each compute of the first, "
+        "without data"
     )
 
 

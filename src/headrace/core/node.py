@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
     from headrace.core.condition import Condition
-    from headrace.core.condition_types import SchedulingStatusType
+    from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
     from headrace.core.fault_counts import FaultCounts
     from headrace.core.operator import Operator
@@ -92,6 +92,12 @@ class Node(Protocol):
 
     def transmitter(self, port: str) -> Transmitter:
         """Return a view of an output."""
+
+    def activity(self) -> OperatorStatus:
+        """Return what the operator does."""
+
+    def join_condition(self, condition: Condition) -> None:
+        """Evaluate `condition` from the next compute on; may be called from any thread."""
 
     def announce(self) -> None:
         """Announce that the state of a condition may have changed; may be called from any thread."""
@@ -201,6 +207,21 @@ class Transmitter:
 
     name: str
     queues: tuple[Queue, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of messages that wait in the fullest of the connected queues."""
+        return max((min(len(queue), queue.limit) for queue in self.queues if queue.limit), default=0)
+
+    @property
+    def back_size(self) -> int:
+        """Always 0: a message can be received as soon as it is emitted."""
+        return 0
+
+    @property
+    def capacity(self) -> int:
+        """The number of messages that fit into the shortest of the connected queues; unlimited without any."""
+        return min((queue.limit for queue in self.queues if queue.limit), default=1 << 30)
 
     @property
     def free(self) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
+from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.deadline import check_on_stuck
 from headrace.core.error_policy import ErrorPolicy
@@ -16,7 +19,7 @@ from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.parameter import check_parameter_name
-from headrace.core.ports import IOSpec
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.replicas import Replicas
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
@@ -28,15 +31,20 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.error_policy import OnError
+    from headrace.core.execution import DynamicFlows
     from headrace.core.graph import Flow
     from headrace.core.joins import JoinRule
-    from headrace.core.node import Node
+    from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.parameter import Parameter, ParameterVersion
 
+S = TypeVar("S")
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
 NamedPart: TypeAlias = Condition | Resource
 """The keyword arguments of an operator that are no parameters."""
+
+
+_ASKING = threading.Lock()
 
 
 class Operator(Connectable):
@@ -89,6 +97,9 @@ class Operator(Connectable):
     _incoming: list[Flow]
     _node: Node | None
     _stop_wanted: bool
+    # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
+    _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
+    _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
     _live_state: LiveValues | None
     _knobs: KnobValues
@@ -98,9 +109,16 @@ class Operator(Connectable):
     _replicas: Replicas | None
     _creation: tuple[tuple[Any, ...], dict[str, Any]]
     _replica_copies: tuple[Operator, ...] = ()
+    # What chooses its flows, if anything does.
+    _dynamic_flows: DynamicFlows | None = None
     # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
     _stand_in: Operator | None = None
     _result_collector: Operator | None = None
+
+    INPUT_EXEC_PORT_NAME: ClassVar[str] = INPUT_EXEC
+    """The name of the input at which it is told that an operator before it has computed (`then`)."""
+    OUTPUT_EXEC_PORT_NAME: ClassVar[str] = OUTPUT_EXEC
+    """The name of the output at which it tells others that it has computed (`then`)."""
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
@@ -167,6 +185,7 @@ class Operator(Connectable):
         self._incoming = []
         self._node = None
         self._stop_wanted = False
+        self._hold_condition = None
         self.max_in_flight = None
         self._metadata_enabled = None
         self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
@@ -253,6 +272,13 @@ class Operator(Connectable):
         """Whether it has an `end` of its own."""
         return type(self).end is not Operator.end or "end" in vars(self)
 
+    def convert_dict(self, data: dict[Any, Any]) -> Any:
+        """Return what is sent for an emitted dict: a copy of it, unless this is overridden.
+
+        Tensors in a dict that is returned are ordered after the operator's work.
+        """
+        return data.copy()
+
     # Methods that a program calls.
 
     def add_arg(self, /, *args: Part, **kwargs: Any) -> None:
@@ -324,6 +350,10 @@ class Operator(Connectable):
         """Return the resource with the given name, or None."""
         return self.resources.get(name)
 
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002 (the SDK's name)
+        """Return a service of the fragment, or None (:meth:`Composition.service`); in `initialize` and later."""
+        return self.fragment.service(service_type, id)
+
     def queue_policy(
         self, port_name: str, port_type: IOSpec.IOType | None = None, policy: IOSpec.QueuePolicy | None = None
     ) -> None:
@@ -334,6 +364,47 @@ class Operator(Connectable):
             kind = "output" if outputs else "input"
             raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
         ports[port_name].policy = policy or IOSpec.QueuePolicy.FAULT
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input in the run in progress: its `size`, `capacity`, `peek`."""
+        return self._in_progress(f"receiver({port_name!r})").receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of the room behind an output in the run in progress: its `size`, `capacity`, `free`."""
+        return self._in_progress(f"transmitter({port_name!r})").transmitter(port_name)
+
+    def _in_progress(self, call: str) -> Node:
+        node = self._receiver._node
+        if node is None or self.fragment._engine is not node.engine:
+            raise RuntimeError(f"{call} of operator {self.name!r}, which is not running: call it in a run")
+        return node
+
+    @property
+    def execution_context(self) -> ExecutionContext | None:
+        """The context that `compute` gets, from `initialize` to `stop`; None outside of a run."""
+        node = self._node
+        return None if node is None or self.fragment._engine is not node.engine else node.context
+
+    @property
+    def async_condition(self) -> AsynchronousCondition:
+        """A condition of this operator alone, by which any thread may hold it back, let it go on, or end it.
+
+        Its ``event_state`` is READY. While it is ``EVENT_WAITING``, the operator does not compute and the run does
+        not end; ``EVENT_DONE`` lets the operator go on, and ``EVENT_NEVER`` ends it. With ``WAIT`` it does not
+        compute either, but the run ends if nothing else can run. A change takes effect before the next compute. An
+        operator whose condition nobody asks for has none.
+        """
+        known = self._hold_condition
+        if known is None:
+            with _ASKING:
+                known = self._hold_condition
+                if known is None:
+                    known = AsynchronousCondition(self.fragment, name="async_condition")
+                    self._hold_condition = known
+                    # Set before the node is read, as in `stop_execution`; a run takes it on once.
+                    if self._node is not None:
+                        self._node.join_condition(known)
+        return known
 
     def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
         """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""
@@ -402,6 +473,30 @@ class Operator(Connectable):
         if self._live_state is not None:
             self._live_state.recall()
         self._knobs.recall()
+
+    # Dynamic flows.
+
+    @property
+    def next_flows(self) -> list[Any]:
+        """The flows that lead from it to others, as compose declared them."""
+        return list(self._outgoing)
+
+    def add_dynamic_flow(self, *flow: Any) -> None:
+        """Send what this compute emitted along a flow: in the function that `set_dynamic_flows` was given.
+
+        Parameters
+        ----------
+        flow
+            The operator that the flow leads to, or a port of it; before it the name of the output and after it the
+            name of the input, where there are several flows: ``("out", operator, "in")``. Or a flow of
+            `next_flows`, or a list of flows or operators.
+        """
+        if self._dynamic_flows is None:
+            raise GraphError(
+                f"operator {self.name!r}: add_dynamic_flow is for an operator whose flows are chosen; compose says "
+                "so by set_dynamic_flows(operator, function)"
+            )
+        self._dynamic_flows.add(flow)
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""

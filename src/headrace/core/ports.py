@@ -27,12 +27,23 @@ class _IOType(enum.Enum):
     OUTPUT = 1
 
 
+INPUT_EXEC = "__input_exec__"
+"""The input of an operator that runs after each compute of others (`headrace.core.execution`)."""
+OUTPUT_EXEC = "__output_exec__"
+"""The output that tells others that a compute is over."""
+
+
 class _QueuePolicy(enum.Enum):
     """What a full queue does with another message."""
 
     POP = 0
     REJECT = 1
     FAULT = 2
+    LATEST = 3
+    """It holds the newest message only, which may be received again and again. Neither end waits for the other."""
+
+    def __int__(self) -> int:
+        return int(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,9 @@ class _IOSize:
     """The length of a queue, or one of the two special values."""
 
     size: int = 1
+
+    def __int__(self) -> int:
+        return self.size
 
     def __repr__(self) -> str:
         return {-1: "ANY_SIZE", 0: "PRECEDING_COUNT"}.get(self.size, f"IOSize({self.size})")
@@ -66,7 +80,7 @@ class IOSpec:
     """One queue, whose length is the number of connections."""
     SIZE_ONE: ClassVar[_IOSize] = _IOSize(1)
 
-    __slots__ = ("_policy", "_size", "conditions", "io_type", "name")
+    __slots__ = ("_policy", "_size", "capacity", "conditions", "io_type", "name")
 
     def __init__(
         self,
@@ -80,6 +94,8 @@ class IOSpec:
         self.size = size
         self.policy = policy
         self.conditions: list[PortCondition] = []
+        # The number of messages that may wait at an input, if that is more than `size`.
+        self.capacity = 0
 
     def condition(self, kind: ConditionType, **arguments: Any) -> Self:
         """Put a condition on this port in place of the default one; ``ConditionType.NONE`` for none."""
@@ -119,12 +135,17 @@ class IOSpec:
         if policy is not None and not isinstance(policy, _QueuePolicy):
             raise GraphError(
                 f"{self.io_type.name.lower()} {self.name!r}: policy must be an IOSpec.QueuePolicy "
-                f"(POP, REJECT or FAULT), not {policy!r}"
+                f"(POP, REJECT, FAULT or LATEST), not {policy!r}"
             )
         self._policy = policy
 
     queue_size = size
     queue_policy = policy
+
+    @property
+    def is_execution(self) -> bool:
+        """Whether it orders computes, and carries no data (`Connectable.then`)."""
+        return self.name in (INPUT_EXEC, OUTPUT_EXEC)
 
     @property
     def is_receivers(self) -> bool:
@@ -171,6 +192,7 @@ class Input(PortDeclaration):
         runs when the queue is full, unless a condition is declared.
     policy
         What a full queue does: ``POP`` drops the oldest message, ``REJECT`` the new one; ``FAULT`` raises an error.
+        ``LATEST`` keeps the newest message to be received any number of times.
     """
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
 _FAULT = IOSpec.QueuePolicy.FAULT
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,19 @@ def queues_of(operator: Operator, port: IOSpec) -> list[QueueSpec]:
 
 def _queue(operator: Operator, port: IOSpec, flows: tuple[Flow, ...], least: int) -> QueueSpec:
     where = f"input {port.name!r} of operator {operator.name!r}"
-    return QueueSpec(flows, _size(where, flows, least), least, _policy(where, port, flows))
+    policy, size = _policy(where, port, flows), max(_size(where, flows, least), port.capacity)
+    if policy is _LATEST:
+        if size != 1:
+            raise GraphError(
+                f"{where} has the policy LATEST, which keeps one message, and room for {size}; leave out the size"
+            )
+        if operator.spec.is_joined:
+            raise GraphError(
+                f"{where} has the policy LATEST and is joined with others: a join takes each message once; "
+                "use the rule reuse_last() instead"
+            )
+        least = 0  # it waits for none
+    return QueueSpec(flows, size, least, policy)
 
 
 def _size(where: str, flows: tuple[Flow, ...], least: int) -> int:

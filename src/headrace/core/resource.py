@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
 from headrace.core.parameter import check_parameter_name
@@ -11,6 +11,8 @@ from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
+
+S = TypeVar("S")
 
 
 class Component:
@@ -61,6 +63,10 @@ class Component:
 
     def initialize(self) -> None:
         """Prepare for a run; called once per run."""
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002 (the SDK's name)
+        """Return a service of the fragment that this belongs to, or None (:meth:`Composition.service`)."""
+        return None if self.fragment is None else self.fragment.service(service_type, id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

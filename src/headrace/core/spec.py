@@ -16,7 +16,7 @@ from headrace.core.durations import Duration
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
-from headrace.core.ports import IOSpec, PortCondition
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class OperatorSpec(ComponentSpec):
         # The longest time of a compute in nanoseconds, 0 for any, and what happens when one takes longer.
         self.time_limit = 0
         self.on_stuck: OnStuck | None = None
+        # Whether the name of a port may be empty.
+        self.may_be_unnamed = False
         # The output for messages that are given up, if its error policy has one.
         self.dead_letter = ""
 
@@ -211,7 +213,8 @@ class OperatorSpec(ComponentSpec):
             What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
             ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
             queue that faults. It does not wait for room in a queue that drops, unless its output has a
-            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition.
+            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition. ``LATEST`` keeps the newest message: `receive` returns it
+            any number of times, and None before the first; the operator does not wait for messages there.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
 
@@ -240,12 +243,19 @@ class OperatorSpec(ComponentSpec):
         size: int | IOSpec.IOSize,
         policy: IOSpec.QueuePolicy | None,
     ) -> IOSpec:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not (name or self.may_be_unnamed):
             raise GraphError(f"operator {self.owner!r}: a port's name must be a non-empty str, not {name!r}")
         if name in ports:
             raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
         port = ports[name] = self._port_type(name, io_type, size, policy)
         return port
+
+    def add_execution_port(self, name: str) -> None:
+        """Declare the input or the output that orders computes, unless it is there."""
+        if name == INPUT_EXEC and name not in self.inputs:
+            self._add(self.inputs, name, IOSpec.IOType.INPUT, IOSpec.ANY_SIZE, None)
+        elif name == OUTPUT_EXEC and name not in self.outputs:
+            self._add(self.outputs, name, IOSpec.IOType.OUTPUT, 1, None)
 
     def _declare_kind(self, name: str, kind: str) -> None:
         if kind != "receivers":

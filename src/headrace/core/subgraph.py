@@ -11,7 +11,7 @@ captured segments, recordings, goals.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.composition import Composition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
@@ -72,6 +72,8 @@ class Subgraph(Connectable, Composition):
     """Its parameters and ports."""
     _local_name: str
     _noun = "subgraph"
+    # What is between its name and the name that an operator has in it.
+    _separator: ClassVar[str] = "."
     is_subgraph = True
 
     @needs_fragment
@@ -124,10 +126,10 @@ class Subgraph(Connectable, Composition):
         return sections
 
     def _check_sections(self, sections: list[str]) -> None:
-        graph, prefix = self.fragment.graph, f"{self.name}."
+        graph, prefix = self.fragment.graph, self._prefix
         made = [operator.name for operator in self.fragment._made or () if operator.name.startswith(prefix)]
         inside = dict.fromkeys(
-            name.removeprefix(prefix).partition(".")[0]
+            name.removeprefix(prefix).partition(self._separator)[0]
             for name in (*made, *graph.subgraphs)
             if name.startswith(prefix)
         )
@@ -217,8 +219,13 @@ class Subgraph(Connectable, Composition):
     def _parameters(self) -> Any:
         return self
 
+    @property
+    def _prefix(self) -> str:
+        """What the names of its operators begin with."""
+        return f"{self.name}{self._separator}"
+
     def _qualified(self, name: str) -> str:
-        return f"{self.name}.{name}"
+        return f"{self._prefix}{name}"
 
     def _changes_of_run(self, call: str) -> None:
         """Return None: a subgraph is composed, and does not change in a run."""

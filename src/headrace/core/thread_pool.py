@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.booleans import boolean
 from headrace.core.operator import Operator
+from headrace.core.realtime import RealtimeScheduling, SchedulingPolicy
 from headrace.core.resource import Resource
 from headrace.core.run_options import MOST_WORKERS
 from headrace.core.whole_numbers import whole_number, whole_numbers
@@ -23,6 +24,7 @@ class Assignment:
     operator: Operator
     pinned: bool
     cores: tuple[int, ...]
+    realtime: RealtimeScheduling | None = None
 
 
 class ThreadPool(Resource):
@@ -62,6 +64,56 @@ class ThreadPool(Resource):
         pin_cores
             The CPU cores that those threads may use; any unless given.
         """
+        self._add(ops, pin_operator, pin_cores)
+
+    def add_realtime(
+        self,
+        op: Operator,
+        sched_policy: SchedulingPolicy | int | str,
+        pin_operator: bool = True,
+        pin_cores: Iterable[int] | None = None,
+        sched_priority: int = 0,
+        sched_runtime: int = 0,
+        sched_deadline: int = 0,
+        sched_period: int = 0,
+    ) -> None:
+        """Run an operator on a thread of its own, which Linux schedules before all normal ones.
+
+        Without the right to do so (``CAP_SYS_NICE``), the operator runs at normal priority, with a warning.
+
+        Parameters
+        ----------
+        op
+            The operator.
+        sched_policy
+            The policy, or its name: ``"SCHED_FIFO"``.
+        pin_operator
+            Whether the operator has its own thread, which a policy needs.
+        pin_cores
+            The CPU cores that the thread may use; any unless given. Not with SCHED_DEADLINE.
+        sched_priority
+            The priority for SCHED_FIFO and SCHED_RR, from 1 to 99.
+        sched_runtime, sched_deadline, sched_period
+            For SCHED_DEADLINE, in nanoseconds: how long it computes at most, by when it is done, and how often. The
+            period is the deadline unless given.
+        """
+        where = f"thread pool {self.name!r}, operator {getattr(op, 'name', op)!r}"
+        if not boolean(pin_operator, f"{where}: pin_operator"):
+            raise ValueError(
+                f"{where}: a real-time thread belongs to one operator; leave out pin_operator=False"
+            )
+        cores = () if pin_cores is None else whole_numbers(pin_cores, f"{where}: pin_cores")
+        times = (sched_runtime, sched_deadline, sched_period)
+        realtime = RealtimeScheduling.of(sched_policy, sched_priority, *times, cores, where)
+        self._add([op], True, cores, realtime)
+
+    def _add(
+        self,
+        ops: Operator | Iterable[Operator],
+        pin_operator: bool,
+        pin_cores: Iterable[int] | None,
+        realtime: RealtimeScheduling | None = None,
+    ) -> None:
         where = f"thread pool {self.name!r}: "
         cores = () if pin_cores is None else whole_numbers(pin_cores, f"{where}pin_cores")
         pinned = boolean(pin_operator, f"{where}pin_operator")
@@ -71,7 +123,7 @@ class ThreadPool(Resource):
             for pool in operator.fragment._thread_pools:
                 if any(assignment.operator is operator for assignment in pool.assignments):
                     raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")
-            self.assignments.append(Assignment(operator, pinned, cores))
+            self.assignments.append(Assignment(operator, pinned, cores, realtime))
 
     @property
     def operators(self) -> list[Operator]:

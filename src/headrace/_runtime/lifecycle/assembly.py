@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _NONE = ConditionType.NONE
 _FAULT = IOSpec.QueuePolicy.FAULT
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 # Held while a condition is assigned to a node, because two applications may be assembled at once.
 _GIVING = threading.Lock()
@@ -57,6 +58,7 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
             _take_conditions(node)
         for node in engine.nodes:
             attach_conditions(node, supplies)
+            node.take_on_conditions()
             if options.count is not None and not node.inputs:
                 node.limit_count(options.count)
         _complete(fragment, engine)
@@ -74,14 +76,21 @@ def _make_nodes(fragment: Composition, engine: Engine) -> None:
         node = Node(engine, operator) if group is None else group.make_member(operator)
         scheduled = node if group is None else group.node
         node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
-        operator._node = node
-        operator.metadata.node = node
+        _set_node(operator, node)
         operator.metadata.is_joined = operator.spec.is_joined
         operator.metadata.clear()
         node.has_extra_work = False
         engine.operator_nodes.append(node)
         if scheduled not in engine.nodes:
             engine.nodes.append(scheduled)
+
+
+def _set_node(operator: Operator, node: Node) -> None:
+    operator._node = node
+    operator.metadata.node = node
+    # Read after the node is set, as in `Operator.async_condition`.
+    if operator._hold_condition is not None:
+        node.scheduled.joining.append(operator._hold_condition)
 
 
 def _complete(fragment: Composition, engine: Engine) -> None:
@@ -94,6 +103,15 @@ def _complete(fragment: Composition, engine: Engine) -> None:
             _make_contexts(node, engine)
     for group in engine.groups:
         group.complete(engine.streams)
+    if fragment.allows_undeclared_flows:
+        _expect_undeclared_flows(engine)
+
+
+def _expect_undeclared_flows(engine: Engine) -> None:
+    """Let no input end before the operators that may choose to send to it, although no flow says so."""
+    choosing = [node for node in engine.nodes if node.operator._dynamic_flows is not None]
+    for queue in (queue for node in engine.nodes for queue in node.inputs):
+        queue.feeders += [node for node in choosing if node not in queue.feeders]
 
 
 def _make_contexts(node: Node, engine: Engine) -> None:
@@ -107,8 +125,7 @@ def join_node(operator: Operator, engine: Engine) -> Node:
     """Create the node of an operator that joins a run; it is not connected yet."""
     node = Node(engine, operator)
     node.ready_queue = engine.ready_queues[0]
-    operator._node = node
-    operator.metadata.node = node
+    _set_node(operator, node)
     operator.metadata.clear()
     node.has_extra_work = False
     for name, port in operator.spec.inputs.items():
@@ -160,10 +177,14 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
     waits_for_all = node.operator.spec.waits_for_queues_that_drop
     for queue in node.output_queues[port.name]:
+        if queue.policy is _LATEST:
+            continue
         if queue.drops:
             if waits_for_all and queue.limit:
                 node.claim_room(queue, port.name, min(port.size, queue.limit))
             continue
+        if port.is_execution and queue.consumer is node:
+            continue  # it has taken its own message before it computes
         if port.size > queue.limit:
             raise GraphError(
                 f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "
@@ -289,6 +310,8 @@ def attach_conditions(node: Node, supplies: Supplies) -> None:
     for condition in given:
         if id(condition) not in in_groups:
             condition.attach(node)
+    for condition in node.joined:
+        condition.attach(node)
 
 
 def _about(node: Node, condition: Condition) -> list[IOSpec]:

@@ -25,6 +25,7 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.queue_state import QueueState
 from headrace.core.checks import check_compute, check_operator
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import GraphError
 from headrace.core.queues import queues_of
 
@@ -197,11 +198,13 @@ class Changes:
             engine.streams.open(operators)
             for operator in operators:
                 started.append(operator)
+                operator._run_phase = OperatorStatus.START_PENDING
                 try:
                     operator.start()
                 except BaseException as error:
                     note(error, "start", operator)
                     raise
+                operator._run_phase = OperatorStatus.STARTED
                 check_compute(operator)
         except BaseException:
             _give_up(nodes, started)
@@ -248,6 +251,7 @@ def _give_up(nodes: list[Node], started: list[Operator]) -> None:
     for operator in reversed(started):
         with suppress(Exception):  # the error of its start is raised
             operator.stop()
+        operator._run_phase = OperatorStatus.NOT_STARTED
     for node in nodes:
         for condition in node.operator.conditions.values():
             condition.detach()

@@ -26,6 +26,7 @@ from headrace._runtime.scheduling.notes import message_of, note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
+from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
@@ -251,14 +252,19 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
+            operator._run_phase = OperatorStatus.START_PENDING
             self._call("start", operator)
+            operator._run_phase = OperatorStatus.STARTED
             check_compute(operator)
 
     def _initialize_all(self, engine: Engine) -> None:
-        for resource in dict.fromkeys((engine.clock, engine.scheduler)):
+        fragment = self.fragment
+        services = [*fragment._services.all(), *fragment._composed_services.all()]
+        shared = [service for service in services if isinstance(service, Resource)]
+        for resource in dict.fromkeys((engine.clock, engine.scheduler, *shared)):
             self._call("initialize", resource)
             self._resources.append(resource)
-        self._initialize(list(self.fragment.graph))
+        self._initialize(list(fragment.graph))
 
     def _initialize(self, operators: list[Operator]) -> None:
         """Initialize operators, and before that their resources that are not."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import name_of
+from headrace.core.condition_types import OperatorStatus
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
@@ -58,7 +59,9 @@ def steps_of(
         if node.ending is not None:
             yield TearDownStep(f"end() of {name_of(node)!r}", node.ending.close, "end", node.operator)
     for operator in stops:
-        yield TearDownStep(f"stop() of operator {name_of(operator)!r}", operator.stop, "stop", operator)
+        yield TearDownStep(
+            f"stop() of operator {name_of(operator)!r}", partial(_stop, operator), "stop", operator
+        )
     # Wait again: work that stop() launched is part of the run.
     yield TearDownStep("the device", partial(_finish_device, engine))
     for node in engine.all_nodes:
@@ -79,7 +82,7 @@ def steps_of(
         name = name_of(node)
         yield TearDownStep(f"the knobs of {name!r}", node.streams.close_knobs)
         for queue in node.inputs:
-            yield TearDownStep(f"the messages at {name!r}", queue.clear)
+            yield TearDownStep(f"the messages at {name!r}", queue.release)
         yield TearDownStep(f"the metadata of {name!r}", node.clear_details)
         yield TearDownStep(f"the frames of {name!r}", node.streams.close)
     yield TearDownStep("its streams", engine.streams.close)
@@ -102,6 +105,14 @@ def steps_of(
         end_run = partial(node.operator._knobs.end_run, node.computes)
         yield TearDownStep(f"the knobs of {name_of(node)!r}", end_run)
     yield TearDownStep("its announcements", engine.inbox.clear)
+
+
+def _stop(operator: Operator) -> None:
+    operator._run_phase = OperatorStatus.STOP_PENDING
+    try:
+        operator.stop()
+    finally:
+        operator._run_phase = OperatorStatus.NOT_STARTED
 
 
 def _finish_device(engine: Engine) -> None:

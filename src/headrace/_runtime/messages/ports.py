@@ -24,6 +24,7 @@ EMPTY = Batch()
 """The `item` of an input at which `receive` found no message."""
 
 _POP = IOSpec.QueuePolicy.POP
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 
 class InputPort:
@@ -118,6 +119,18 @@ class InputPort:
             elif self.empty_in == turn:
                 self.item = EMPTY
 
+    def take_one_at_a_time(self) -> None:
+        """From now on, take one message of one of the queues, each in its turn; of an ``ANY_SIZE`` input."""
+        self.take = self._take_next
+
+    def _take_next(self) -> Any:
+        for _ in self._takes:
+            queue, take_one = self._takes.pop(0)
+            self._takes.append((queue, take_one))
+            if queue.has_message:
+                return take_one()
+        raise IndexError
+
     def take_only_done(self) -> None:
         """From now on, take only messages whose work the device has finished; the others stay in their queues.
 
@@ -131,7 +144,7 @@ class InputPort:
     def _take_each(self) -> Batch:
         taken = Batch()
         for queue, take_one in self._takes:
-            if queue:
+            if queue.has_message:
                 try:
                     taken.append(take_one())
                 except IndexError:  # its work is not done
@@ -205,6 +218,8 @@ def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> P
 
 def _taking(queue: Queue) -> Callable[[], Any]:
     """Return the function that takes one message from a queue: popleft, unless a producer may pop as well."""
+    if queue.policy is _LATEST:
+        return queue.take_latest
     return queue.popleft if queue.policy is not _POP else queue.take
 
 
@@ -215,9 +230,10 @@ def parts_of(item: Any) -> Any:
 
 def _pop_done(queue: Queue, waits: bool = True) -> Any:
     """Take the first message of a queue if the device has finished its work; otherwise raise IndexError."""
-    first = queue[0]
-    if _is_unfinished(first) and not (waits and queue.policy is _POP):
-        raise IndexError
+    if queue.policy is not _LATEST:
+        first = queue[0]
+        if _is_unfinished(first) and not (waits and queue.policy is _POP):
+            raise IndexError
     taken = _taking(queue)()  # possibly a newer message, if the first was dropped meanwhile
     if _is_unfinished(taken):
         for _, _, event in taken.all_fences():

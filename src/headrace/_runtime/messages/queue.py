@@ -14,6 +14,9 @@ the queue's own lock:
   if the queue is full. The new message is added before the oldest is removed, so a thread that reads the length
   without the lock never sees too few messages; for a moment it may see one too many.
 
+A queue whose policy is LATEST is one with POP and a single place, whose consumer also keeps what it took last
+(`take_latest`). What waits in the deque is then the message that was not received yet, if there is one.
+
 A deque with a `maxlen` would do the same without a lock, but does not report whether it dropped a message.
 """
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 _POP = IOSpec.QueuePolicy.POP
 _REJECT = IOSpec.QueuePolicy.REJECT
+_LATEST = IOSpec.QueuePolicy.LATEST
+_NONE = object()
 
 
 class Batch(list[Any]):
@@ -67,10 +72,12 @@ class Queue(deque[Any]):
         The number of messages that a join has absorbed, and neither delivered nor dropped.
     reasons
         How many messages a join dropped, by the reason; these are a part of `dropped`.
+    last
+        The message that was taken last, if the policy is LATEST. Changed in the consumer's computes.
     """
 
     __slots__ = (
-        *("held", "reasons"),
+        *("held", "last", "reasons"),
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
         *("has_ended", "min_size", "policy", "port", "state", "undelivered"),
     )
@@ -89,7 +96,8 @@ class Queue(deque[Any]):
         self.held = 0
         self.reasons: dict[str, int] = {}
         self.undelivered = 0
-        self.lock: threading.Lock | None = threading.Lock() if policy is _POP else None
+        self.last: Any = _NONE
+        self.lock: threading.Lock | None = threading.Lock() if policy is _POP or policy is _LATEST else None
         self.arrivals: deque[int] | None = None
         self._now: Callable[[], int] = int
 
@@ -102,7 +110,7 @@ class Queue(deque[Any]):
     @property
     def drops(self) -> bool:
         """Whether a full queue drops messages instead of raising an error."""
-        return self.policy is _POP or self.policy is _REJECT
+        return self.policy is not IOSpec.QueuePolicy.FAULT
 
     def share(self) -> None:
         """Prepare for several feeders."""
@@ -140,7 +148,7 @@ class Queue(deque[Any]):
         if len(self) < self.limit:
             self.add(item)
             return None
-        if self.policy is _POP:
+        if self.policy is _POP or self.policy is _LATEST:
             self.add(item)
             self.dropped += 1
             return self.popleft()
@@ -171,6 +179,30 @@ class Queue(deque[Any]):
         with self.lock:
             return self.popleft()
 
+    def take_latest(self) -> Any:
+        """Take the newest message, or the one that was taken last; raise IndexError if there was none yet."""
+        assert self.lock is not None
+        with self.lock:
+            if len(self):
+                before, self.last = self.last, self.popleft()
+            elif self.last is _NONE:
+                raise IndexError
+            else:
+                before = None
+            latest = self.last
+        del before  # without the lock: its finalizer may run any code
+        return latest
+
+    @property
+    def has_message(self) -> bool:
+        """Whether `receive` would find a message."""
+        return bool(len(self)) or self.last is not _NONE
+
+    def release(self) -> None:
+        """Let go of all messages, because the run is over."""
+        self.clear()
+        self.last = _NONE
+
     def take_all(self) -> list[Any]:
         """Take all waiting messages."""
         if self.policy is not _POP:
@@ -181,7 +213,9 @@ class Queue(deque[Any]):
 
     def discard(self) -> None:
         """Take the oldest message, which nobody receives; raise IndexError if there is none."""
-        if self.policy is _POP:
+        if self.policy is _LATEST:
+            self.take_latest()
+        elif self.policy is _POP:
             self.take()
         else:
             self.popleft()

@@ -7,6 +7,7 @@ are evaluated when the node is taken from the ready queue. What they wait for is
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.ports import no_such_port
@@ -14,7 +15,7 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awai
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace._runtime.scheduling.pace import UNKNOWN
 from headrace._runtime.streams.running_operator import RunningOperator
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
 from headrace.core.fault_counts import FaultCounts
 from headrace.core.node import Receiver, Transmitter
 
@@ -26,25 +27,30 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace._runtime.scheduling.resume import Resume
     from headrace._runtime.scheduling.room_sharing import SharedRoom
+    from headrace._runtime.scheduling.routing import Routing
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
 
 _NEVER = SchedulingStatusType.NEVER
 _WAIT = SchedulingStatusType.WAIT
 _READY = SchedulingStatusType.READY
+_STARTED = OperatorStatus.STARTED
+_TICKING = OperatorStatus.TICKING
+_IDLE = OperatorStatus.IDLE
 
 
 class Node(RunningOperator):
     """An operator in a run.
 
     A field is changed in the node's compute; or under the engine's lock, if there is one; or before the run begins.
-    The comments in `__init__` state which. Any thread may set `stop_requested`.
+    The comments in `__init__` state which. Any thread may set `stop_requested` and append to `joining`.
     """
 
     __slots__ = (
         *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
-        *("input_states", "is_closing", "is_guarded", "is_measured", "output_states", "ready_queue"),
-        *("serves_others", "shared_room", "slow", "stop_requested", "sweep", "wants_alone"),
+        "routing",
+        *("input_states", "is_closing", "is_guarded", "is_measured", "joined", "joining", "output_states"),
+        *("ready_queue", "serves_others", "shared_room", "slow", "stop_requested", "sweep", "wants_alone"),
     )
 
     def __init__(self, engine: Any, operator: Operator) -> None:
@@ -67,6 +73,8 @@ class Node(RunningOperator):
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None
+        # What orders its computes among others, or chooses its flows, if anything does.
+        self.routing: Routing | None = None
         # Its end, if its operator has one.
         self.ending: Ending | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
@@ -89,10 +97,15 @@ class Node(RunningOperator):
         self.busy = False
         # The last sweep of its ready queue in which it ran.
         self.sweep = -1
+        # The conditions that joined in the run.
+        self.joined: list[Condition] = []
         # Whether an input has ended, or it computes no more; it then looks for its end after each step.
         self.is_closing = False
 
+        # Changed by any thread.
         self.stop_requested = False
+        # The conditions that join in the run, until a worker takes them on.
+        self.joining: deque[Condition] = deque()
 
     @property
     def scheduled(self) -> Node:
@@ -200,7 +213,23 @@ class Node(RunningOperator):
             return _READY
         return self.evaluated.combine(self.clock.timestamp(), only_look=True).status
 
+    def activity(self) -> Any:
+        """Return what the operator does, for display."""
+        phase = self.operator._run_phase
+        if phase is not _STARTED:
+            return phase
+        scheduled = self.scheduled
+        if scheduled.busy and scheduled in self.engine.computing():
+            return _TICKING
+        return _IDLE if self.computes else phase
+
     # Methods that any thread may call.
+
+    def join_condition(self, condition: Condition) -> None:
+        """Evaluate `condition` from the next compute on; a worker adds it (`take_on_conditions`)."""
+        scheduled = self.scheduled
+        scheduled.joining.append(condition)
+        scheduled.announce()
 
     def announce(self) -> None:
         """Announce that something this node waits for may have happened."""
@@ -212,6 +241,16 @@ class Node(RunningOperator):
         self.engine.announce(self)
 
     # Methods for the engine.
+
+    def take_on_conditions(self) -> None:
+        """Evaluate the conditions that joined from now on."""
+        while self.joining:
+            condition = self.joining.popleft()
+            if condition not in self.joined:
+                self.joined.append(condition)
+                if self.may_compute:
+                    condition.attach(self)
+        self.update_guard()
 
     def enqueue_if_ready(self, soon: bool = False) -> None:
         """Put the node in its ready queue if it has no blockers; if `soon`, in this sweep."""

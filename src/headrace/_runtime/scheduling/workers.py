@@ -31,10 +31,14 @@ from headrace._runtime.scheduling.threads import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace.core.thread_pool import ThreadPool
+    from headrace.core.thread_pool import Assignment, ThreadPool
+
+    # A worker: what it parks on, its cores, and its operator if it has only one.
+    _Place: TypeAlias = tuple[Parker, tuple[int, ...], Assignment | None]
 
 
 def run_alone(engine: Engine, parker: Parker) -> None:
@@ -63,7 +67,7 @@ def run_workers(
     engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
 ) -> None:
     """Run until the engine is finished, on `count` threads and those of the pools."""
-    places = [(Parker(engine.ready_queues[0]), tuple(cores)) for _ in range(count)]
+    places: list[_Place] = [(Parker(engine.ready_queues[0]), tuple(cores), None) for _ in range(count)]
     for pool in pools:
         places += _places_of(engine, pool)
     for node in engine.nodes:
@@ -71,8 +75,8 @@ def run_workers(
         node.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
     run = run_alone if len(places) == 1 else _run_beside_others
     workers = [
-        WorkerThread(partial(_work, engine, parker, pinned, run), engine.clock, f"headrace worker {number}")
-        for number, (parker, pinned) in enumerate(places)
+        WorkerThread(partial(_work, engine, place, run), engine.clock, f"headrace worker {number}")
+        for number, place in enumerate(places)
     ]
     try:
         # No worker begins before all are started: otherwise simulated time would pass without the missing ones.
@@ -91,11 +95,11 @@ def run_workers(
         raise
 
 
-def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int, ...]]]:
+def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
     """Move the nodes of a pool's operators to separate ready queues, and return the parkers of their workers."""
     shared = ReadyQueue()
     cores: set[int] = set()
-    places: list[tuple[Parker, tuple[int, ...]]] = []
+    places: list[_Place] = []
     used = False
     for assignment in pool.assignments:
         node = next((node for node in engine.nodes if node.operator is assignment.operator), None)
@@ -108,7 +112,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
         if assignment.pinned:
             ready_queue = ReadyQueue()
             engine.ready_queues.append(ready_queue)
-            places.append((Parker(ready_queue), assignment.cores))
+            places.append((Parker(ready_queue), assignment.cores, assignment))
         else:
             cores.update(assignment.cores)
             used = True
@@ -118,7 +122,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[tuple[Parker, tuple[int
         node.ready_queue = ready_queue
     if used:
         engine.ready_queues.append(shared)
-        places += [(Parker(shared), tuple(sorted(cores))) for _ in range(pool.initial_size)]
+        places += [(Parker(shared), tuple(sorted(cores)), None) for _ in range(pool.initial_size)]
     return places
 
 
@@ -131,12 +135,15 @@ def _pin(cores: tuple[int, ...]) -> None:
         raise
 
 
-def _work(
-    engine: Engine, parker: Parker, cores: tuple[int, ...], run: Callable[[Engine, Parker], None]
-) -> None:
+def _work(engine: Engine, place: _Place, run: Callable[[Engine, Parker], None]) -> None:
+    parker, cores, assignment = place
     try:
         if cores:
             _pin(cores)
+        if assignment is not None and assignment.realtime is not None:
+            from headrace._runtime.scheduling.realtime_thread import schedule_realtime
+
+            schedule_realtime(assignment.realtime, assignment.operator.name)
         run(engine, parker)
     except BaseException as error:
         engine.errors.append(error)

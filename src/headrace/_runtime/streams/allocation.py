@@ -102,4 +102,4 @@ class StreamAllocation:
 
     def _source(self) -> StreamLease:
         source = source_of(self._operator)
-        return self._run.default_source() if source is None else self._run.use(source)
+        return self._run.default_source(self._operator) if source is None else self._run.use(source)

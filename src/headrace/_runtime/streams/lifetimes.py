@@ -59,7 +59,7 @@ class Lifetimes:
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         limit = node.operator.max_in_flight
-        given = run.fragment.max_in_flight if limit is None else limit
+        given = node.operator.fragment.max_in_flight if limit is None else limit
         self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
 
     def add_reader(self, fences: Fences) -> None:

@@ -127,8 +127,11 @@ class RunStreams:
                 lease = self._leases[source] = source.lease()
             return lease
 
-    def default_source(self) -> StreamLease:
-        """Return the source of streams for operators that were given none."""
+    def default_source(self, operator: Operator) -> StreamLease:
+        """Return the source of streams for an operator that was given none: that of its fragment."""
+        own = cast("StreamSource | None", operator.fragment.get_default_green_context_pool())
+        if own is not None:
+            return self.use(own)
         with self._lock:
             if self._default is None:
                 self._default = self.fragment.make_default_stream_source()
@@ -148,7 +151,7 @@ class RunStreams:
         A stream to be captured is always non-blocking. The caller closes the stream.
         """
         source = source_of(operator) or cast(
-            "StreamSource | None", self.fragment.get_default_green_context_pool()
+            "StreamSource | None", operator.fragment.get_default_green_context_pool()
         )
         priority = flags = 0
         while source is not None:
@@ -166,7 +169,7 @@ class RunStreams:
 
     def device_of(self, operator: Operator) -> int:
         """Return the number of the device that an operator works on."""
-        source = source_of(operator) or self.fragment.get_default_green_context_pool()
+        source = source_of(operator) or operator.fragment.get_default_green_context_pool()
         return 0 if source is None else source.dev_id
 
     def manage(self, managed: ManagedStream) -> None:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 def check_sources(fragment: Composition) -> None:
     """Raise for the first operator whose streams or slice of a device are not available."""
-    default = cast("StreamSource | None", fragment.get_default_green_context_pool())
     dividing: dict[int, tuple[StreamSource, str]] = {}
     checked: set[StreamSource] = set()
     for operator in fragment.graph:
         _check_given(operator)
+        default = cast("StreamSource | None", operator.fragment.get_default_green_context_pool())
         source = source_of(operator) or default
         if source is not None:
             used_by = f"operator {operator.name!r}"

@@ -1,5 +1,12 @@
-"""holoscan.graphs."""
+"""holoscan.graphs: the graphs of operators and of fragments, as versions before 4.0 call them."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from headrace.compat.holoscan.flow_graphs import FlowGraph as Graph
+from headrace.compat.holoscan.flow_graphs import FlowGraphImpl as FlowGraph
+from headrace.compat.holoscan.flow_graphs import FragmentFlowGraph as FragmentGraph
+from headrace.compat.holoscan.flow_graphs import FragmentFlowGraphImpl as FragmentFlowGraph
+from headrace.compat.holoscan.flow_graphs import OperatorFlowGraph as OperatorGraph
+from headrace.compat.holoscan.flow_graphs import OperatorFlowGraphImpl as OperatorFlowGraph
+
+__all__ = ["FlowGraph", "FragmentFlowGraph", "FragmentGraph", "Graph", "OperatorFlowGraph", "OperatorGraph"]

@@ -100,7 +100,10 @@ def __getattr__(name: str) -> Any:
 def _adopted(name: str) -> Any:
     """Return an operator of headrace that takes what the SDK's takes."""
     theirs, arguments = getattr(headrace, name), _HERE[name]
-    cls = adopt(_with_activation(theirs) if name == "InferenceOp" else theirs)
+    # One that the SDK has in Python, too, ignores what it does not declare.
+    cls = adopt(
+        _with_activation(theirs) if name == "InferenceOp" else theirs, _is_ready=arguments is not None
+    )
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}
     return cls if arguments is None else taking(f"fragment, *args, {arguments}", **names)(cls)
 

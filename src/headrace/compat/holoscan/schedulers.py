@@ -14,9 +14,19 @@ __all__ = ["EventBasedScheduler", "GreedyScheduler", "MultiThreadScheduler"]
 
 
 class GXFScheduler(Scheduler, GXFComponent):
-    """The base of the ready schedulers, whose clock is one of this package's."""
+    """The base of the ready schedulers, whose clock is one of this package's, and is there from the run on."""
 
     _clock_type: ClassVar[Any] = RealtimeClock
+
+    @property
+    def clock(self) -> Any:
+        """The clock of the run; None before the first run, and while the graph is composed."""
+        whole: Any = None if self.fragment is None else self.fragment._whole
+        return None if whole is not None and (not whole.run_id or whole._made is not None) else self._clock
+
+    @clock.setter
+    def clock(self, clock: Any) -> None:
+        self._clock = clock
 
 
 @taking(

@@ -25,7 +25,7 @@ class DeviceSlices:
         self._plans: dict[int, gpu.Plan] = {}
         self._keys: dict[OperatorInfo, str] = {}
         for operator in run.operators:
-            pool = _pool_of(operator.node.operator, fragment)
+            pool = _pool_of(operator.node.operator)
             if pool is None or not operator.slice:
                 continue
             try:
@@ -85,9 +85,9 @@ class DeviceSlices:
         return {"name": plan.device_name if plan else f"device {device}", "sms": count, "slices": slices}
 
 
-def _pool_of(operator: Any, fragment: Composition) -> Any:
+def _pool_of(operator: Any) -> Any:
     """Return the pool that divides the device for an operator, or None."""
-    source: Any = source_of(operator) or fragment.get_default_green_context_pool()
+    source: Any = source_of(operator) or operator.fragment.get_default_green_context_pool()
     while source is not None and not hasattr(source, "plan"):
         source = source.stands_on
     return source

@@ -367,7 +367,7 @@ class _QueueLog:
     def _numbers(self, count: int) -> list[tuple[Times, Times]]:
         """Return for each feed which of the first rows are of its messages, and the numbers of these."""
         rows = [np.arange(count)]
-        if len(self._feeds) > 1:
+        if len(self._feeds) != 1:
             output = self._order.rows[:count, 0]
             rows = [(output == position).nonzero()[0] for position in range(len(self._feeds))]
         return [

@@ -340,7 +340,7 @@ class Observation:
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)
-        source: Any = source_of(operator) or self.fragment.get_default_green_context_pool()
+        source: Any = source_of(operator) or operator.fragment.get_default_green_context_pool()
         try:
             share = None if source is None else source.slice
         except gpu.PartitionError:  # the run will raise it

@@ -34,6 +34,7 @@ DROPPED = NO_TIMESTAMP
 Compute: TypeAlias = Callable[..., None]
 
 _POP = IOSpec.QueuePolicy.POP
+_LATEST = IOSpec.QueuePolicy.LATEST
 _popleft: Any = deque.popleft
 
 
@@ -325,7 +326,7 @@ class Emitter:
         queue, oldest, recorder = self._queue, None, self._recorder
         with self._lock:
             now = recorder.now()
-            if len(queue) < queue.limit or queue.policy is _POP:
+            if len(queue) < queue.limit or queue.policy is _POP or queue.policy is _LATEST:
                 details = item.details if type(item) is Envelope else None
                 if details is not None and details.acq_timestamp is not None:
                     self._note_timestamp(details.acq_timestamp)

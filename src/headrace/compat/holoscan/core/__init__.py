@@ -28,14 +28,22 @@ from headrace.compat.holoscan.core.components import (
     Scheduler,
 )
 from headrace.compat.holoscan.core.configuration import Config
+from headrace.compat.holoscan.core.flows import FlowInfo
 from headrace.compat.holoscan.core.fragment import Fragment
 from headrace.compat.holoscan.core.operator import Operator, OperatorBase
 from headrace.compat.holoscan.core.spec import ComponentSpec, IOSpec, OperatorSpec
+from headrace.compat.holoscan.core.subgraph import (
+    InterfacePort,
+    InterfacePortMapping,
+    InterfacePortType,
+    Subgraph,
+)
 from headrace.compat.holoscan.core.tensors import DLDevice, DLDeviceType, Tensor
-from headrace.core.condition_types import ConditionType, SchedulingStatusType
+from headrace.compat.holoscan.core.tracking import Tracker
+from headrace.compat.holoscan.flow_graphs import FlowGraph, FragmentFlowGraph, OperatorFlowGraph
+from headrace.core.condition_types import ConditionType, OperatorStatus, SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.parameter import ParameterFlag
-from headrace.core.subgraph import Subgraph
 
 __all__ = [
     name

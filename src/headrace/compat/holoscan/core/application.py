@@ -25,8 +25,12 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         self._take_names(kwargs.get("name", ""))
         self.description = getattr(type(self), "description", "")
         self.version = getattr(type(self), "version", "0.0.0")
-        self._application = self
         self._chosen_file = self.options.config_path
+
+    @property
+    def application(self) -> Any:
+        """Itself."""
+        return self
 
     def __repr__(self) -> str:
         return f"<holoscan.Application: name:{self.name}>"

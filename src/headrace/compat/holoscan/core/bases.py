@@ -27,9 +27,6 @@ from headrace.observe import (
 from headrace.observe import (
     DataLoggerResource as DataLoggerResource,
 )
-from headrace.observe import (
-    Tracker as Tracker,
-)
 
 Message = absent("Message", "what emit is given is the message")
 NetworkContext = absent("NetworkContext", "the fragments of an application run in one process")

@@ -6,8 +6,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from headrace.application import Fragment as _Fragment
+from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
+from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.operator import Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
@@ -19,12 +22,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.graph import Flow, Graph
-    from headrace.core.operator import Operator
+    from headrace.core.operator import Operator as AnyOperator
     from headrace.core.scheduler import Scheduler
     from headrace.core.thread_pool import ThreadPool
 
 
-class Fragment(_Fragment):
+class _Start(Operator):
+    """Computes once, and does nothing."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Do nothing."""
+
+
+class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters
@@ -37,27 +47,23 @@ class Fragment(_Fragment):
 
     passes_acquisition_times_on = False
     _condition_types = CONDITION_TYPES
+    _start_type = _Start
+    _start_name = "<|start|>"
 
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
-        super().__init__(name, *args, **kwargs)
+        super().__init__(app, name, *args, **kwargs)
         self._take_names(name)
-        self._application = app
 
     def _take_names(self, name: str) -> None:
         """Be named as the program says: by the class, or not at all."""
         self.name = name or getattr(type(self), "name", "")
 
-    @property
-    def application(self) -> Any:
-        """The application that it is a part of."""
-        return self._application
-
     def _report_mistake(self, error: Exception) -> None:
         tell(f"{_brief(error)}; the program goes on", str(error))
 
     def _order_of_stops(
-        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
-    ) -> list[Operator]:
+        self, started: list[AnyOperator], ended: list[AnyOperator], errors: list[BaseException]
+    ) -> list[AnyOperator]:
         # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
         # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
         # if an operator stopped the run, behind that operator.
@@ -118,6 +124,9 @@ class Fragment(_Fragment):
 
     def _configuration(self) -> Config:
         if not isinstance(self._config, Config):
+            if self._is_part:
+                found: Config = self._whole._configuration()
+                return found
             self._config = Config("", "", self._chosen_file)
         return self._config
 
@@ -129,7 +138,7 @@ class Fragment(_Fragment):
         return super().compose_graph()
 
     # The operators and flows that were added outside of compose.
-    _outside: tuple[list[Operator], list[Flow]] = ([], [])
+    _outside: tuple[list[AnyOperator], list[Flow]] = ([], [])
 
     def _begin_graph(self) -> None:
         super()._begin_graph()
@@ -157,7 +166,7 @@ class Fragment(_Fragment):
         """Connect two operators; if it is not clear at which ports, they stay unconnected."""
         _check_ends(upstream_op, downstream_op)
         try:
-            super().add_flow(upstream_op, downstream_op, port_pairs or None, *more, **options)
+            connect(super().add_flow, upstream_op, downstream_op, port_pairs or None, *more, **options)
         except GraphError as error:
             if port_pairs or not (
                 _is_unclear(upstream_op, "outputs") or _is_unclear(downstream_op, "inputs")
@@ -204,7 +213,7 @@ def _check_ends(*ends: Any) -> None:
             raise TypeError(f"{end!r} is not an operator")
 
 
-def _raised(operator: Operator, errors: list[BaseException]) -> bool:
+def _raised(operator: AnyOperator, errors: list[BaseException]) -> bool:
     where = f"raised in compute of operator {operator.name!r} "
     return any(note.startswith(where) for error in errors for note in notes_of(error))
 

@@ -8,7 +8,9 @@ from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from headrace.compat.holoscan.core.arguments import Arg, described
+from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
+from headrace.compat.holoscan.core.flows import ChoosesFlows
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
@@ -18,6 +20,7 @@ from headrace.core.errors import GraphError
 from headrace.core.operator import NamedPart, Part
 from headrace.core.operator import Operator as _Operator
 from headrace.core.resource import Resource
+from headrace.tensor.tensor_map import map_of_arrays
 
 T = TypeVar("T", bound=type[_Operator])
 
@@ -54,10 +57,11 @@ def _set_once(name: str) -> Any:
     return property(attrgetter(where), assign)
 
 
-class Operator(_Operator):
+class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
     OperatorType: TypeAlias = _OperatorType
+    convert_dict = staticmethod(map_of_arrays)
     _spec_type = OperatorSpec
     _methods: ClassVar = {name: form for name, form in _Operator._methods.items() if name != "end"}
     _default_name = ""
@@ -80,7 +84,7 @@ class Operator(_Operator):
 
     def _take_policies(self, given: dict[str, Any]) -> None:
         """Remove the keywords that `setup` does not declare: headrace's own are not known to the SDK."""
-        self.spec.is_strict = self._is_ready  # type: ignore[attr-defined]
+        self.spec.is_strict = self._is_ready
         if self._is_ready:
             super()._take_policies(given)
             return
@@ -170,7 +174,7 @@ class Operator(_Operator):
                 ("type", f"k{self.operator_type.name.capitalize()}"),
                 ("conditions", parts[0]),
                 ("resources", parts[1]),
-                ("spec", tuple(described_spec(self.spec))),  # type: ignore[arg-type]
+                ("spec", tuple(described_spec(self.spec))),
             ]
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from headrace.compat.holoscan.core.flows import ConnectedPort, ConnectorType
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
 from headrace.conditions.by_type import CONDITIONS
@@ -34,7 +35,7 @@ def _accepted(kind: ConditionType, arguments: dict[str, Any], where: str) -> dic
     return {name: value for name, value in arguments.items() if name in known}
 
 
-class IOSpec(_IOSpec):
+class IOSpec(ConnectedPort):
     """One input or output of an operator."""
 
     __slots__ = ()
@@ -67,7 +68,7 @@ def described_port(port: _IOSpec) -> list[tuple[str, Any]]:
         ("name", port.name),
         ("io_type", f"k{port.io_type.name.capitalize()}"),
         ("typeinfo_name", "N8holoscan3gxf6EntityE"),
-        ("connector_type", "kDefault"),
+        ("connector_type", f"k{_camel(getattr(port, 'connector_type', ConnectorType.DEFAULT).name)}"),
         ("conditions", conditions),
     ]
 

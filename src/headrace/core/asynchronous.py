@@ -1,4 +1,8 @@
-"""AsynchronousCondition: wait for an event outside the pipeline."""
+"""AsynchronousCondition: wait for an event outside the pipeline.
+
+It is here, and not in the catalogue of conditions, because every operator can have one
+(`Operator.async_condition`).
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,117 @@
+"""The fragments of an application, composed into one graph, so that one run runs them all.
+
+Each fragment keeps what it declares: its graph, its settings, its green contexts. The graph of the application has
+the operators of all of them, under names such as ``edge.camera``, the flows inside of each and those between them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import GraphError
+from headrace.core.fragment_graph import FragmentFlow
+from headrace.core.graph import port_pairs_of
+from headrace.core.notes import add_note
+
+if TYPE_CHECKING:
+    from headrace.application.application import Application
+    from headrace.core.operator import Operator
+    from headrace.core.ports import IOSpec
+
+
+def connect_parts(
+    application: Application,
+    source: Any,
+    target: Any,
+    port_pairs: Any,
+    size: int | None,
+    policy: IOSpec.QueuePolicy | None,
+    *more: object,
+) -> None:
+    """Add a flow between two fragments."""
+    where = f"add_flow({', '.join(map(_name_of, (source, target, *more)))})"
+    if more:
+        raise GraphError(
+            f"{where}: a flow between fragments connects two of them; call add_flow for each pair"
+        )
+    for part in (source, target):
+        check_part(application, part, where)
+    pairs = port_pairs_of(port_pairs, where)
+    if not pairs:
+        raise GraphError(
+            f"{where}: a flow between fragments names its operators, as in {{('camera.out', 'detector.in')}}"
+        )
+    for part in (source, target):
+        application.fragment_graph.add(part)
+    application.fragment_graph.flows += [
+        FragmentFlow(source, output, target, input_, size, policy) for output, input_ in pairs
+    ]
+
+
+def check_part(application: Application, part: Any, where: str) -> None:
+    """Raise if something is not a fragment that was made for an application."""
+    of = getattr(part, "application", None)
+    if of is not application or part is application:
+        known = hasattr(part, "application") and not isinstance(part, type)
+        why = f"was made for {of.name!r}" if known and of not in (None, part) else "was not made for it"
+        raise GraphError(
+            f"{where}: {_name_of(part)} cannot be a part of {application.name!r}, because it {why}; a part is a "
+            "Fragment that is made in compose() with the application as its first argument: Edge(self, 'edge')"
+        )
+
+
+def compose_parts(application: Application) -> list[Operator]:
+    """Compose the fragments of an application into its graph, and return the operators that they created."""
+    graph, parts = application.graph, application.fragment_graph
+    for part in application._made_parts:
+        if part not in parts.fragments:
+            application._report_mistake(
+                GraphError(
+                    f"fragment {part.name!r} ({type(part).__name__}) was created in compose but is not a part of "
+                    f"{application.name!r}, so it would never run; connect it with add_flow(...), or add it with "
+                    "add_fragment(...)"
+                )
+            )
+    if not parts.fragments:
+        return []
+    if graph.operators:
+        raise GraphError(
+            f"{application.name!r} consists of fragments and has the operator {graph.operators[0].name!r} of its "
+            "own; make it an operator of a fragment"
+        )
+    made: list[Operator] = []
+    for composed in parts.fragments:
+        try:
+            made += composed._compose_graph()
+        except Exception as error:
+            add_note(error, f"raised in compose of fragment {composed.name!r} ({type(composed).__name__})")
+            raise
+        for operator in composed.graph:
+            graph.add(operator)
+        graph.flows += composed.graph.flows
+        graph.subgraphs.update(composed.graph.subgraphs)
+        _warn_of_scheduler(application, composed)
+    try:
+        for flow in parts.flows:
+            graph.connect(*flow.ends(), None, flow.size, flow.policy)
+    except GraphError as error:
+        application._report_mistake(error)
+        graph.rebuild((), ())  # if it may pass, nothing runs
+    return made
+
+
+def _warn_of_scheduler(application: Application, part: Any) -> None:
+    own = part._scheduler
+    if own is not None:
+        logging.getLogger("headrace.run").warning(
+            "fragment %r has a scheduler of its own, %r, which is not used: the fragments of %r run in one "
+            "process, with the scheduler of the application",
+            part.name,
+            own,
+            application.name,
+        )
+
+
+def _name_of(part: Any) -> str:
+    return repr(getattr(part, "name", part))

@@ -1,0 +1,82 @@
+"""FragmentGraph: the fragments of an application, and the flows between their operators.
+
+A flow between fragments names its ends by texts such as ``"camera.out"``, because the operators do not exist yet
+when the application is composed. It is here that an application can be cut into parts that run elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import GraphError, choices
+from headrace.core.graph_queries import GraphQueries, Link
+from headrace.core.wiring import Port
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.ports import IOSpec
+    from headrace.core.wiring import End
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentFlow:
+    """A connection of two fragments: from an output of an operator, ``"camera.out"``, to an input of another."""
+
+    source: Composition
+    output: str
+    target: Composition
+    input: str
+    size: int | None = None
+    policy: IOSpec.QueuePolicy | None = None
+
+    def ends(self) -> tuple[End, End]:
+        """Return the operators or ports that it connects, once its fragments have been composed."""
+        return self._end(self.source, self.output), self._end(self.target, self.input)
+
+    def _end(self, fragment: Composition, text: str) -> End:
+        graph = fragment.graph
+        prefix = f"{fragment.name}."
+        known: dict[str, End] = {
+            each.name.removeprefix(prefix): each for each in (*graph.subgraphs.values(), *graph.operators)
+        }
+        if text in known:  # it has one port
+            return known[text]
+        name, _, port = text.rpartition(".")
+        if name not in known:
+            raise GraphError(
+                f"add_flow({self.source.name!r}, {self.target.name!r}): fragment {fragment.name!r} has no operator "
+                f"{name or text!r}; it has {choices(known, name or text)}, and a port of one is named as in "
+                "'operator.port'"
+            )
+        return Port(known[name], port)
+
+
+class FragmentGraph(GraphQueries["Composition"]):
+    """The fragments of an application in the order they were added, and the flows between them."""
+
+    __slots__ = ("flows", "fragments")
+
+    def __init__(self) -> None:
+        self.fragments: list[Composition] = []
+        self.flows: list[FragmentFlow] = []
+
+    @property
+    def _nodes(self) -> list[Composition]:
+        return self.fragments
+
+    @property
+    def _links(self) -> list[Link[Composition]]:
+        return [Link(flow.source, flow.output, flow.target, flow.input) for flow in self.flows]
+
+    def _port_name(self, node: Composition, port: str) -> str:
+        return f"{node.name}.{port}"
+
+    def add(self, fragment: Composition) -> None:
+        """Add a fragment; adding the same one again changes nothing."""
+        for known in self.fragments:
+            if known is fragment:
+                return
+            if known.name == fragment.name:
+                raise GraphError(f"two fragments are named {fragment.name!r}; give one another name=...")
+        self.fragments.append(fragment)

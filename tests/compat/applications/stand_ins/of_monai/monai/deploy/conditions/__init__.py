@@ -1,0 +1,6 @@
+"""The names of holoscan.conditions."""
+
+from holoscan.conditions import *  # noqa: F403
+from holoscan.conditions import CountCondition
+
+__all__ = ["CountCondition"]

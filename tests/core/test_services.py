@@ -1,0 +1,169 @@
+"""Services: objects that operators find by their type, in one run or in all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, Operator, Resource, Subgraph
+from headrace.core.errors import GraphError
+from tests.harness import App, MakeScheduler, Step, run
+
+
+class Calibration:
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+
+class Finer(Calibration):
+    pass
+
+
+class Table(Resource):
+    log: list[str]
+
+    def initialize(self) -> None:
+        self.log.append(f"initialize {self.name}")
+
+    def release(self) -> None:
+        self.log.append(f"release {self.name}")
+
+
+class Asks(Operator):
+    """Notes what it finds in each phase."""
+
+    def __init__(self, fragment: Any, *args: Any, name: str = "asks") -> None:
+        super().__init__(fragment, *args, name=name)
+        self.found: list[Any] = []
+
+    def initialize(self) -> None:
+        self.found.append(self.service(Calibration))
+
+    def start(self) -> None:
+        self.found.append(self.service(Calibration, "other"))
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.found += [self.service(Calibration), self.service(dict), self.fragment.service(Calibration)]
+
+
+def test_an_operator_finds_services_in_every_phase(scheduler: MakeScheduler) -> None:
+    first, second, other = Calibration(), Calibration(), Calibration()
+    made: list[Asks] = []
+
+    def compose(app: App) -> None:
+        app.register_service(first)
+        app.register_service(second)
+        app.register_service(other, "other")
+        made.append(Asks(app, CountCondition(app, 1)))
+        app.add_operator(made[0])
+
+    run(compose, scheduler)
+    assert made[0].found == [second, other, second, None, second]
+
+
+def test_the_type_itself_comes_before_a_derived_one() -> None:
+    app = Application([])
+    finer, plain = Finer(), Calibration()
+    app.register_service(finer)
+    assert app.service(Calibration) is finer
+    app.register_service(plain)
+    app.register_service(Finer())
+    assert app.service(Calibration) is plain
+    assert app.service(object, "nobody") is None
+
+
+def test_a_resource_is_found_by_its_name_and_lives_in_the_run(scheduler: MakeScheduler) -> None:
+    log: list[str] = []
+
+    def table(app: App, name: str) -> Table:
+        made = Table(app, name=name)
+        made.log = log
+        return made
+
+    def compose(app: App) -> None:
+        left, right = table(app, "left"), table(app, "right")
+        app.register_service(left)
+        app.register_service(right, "second")
+        log.clear()
+
+        def body(op: Step, i: Any, o: Any) -> None:
+            log.append("compute")
+            assert op.service(Table, "left") is left
+            assert op.service(Table) is left
+            assert op.service(Table, "second") is op.service(Table, "right") is right
+            assert left.service(Table, "right") is right
+            assert op.conditions["once"].service(Table) is left
+
+        app.add_operator(Step(app, CountCondition(app, 1, name="once"), left, body=body, name="step"))
+
+    run(compose, scheduler)
+    assert log == ["initialize left", "initialize right", "compute", "release right", "release left"]
+
+
+def test_services_of_compose_end_with_their_run_and_others_stay() -> None:
+    class Twice(Application):
+        runs = 0
+
+        def compose(self) -> None:
+            if not self.runs:
+                self.register_service(Calibration(2), "composed")
+            self.runs += 1
+            self.add_operator(Step(self, CountCondition(self, 1), body=lambda *_: None, name="step"))
+
+    app = Twice([])
+    app.register_service(Calibration(1), "before")
+    for expected in (2, None):
+        app.run()
+        found = app.service(Calibration, "composed")
+        assert (found and found.scale) == expected
+        assert app.service(Calibration, "before") is not None
+
+
+def test_a_subgraph_shares_the_services_of_its_fragment() -> None:
+    found: list[Any] = []
+
+    class Part(Subgraph):
+        def compose(self) -> None:
+            self.register_service(Calibration(3))
+            found.append(self.service(Calibration))
+            self.add_operator(
+                Step(
+                    self,
+                    CountCondition(self, 1),
+                    body=lambda op, *_: found.append(op.service(Calibration)),
+                    name="s",
+                )
+            )
+
+    run(lambda app: Part(app, name="part"))
+    assert found[0] is found[1] is not None
+
+
+def test_a_service_that_is_registered_in_a_run_is_no_resource() -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
+        op.fragment.register_service(Calibration(4))
+        assert op.service(Calibration) is not None
+        with pytest.raises(GraphError, match="which is running: a resource is initialized with the run"):
+            op.fragment.register_service(Table(op.fragment, name="late"))
+
+    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step")))
+    assert app.service(Calibration).scale == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda app: app.register_service(None),
+        lambda app: app.register_service(Calibration),
+        lambda app: app.register_service(Calibration(), 3),
+        lambda app: app.service("Calibration"),
+    ],
+)
+def test_what_is_no_service_is_refused(call: Any) -> None:
+    with pytest.raises(TypeError, match="not"):
+        call(Application([]))
+
+
+def test_a_component_without_a_fragment_has_no_services() -> None:
+    assert Table(name="alone").service(Calibration) is None
