@@ -34,3 +34,4 @@ MultiMessageConditionInfo = absent(
     "MultiMessageConditionInfo", "spec.multi_port_condition declares such a condition"
 )
 io_type_registry = absent("io_type_registry", "every Python object can be emitted without being registered")
+START_OPERATOR_NAME = "<|start|>"
