@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import holoscan
@@ -41,6 +44,15 @@ def test_a_program_that_imports_holoscan_runs(tmp_path: Path) -> None:
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [f"Rx message value: {n}" for n in (1, 2, 3)]
+
+
+def test_what_follows_the_program_belongs_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(sys, "argv", ["holoscan", "app.py", "-v", "3"])
+    monkeypatch.setattr("headrace.cli.main", given.append)
+    with pytest.raises(SystemExit):
+        runpy.run_module("headrace.compat.holoscan", run_name="__main__")
+    assert given == [["run", "--as-holoscan", "app.py", "--", "-v", "3"]]
 
 
 def test_without_the_option_there_is_no_holoscan(tmp_path: Path) -> None:

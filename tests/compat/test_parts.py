@@ -17,6 +17,7 @@ from headrace.compat.holoscan.core import (
     Condition,
     ConditionBase,
     DLDeviceType,
+    IOSpec,
     Operator,
     Resource,
     ResourceBase,
@@ -25,10 +26,10 @@ from headrace.compat.holoscan.core import (
 )
 
 READY, WAIT = SchedulingStatusType.READY, SchedulingStatusType.WAIT
-SCHEDULERS = {
-    "greedy": lambda app: schedulers.GreedyScheduler(app),
-    "two": lambda app: schedulers.EventBasedScheduler(app, worker_thread_number=2),
-    "five": lambda app: schedulers.MultiThreadScheduler(app, worker_thread_number=5),
+SCHEDULERS: dict[str, tuple[Any, dict[str, int]]] = {
+    "greedy": (schedulers.GreedyScheduler, {}),
+    "two": (schedulers.EventBasedScheduler, {"worker_thread_number": 2}),
+    "five": (schedulers.MultiThreadScheduler, {"worker_thread_number": 5}),
 }
 
 
@@ -52,8 +53,13 @@ class App(Application):
 
 def run(make: Callable[[Any], None], scheduler: str = "greedy") -> None:
     app = App(make)
-    app.scheduler(SCHEDULERS[scheduler](app))
+    kind, options = SCHEDULERS[scheduler]
+    app.scheduler(kind(app, clock=resources.ManualClock(app), **options))
     app.run()
+
+
+def period(app: Any, milliseconds: int) -> Any:
+    return conditions.PeriodicCondition(app, milliseconds * 1_000_000)
 
 
 class Tx(Operator):
@@ -131,6 +137,26 @@ def test_a_condition_that_names_a_port_replaces_its_default(scheduler: str) -> N
     assert taken == [(1, 2), (3, 4)]
 
 
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_condition_that_names_an_output_replaces_its_default(scheduler: str) -> None:
+    taken: list[Any] = []
+
+    class Always(Condition):
+        def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(fragment, *args, transmitter_name="out", receiver_name="unknown", **kwargs)
+
+    class Newest(Rx):
+        def setup(self, spec: Any) -> None:
+            spec.input("in", policy=IOSpec.QueuePolicy.POP)
+
+    def make(app: Any) -> None:
+        tx = Tx(app, conditions.CountCondition(app, 4), period(app, 10), Always(app), name="tx")
+        app.add_flow(tx, Newest(app, period(app, 25), taken=taken, name="rx"))
+
+    run(make, scheduler)
+    assert taken == [1, 3, 4]
+
+
 def test_a_resource_declares_parameters(caplog: pytest.LogCaptureFixture) -> None:
     class Settings(Resource):
         def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
@@ -167,6 +193,12 @@ def test_a_combiner_ends_with_the_first_term_that_ends(scheduler: str) -> None:
 
     run(make, scheduler)
     assert taken == [1, 2, 3]
+
+
+def test_an_application_has_an_executor_and_thread_pools() -> None:
+    app = App()
+    assert (app.executor.context_uint64, app.executor.fragment) == (0, app)
+    assert isinstance(app.make_thread_pool("pool", 2), resources.ThreadPool)
 
 
 def test_components_are_what_the_sdk_calls_them() -> None:

@@ -319,7 +319,10 @@ def _about(node: Node, condition: Condition) -> list[IOSpec]:
     spec = node.operator.spec
     found = []
     for leaf in leaves_of(condition):
-        ports = spec.outputs if leaf.port_role == "transmitter" else spec.inputs
+        if leaf.port_role is None:  # a condition of the program, which may name both
+            ports = {**spec.outputs, **spec.inputs}
+        else:
+            ports = spec.outputs if leaf.port_role == "transmitter" else spec.inputs
         for name in leaf.ports_of(node):
             if name not in ports:
                 raise GraphError(

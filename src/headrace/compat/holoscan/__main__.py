@@ -7,4 +7,5 @@ import sys
 from headrace.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(["run", "--as-holoscan", *sys.argv[1:]]))
+    # As with Python itself, what follows the program belongs to it.
+    sys.exit(main(["run", "--as-holoscan", *sys.argv[1:2], "--", *sys.argv[2:]]))

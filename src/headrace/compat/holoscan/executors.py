@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.compat.holoscan.absent import absent
+from typing import Any
+
+from headrace.compat.holoscan.core.executor import Executor
 
 __all__ = ["GXFExecutor"]
 
-GXFExecutor = absent("GXFExecutor", "an application runs itself; call run() or run_async()")
+
+class GXFExecutor(Executor):
+    """The executor of an application."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app)

@@ -125,6 +125,14 @@ class RealtimeClock(GXFClock, headrace.RealtimeClock):
     """Real time."""
 
 
+class PacedClock(GXFClock, headrace.MachineClock):
+    """The time of a simulated device, which stands for real time."""
+
+    def cast_to(self, type: Any) -> Any:  # noqa: A002 (the SDK's name)
+        """Return the clock as a clock of real time."""
+        return self if type is RealtimeClock else super().cast_to(type)
+
+
 @taking("fragment, initial_timestamp=0, name='manual_clock'")
 class ManualClock(GXFClock, headrace.ManualClock):
     """A time that jumps."""

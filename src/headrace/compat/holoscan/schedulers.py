@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 from headrace import schedulers as headrace
 from headrace.compat.holoscan.core.clock import GXFClock as GXFClock
 from headrace.compat.holoscan.core.components import GXFComponent, Scheduler
-from headrace.compat.holoscan.resources import RealtimeClock
+from headrace.compat.holoscan.resources import PacedClock, RealtimeClock
 from headrace.compat.holoscan.signatures import taking
+from headrace.resources import MachineClock
 
 __all__ = ["EventBasedScheduler", "GreedyScheduler", "MultiThreadScheduler"]
 
@@ -26,6 +27,8 @@ class GXFScheduler(Scheduler, GXFComponent):
 
     @clock.setter
     def clock(self, clock: Any) -> None:
+        if type(clock) is MachineClock:
+            clock.__class__ = PacedClock
         self._clock = clock
 
 

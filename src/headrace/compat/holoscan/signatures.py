@@ -14,8 +14,9 @@ Class = TypeVar("Class", bound=type[Any])
 def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Callable[[Class], Class]:
     """Give a class the constructor of the SDK's class of that name.
 
-    None stands for an argument that is not given. An argument that headrace's class does not take is kept as an
-    attribute. An operator takes all arguments as parameters, and has headrace's defaults.
+    None stands for an argument that is not given, where the SDK's default is None. An argument that headrace's
+    class does not take is kept as an attribute. An operator takes all arguments as parameters, and has headrace's
+    defaults.
 
     Parameters
     ----------
@@ -48,7 +49,8 @@ def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Ca
                 if is_operator and key == "args":
                     parts = value
                 elif key == "name" or (key in taken or (is_operator and key in given)):
-                    if value is not None and key not in ignored:
+                    is_none = value is None and signature.parameters[key].default is None
+                    if not is_none and key not in ignored:
                         passed[key] = value
                 elif not is_operator:
                     setattr(self, key, value)

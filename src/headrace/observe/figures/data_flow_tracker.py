@@ -196,7 +196,7 @@ class DataFlowTracker(StatisticsWatcher):
             )
             return -1.0
         with self._lock:
-            return self._counts[pathstring].figures[DataFlowMetric(metric)]
+            return float(self._counts[pathstring].figures[DataFlowMetric(metric)])
 
     def _source_messages(self) -> dict[str, int]:
         outputs = [(name.rpartition("."), count) for name, count in self.snapshot().sources.items()]

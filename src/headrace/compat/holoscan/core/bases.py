@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.compat.holoscan.absent import absent
+from headrace.compat.holoscan.core.executor import Executor as Executor
 from headrace.core import MetadataDictionary as MetadataDictionary
 from headrace.core import MetadataPolicy as MetadataPolicy
 from headrace.observe import (
@@ -27,10 +28,10 @@ from headrace.observe import (
     DataLoggerResource as DataLoggerResource,
 )
 
-Executor = absent("Executor", "an application runs itself; call run() or run_async()")
 Message = absent("Message", "what emit is given is the message")
 NetworkContext = absent("NetworkContext", "the fragments of an application run in one process")
 MultiMessageConditionInfo = absent(
     "MultiMessageConditionInfo", "spec.multi_port_condition declares such a condition"
 )
 io_type_registry = absent("io_type_registry", "every Python object can be emitted without being registered")
+START_OPERATOR_NAME = "<|start|>"

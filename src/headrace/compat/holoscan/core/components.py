@@ -154,7 +154,7 @@ class Condition(_Native, ConditionBase, _Condition):
         return tuple(name for name in names if name is not None)
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return its ports of `node`: those of its names that `node` has."""
+        """Return its ports of `node`: the ports that it names and `node` has."""
         return tuple(name for name in self.port_names if name in (*node.input_queues, *node.output_queues))
 
 

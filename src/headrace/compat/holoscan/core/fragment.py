@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator as AnyOperator
     from headrace.core.scheduler import Scheduler
+    from headrace.core.thread_pool import ThreadPool
 
 
 class _Start(Operator):
@@ -91,6 +92,19 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
 
             scheduler = GreedyScheduler(self)
         return super().scheduler(scheduler)
+
+    @property
+    def executor(self) -> Any:
+        """What runs it."""
+        from headrace.compat.holoscan.executors import GXFExecutor
+
+        return GXFExecutor(self)
+
+    def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
+        """Create a pool of worker threads that operators can be assigned to."""
+        from headrace.compat.holoscan.resources import ThreadPool
+
+        return ThreadPool(self, initialize_size, name=name)
 
     # The configuration.
 

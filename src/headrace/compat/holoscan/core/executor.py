@@ -1,0 +1,23 @@
+"""Executor: what an application is run by; here it runs itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Executor:
+    """The executor of an application, which has no context of GXF."""
+
+    context = None
+    context_uint64 = 0
+
+    def __init__(self, fragment: Any) -> None:
+        self.fragment = fragment
+
+    def run(self, graph: Any = None) -> None:
+        """Run the application."""
+        self.fragment.run()
+
+    def interrupt(self) -> None:
+        """Stop the run."""
+        self.fragment.stop_execution()
