@@ -104,16 +104,16 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         return owner is not _Operator and not issubclass(owner, Operator)
 
     def _has_own(self, name: str) -> bool:
-        """Return whether the program, or the SDK, gave the operator an attribute of this name."""
-        if name in vars(self) or name in _NAMES:
+        """Return whether the program, or the SDK, gave the operator an attribute of this name that is not None."""
+        if name in _NAMES:
             return True
-        return any(name in vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))
+        places = [vars(self), *(vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))]
+        return next((place[name] for place in places if name in place), None) is not None
 
     def _recall_values(self) -> None:
         """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
         if not self._is_ready:
-            for name, value in self._explicit.items():
-                self.spec.give(self, f"operator {self.name!r}", name, value)
+            self.spec.apply(self, {arg.name: arg.value for arg in self.args if arg.name in self.spec.params})
         super()._recall_values()
 
     @raises_runtime_errors
