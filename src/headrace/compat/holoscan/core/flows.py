@@ -48,7 +48,7 @@ class ConnectedPort(_IOSpec):
     ConnectorType: ClassVar = ConnectorType
 
     @property
-    def connector_type(self) -> ConnectorType:
+    def connector_type(self) -> Any:
         """The kind of connector."""
         return getattr(self, "_connector", ConnectorType.DEFAULT)
 

@@ -10,7 +10,7 @@ from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
-from headrace.compat.holoscan.core.operator import Operator
+from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 
-class _Start(Operator):
+class _Start(_Operator):
     """Computes once, and does nothing."""
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -195,7 +195,7 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
 
 def _check_ends(*ends: Any) -> None:
     for end in ends:
-        if not are_ends(end):
+        if not (are_ends(end) or isinstance(end, _Fragment)):
             raise TypeError(f"{end!r} is not an operator")
 
 
