@@ -10,7 +10,7 @@ from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
-from headrace.compat.holoscan.core.operator import Operator
+from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.core.thread_pool import ThreadPool
 
 
-class _Start(Operator):
+class _Start(_Operator):
     """Computes once, and does nothing."""
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -212,7 +212,7 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
         return f"<holoscan.Fragment: name:{self.name}>"
 
 
-def _in_order(graph: Graph) -> list[Operator]:
+def _in_order(graph: Graph) -> list[AnyOperator]:
     """Return the operators as the SDK runs them: those without inputs first, then those that they send to."""
     waits = {operator: {flow.source for flow in operator._incoming} - {operator} for operator in graph}
     order = [operator for operator in waits if not waits[operator]]
@@ -228,7 +228,7 @@ def _in_order(graph: Graph) -> list[Operator]:
 
 def _check_ends(*ends: Any) -> None:
     for end in ends:
-        if not are_ends(end):
+        if not (are_ends(end) or isinstance(end, _Fragment)):
             raise TypeError(f"{end!r} is not an operator")
 
 
