@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headrace.compat.holoscan.core import IOSpec, Operator, OperatorSpec
+from headrace.compat.holoscan.core.operator import Operator
+from headrace.compat.holoscan.core.spec import IOSpec
 from headrace.compat.holoscan.lenience import tell
 from headrace.conditions import BooleanCondition
 from headrace.core import Condition, ConditionType, Resource
 from headrace.core.composition import Composition
 from headrace.core.function import never_returns
+from headrace.core.spec import OperatorSpec
 from headrace.tensor import Tensor
 from headrace.tensor.conversion import is_array
 from headrace.tensor.libraries import library_named

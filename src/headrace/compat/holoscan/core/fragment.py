@@ -10,6 +10,7 @@ from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
+from headrace.compat.holoscan.core.services import ServiceHost
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 
-class Fragment(ComposedFragment, _Fragment):
+class Fragment(ComposedFragment, ServiceHost, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters
