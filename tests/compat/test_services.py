@@ -49,6 +49,10 @@ def test_a_resource_is_found_by_its_name_and_through_its_service(app: Applicatio
     app.register_service(plain)
     app.register_service(DefaultFragmentService(wrapped), "service")
     assert app.service(Resource, "plain") is plain
+    stands_for = app.service(DefaultFragmentService, "plain")
+    assert stands_for is not None
+    assert stands_for.resource is plain
+    assert app.service(DefaultFragmentService, "nobody") is None
     assert app.service(Resource, "wrapped") is wrapped
     found = app.service(DefaultFragmentService, "service")
     assert found is not None
