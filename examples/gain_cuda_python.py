@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace import CountCondition, gpu, op
+from headrace import CountCondition, TensorMap, gpu, op
 from shared.example import Example
 from shared.frames import Transmit, to_host
 from shared.needs import needs
@@ -33,7 +33,7 @@ def apply_gain(message, *, gain: int):
     louder = gpu.Device(0).allocate(frame.nbytes, stream=stream)
     config = gpu.LaunchConfig(grid=-(-frame.size // 256), block=256)
     gpu.launch(stream, config, KERNEL, frame.data, louder, np.int32(frame.size), np.int32(gain))
-    return {"frame": StridedMemoryView.from_buffer(louder, frame.shape, dtype=frame.dtype)}
+    return TensorMap(frame=StridedMemoryView.from_buffer(louder, frame.shape, dtype=frame.dtype))
 
 
 @op

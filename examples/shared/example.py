@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace import Application, Operator, OperatorSpec, Tensor
+from headrace import Application, Operator, OperatorSpec, Tensor, as_tensor
 from headrace.conditions import CudaStreamCondition
 
 from .frames import to_host
@@ -68,7 +68,7 @@ class View(Operator):
 
 def receive_on_host(op_input: Any) -> tuple[Tensor, np.ndarray]:
     """Receive a frame; return the tensor that arrived and a NumPy array with its contents."""
-    tensor = op_input.receive("in")["frame"]
+    tensor = as_tensor(op_input.receive("in")["frame"])
     if tensor.device.is_cuda:
         return tensor, to_host(tensor, op_input.receive_cuda_stream("in"))
     return tensor, np.asarray(tensor)

@@ -29,11 +29,12 @@ class Transmit(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame: Any = picture(self.number)
+        stream = None
         if self.on_gpu:
             stream = context.allocate_cuda_stream("transmit")  # the same stream in every compute
             op_output.set_cuda_stream(stream, "out")
             frame = to_device(frame, stream)
-        op_output.emit({"frame": frame}, "out")
+        op_output.emit({"frame": as_tensor(frame, stream=stream)}, "out")
         self.number += 1
 
 

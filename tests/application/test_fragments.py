@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Fragment, IOSpec, Operator, OperatorSpec, Subgraph, op
+from headrace.capture import CaptureRefused
 from headrace.core import GraphError
 from headrace.core.errors import ConfigError
 from headrace.resources import ThreadPool
@@ -178,6 +179,38 @@ def test_a_fragment_keeps_what_it_declares() -> None:
     assert [pool.name for pool in app._thread_pools] == ["pool"]
     assert app.source.is_metadata_enabled
     assert not app.sink.is_metadata_enabled
+
+
+def test_two_fragments_have_segments_and_operators_of_the_same_names() -> None:
+    class Copies(Operator):
+        capturable = True
+
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.input("in")
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(op_input.receive())
+
+    class Part(Fragment):
+        def compose(self) -> None:
+            first, second = Copies(self, name="first"), Copies(self, name="second")
+            first >> second
+            self.capture(first, second)
+
+    class Program(Application):
+        def compose(self) -> None:
+            source, one, two = Source(self, "source"), Part(self, "one"), Part(self, "two")
+            self.sink = Sink(self, "sink")
+            self.add_flow(source, one, {("numbers", "first")})
+            self.add_flow(one, two, {("second", "first")})
+            self.add_flow(two, self.sink, {("second", "double")})
+
+    app = Program([])
+    with pytest.warns(CaptureRefused):  # there is no work on a device
+        outcome = app.run()
+    assert app.sink.kept == [0, 2, 4]
+    assert [segment.name for segment in outcome.segments] == ["one.segment", "two.segment"]
 
 
 def test_a_setting_names_an_operator_of_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:

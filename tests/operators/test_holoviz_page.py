@@ -186,6 +186,31 @@ def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any
     assert saved.value.suggested_filename == "A_test.png"
 
 
+def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
+    one = running(changes=7)
+    page = open_page(tab, one.viewer)
+    wait_until(lambda: one.viewer.frames_received > 10, "frames", page)
+    page.click("#layers")
+    boxes = page.locator("#boxes input")
+    wait_until(lambda: boxes.count() == 4, "the layers", page)
+    assert page.locator("#boxes").inner_text().split() == ["image", "box", "oval", "label"]
+    box = boxes.nth(1)
+    box.uncheck()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    wait_until(
+        lambda: [boxes.nth(n).is_checked() for n in range(4)] == [True, False, False, True], "it", page
+    )
+    left = [spec for spec in TENSORS if spec["name"] not in ("box", "oval")]
+    wanted = Renderer(WIDTH, HEIGHT, left).render(frame(7))[..., :3]
+    box.check()
+    box.uncheck()
+    one.end()
+    wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
+    wait_until(lambda: page.get_attribute("#picture", "data-kind") == "exact", "the exact picture", page)
+    assert (pixels_of(page) == wanted).all()
+
+
 def test_a_moving_picture_is_within_the_tolerance(tab: Any, live: Running) -> None:
     page = open_page(tab, live.viewer)
     wait_until(lambda: page.get_attribute("#picture", "data-kind") == "moving", "a moving picture", page)
@@ -294,10 +319,10 @@ def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> 
 def test_the_page_can_be_used_with_the_keyboard_alone(tab: Any, live: Running) -> None:
     page = open_page(tab, live.viewer)
     reached = []
-    for _ in range(6):
+    for _ in range(7):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id"))
-    assert reached == ["smaller", "larger", "snapshot", "fullscreen", "close", "picture"]
+    assert reached == ["layers", "smaller", "larger", "snapshot", "fullscreen", "close", "picture"]
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("() => document.activeElement.id") == "close", "Tab is not caught by the picture"
 

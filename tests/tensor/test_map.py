@@ -1,4 +1,4 @@
-"""TensorMap is a dict of tensors by name, whatever arrays are put in; as_message makes one of a dict of arrays."""
+"""TensorMap is a dict of tensors by name, whatever arrays are put in; as_message keeps the type of what is sent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from headrace import Tensor, TensorMap, as_tensor
 from headrace.tensor import TensorError, as_message, pending_work
+from headrace.tensor.tensor_map import map_of_arrays
 from tests.harness.producers import CUDA, Interface, Library, Work
 
 a, b, c = np.zeros(1), np.zeros((2, 2)), np.arange(3)
@@ -85,11 +86,39 @@ def test_its_text() -> None:
 # -- as_message --------------------------------------------------------------------------------------
 
 
-def test_a_dict_of_arrays_is_sent_as_a_map_of_tensors() -> None:
-    message = as_message({"a": a, "b": as_tensor(b), "c": Interface()})
+@pytest.mark.parametrize(
+    "data", [{}, {"a": a, "b": b}, {"a": a, "n": 2}, {1: a}, {("a",): None}, {"nested": {"a": a}}], ids=str
+)
+def test_a_dict_is_sent_as_another_with_the_same_keys_and_values(data: dict[Any, Any]) -> None:
+    for message in (as_message(data), as_message(data, Work())):
+        assert type(message) is dict
+        assert message is not data
+        assert list(message) == list(data)
+        assert all(message[key] is data[key] for key in data)
+
+
+def test_tensors_in_a_dict_are_results_of_the_senders_work(waits: list[tuple[int, int]]) -> None:
+    work, host, device = Work(), as_tensor(a), as_tensor(Interface(stream=0x45))
+    message = as_message({1: device, "host": host, "n": 3, "array": b}, work, ("camera", "out"))
+    assert type(message) is dict
+    assert message["host"] is host
+    assert message["array"] is b
+    assert message[1]._pending_work is work
+    assert waits == [(7, 0x45)]
+    assert device.stream == 0x45  # the sender's own is as it was
+    assert message[1]._error_prefix() == "operator 'camera', output 'out': 1: "
+
+
+# -- map_of_arrays ------------------------------------------------------------------------------------
+
+
+def test_a_dict_of_arrays_can_be_made_a_map() -> None:
+    arrays = {"a": a, "b": as_tensor(b), "c": Interface()}
+    message = as_message(map_of_arrays(arrays))
     assert type(message) is TensorMap
     assert list(message) == ["a", "b", "c"]
     assert message["b"].owner is b
+    assert type(arrays) is dict
 
 
 class Lazy:
@@ -116,16 +145,15 @@ class Lazy:
     ],
     ids=str,
 )
-def test_a_dict_with_anything_else_in_it_is_sent_as_it_is(data: Any) -> None:
-    assert as_message(data) is data
-    assert as_message(data, Work()) is data
+def test_a_dict_with_anything_else_in_it_stays_a_dict(data: Any) -> None:
+    assert map_of_arrays(data) is data
 
 
 def test_an_array_that_cannot_be_a_tensor_is_told_by_its_entry() -> None:
     with pytest.raises(TensorError, match=r"^'labels': numpy\.ndarray cannot be a tensor"):
-        as_message({"a": a, "labels": np.array(["x"])})
+        as_message(map_of_arrays({"a": a, "labels": np.array(["x"])}))
     with pytest.raises(TensorError, match=r"^'lazy': .*Lazy cannot be a tensor .*not loaded"):
-        as_message({"lazy": Lazy()})
+        as_message(map_of_arrays({"lazy": Lazy()}))
 
 
 @pytest.fixture
@@ -144,7 +172,8 @@ def test_the_senders_stream_is_ordered_behind_what_is_made_elsewhere(waits: list
     work, library = Work(), Library()
     interface = Interface(stream=0x44)
     tensor = as_tensor(Interface(stream=0x45))
-    message = as_message({"host": a, "library": library, "interface": interface, "tensor": tensor}, work)
+    arrays = {"host": a, "library": library, "interface": interface, "tensor": tensor}
+    message = as_message(map_of_arrays(arrays), work)
     assert library.asked == [{"stream": 7, "max_version": (1, 1)}]  # it does the ordering itself
     assert waits == [(7, 0x44), (7, 0x45)]
     assert message["host"].stream is None
@@ -157,7 +186,8 @@ def test_the_senders_stream_is_ordered_behind_what_is_made_elsewhere(waits: list
 
 
 def test_what_is_on_the_senders_stream_already_is_not_ordered(waits: list[tuple[int, int]]) -> None:
-    as_message({"interface": Interface(stream=7), "tensor": as_tensor(Interface(stream=7))}, Work())
+    arrays = {"interface": Interface(stream=7), "tensor": as_tensor(Interface(stream=7))}
+    as_message(map_of_arrays(arrays), Work())
     assert waits == []
 
 

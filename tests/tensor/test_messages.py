@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, TensorMap, as_tensor
+from headrace import CountCondition, Tensor, TensorMap, as_tensor
 from headrace.tensor import TensorError, tensor_to_gpumat
 from tests.harness import Step, run
-from tests.harness.producers import CPU, CUDA, ROCM, Library
+from tests.harness.producers import CUDA, ROCM, Library
 
 
 def sending(
@@ -43,26 +43,6 @@ def sending(
     run(compose)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("array", "complaint"),
-    [
-        (
-            np.ma.masked_array([1.0], [True]),
-            r"numpy\.ma\.MaskedArray cannot be a tensor: it is a masked array",
-        ),
-        (
-            Library(CPU, shape=(-1,)),
-            r"producers\.Library cannot be a tensor \(__dlpack__: its shape is \(-1,\)",
-        ),
-    ],
-    ids=["masked", "malformed"],
-)
-def test_what_cannot_be_sent_is_named_where_it_is_emitted(stream: bool, array: Any, complaint: str) -> None:
-    with pytest.raises(TensorError, match=rf"^operator 'camera', output 'video': 'bad': [\w.]*{complaint}"):
-        sending({"good": np.zeros(3), "bad": array}, stream=stream)
-
-
 def test_an_error_that_is_none_of_ours_keeps_its_type_and_is_noted() -> None:
     class Lost:
         place = 7
@@ -84,14 +64,14 @@ def test_an_error_that_is_none_of_ours_keeps_its_type_and_is_noted() -> None:
 def test_what_cannot_be_exported_is_named_where_it_is_received(stream: bool) -> None:
     heard: list[str] = []
 
-    def take(message: TensorMap) -> None:
+    def take(message: dict[str, Tensor]) -> None:
         for tensor in message.values():
             with pytest.raises(BufferError) as caught:
                 tensor.__dlpack__()
             heard.append(str(caught.value))
 
     fixed = np.frombuffer(bytes(8), np.int32)
-    sending({"flipped": np.arange(4.0)[::-1], "fixed": fixed}, take, stream=stream)
+    sending(TensorMap(flipped=np.arange(4.0)[::-1], fixed=fixed), take, stream=stream)
     flipped, read_only = heard
     assert flipped.startswith(
         "operator 'camera', output 'video': 'flipped': Tensor(shape=(4,), dtype=float64, device=cpu, "
@@ -110,11 +90,11 @@ def test_a_library_that_takes_it_passes_the_error_on(library: str) -> None:
     module = __import__(library)
     take = module.from_dlpack if library == "torch" else module.numpy.from_dlpack
 
-    def convert(message: TensorMap) -> None:
+    def convert(message: dict[str, Tensor]) -> None:
         with pytest.raises(BufferError, match=r"^operator 'camera', output 'video': 'flipped': Tensor\("):
             take(message["flipped"])
 
-    sending({"flipped": np.arange(4, dtype=np.float32)[::-1]}, convert)
+    sending(TensorMap(flipped=np.arange(4, dtype=np.float32)[::-1]), convert)
 
 
 def test_the_last_that_sent_it_is_named_and_the_first_ones_message_is_left_alone() -> None:
@@ -122,9 +102,9 @@ def test_the_last_that_sent_it_is_named_and_the_first_ones_message_is_left_alone
     tensor = as_tensor(array)
     heard: list[str] = []
 
-    def take(message: TensorMap) -> None:
+    def take(message: dict[str, Tensor]) -> None:
         with pytest.raises(BufferError) as caught:
-            message.get().__dlpack__()
+            message["mirrored"].__dlpack__()
         heard.append(str(caught.value).partition(": Tensor")[0])
 
     sending({"raw": tensor}, take, relays={"crop": "cropped", "mirror": "mirrored"})
@@ -141,7 +121,8 @@ def test_each_of_several_receivers_is_told_who_sent_it() -> None:
     def compose(app: Any) -> None:
         def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             op_output.set_cuda_stream(context.allocate_cuda_stream("mine"), "out")
-            op_output.emit({"flipped": Library(CUDA, shape=(3,), strides=(-1,), byte_offset=64)}, "out")
+            flipped = as_tensor(Library(CUDA, shape=(3,), strides=(-1,), byte_offset=64))
+            op_output.emit({"flipped": flipped}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             with pytest.raises(BufferError) as caught:
@@ -163,7 +144,7 @@ def test_an_error_of_the_owner_is_noted() -> None:
                 raise BufferError("not again")
             return super().__dlpack__(**asked)
 
-    def take(message: TensorMap) -> None:
+    def take(message: dict[str, Tensor]) -> None:
         for asked in ({}, {"copy": False}):
             with pytest.raises(BufferError, match="^not again") as caught:
                 message["frame"].__dlpack__(**asked)
@@ -172,11 +153,11 @@ def test_an_error_of_the_owner_is_noted() -> None:
                 "raised while exporting operator 'camera', output 'video': 'frame': Tensor("
             )
 
-    sending({"frame": Tired(ROCM)}, take)
+    sending(TensorMap(frame=Tired(ROCM)), take)
 
 
 def test_what_numpy_or_opencv_cannot_take_is_named() -> None:
-    def take(message: TensorMap) -> None:
+    def take(message: dict[str, Tensor]) -> None:
         with pytest.raises(
             TypeError, match="^operator 'camera', output 'video': 'frame': NumPy cannot take it: a t"
         ):
@@ -187,4 +168,4 @@ def test_what_numpy_or_opencv_cannot_take_is_named() -> None:
         ):
             tensor_to_gpumat(message["frame"])
 
-    sending({"frame": Library(CUDA, shape=(5,))}, take)
+    sending({"frame": as_tensor(Library(CUDA, shape=(5,)))}, take)

@@ -71,6 +71,21 @@ def test_what_stays_is_shown_once_more_as_a_still(monkeypatch: pytest.MonkeyPatc
     assert recorder.shown == [(7, False), (7, True)]
 
 
+def test_a_picture_is_shown_again_when_an_outlet_would_show_it_otherwise() -> None:
+    recorder = Recorder()
+    recorder.may_show.set()
+    display = display_of(recorder)
+    display.show_again()  # there is none yet
+    display.hand_over(scene(7))
+    recorder.has_shown_still.wait()
+    for _ in range(2):
+        recorder.has_shown_still.clear()
+        display.show_again()
+        recorder.has_shown_still.wait()
+    display.close()
+    assert recorder.shown == [(7, False), (7, True), (7, True), (7, True)]
+
+
 def test_the_last_frame_is_shown_at_the_end_though_nobody_waited_for_it() -> None:
     recorder = Recorder()
     display = display_of(recorder)

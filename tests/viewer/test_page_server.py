@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import re
 import threading
@@ -18,11 +19,17 @@ from headrace._web import live_server
 from headrace.viewer import Camera
 from headrace.viewer.display import Picture, Scene
 from headrace.viewer.events import KeyEvent
+from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.page_server import PageServer
 from headrace.viewer.pictures import encode_png
 from tests._web.clients import ask, connect, get, token, until, until_the_end
 
 aiohttp = pytest.importorskip("aiohttp")
+
+
+def page(*args: Any, **options: Any) -> PageServer:
+    """Return a server whose pictures have the number of layers that are shown in every pixel."""
+    return PageServer(*args, draw=lambda scene, specs: np.full((4, 8, 4), len(specs), np.uint8), **options)
 
 
 @pytest.fixture
@@ -33,7 +40,7 @@ def events() -> list[Any]:
 @pytest.fixture
 def server(events: list[Any]) -> Iterator[PageServer]:
     before = set(threading.enumerate())
-    server = PageServer(
+    server = page(
         "Title </script><b>", (8, 4), clients=2, on_event=events.append, statistics=lambda: {"dropped": 3}
     )
     yield server
@@ -121,9 +128,55 @@ def test_a_client_gets_the_state_pictures_and_the_end(server: PageServer) -> Non
             return status, kinds, rest
 
     status, kinds, rest = ask(server, action)
-    assert status == {"type": "status", "clients": 1, "dropped": 3}
+    assert status == {"type": "status", "clients": 1, "dropped": 3, "layers": [], "hidden": []}
     assert kinds == [b"\xff\xd8\xff\xe0", b"\x89PNG"]
     assert not [data for data in rest if isinstance(data, bytes)], "the last picture is sent once"
+
+
+def test_a_page_switches_layers_off_and_on_for_all_pages() -> None:
+    switched: list[Any] = []
+    server = page("it", (8, 4), on_switch=lambda: switched.append(server._hidden))
+    frame = np.zeros((4, 8), np.uint8)
+    scene = Scene([InputSpec("box", "crosses"), InputSpec("", "color")], {"box": frame, "": frame}, Camera())
+
+    async def status(socket: Any, hidden: list[str]) -> Any:
+        while True:
+            message = await socket.receive()
+            if message.type is aiohttp.WSMsgType.TEXT:
+                told = json.loads(message.data)
+                if told["layers"] and told["hidden"] == hidden:
+                    return told["layers"]
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as first, connect(session, base, server) as second:
+            server.show(Picture(1, np.full((4, 8, 4), 200, np.uint8), scene), True)
+            pictures = [decoded(await next_picture(first))]
+            for shown, hidden in ((0, ["box"]), (0, ["box"]), (1, [])):
+                await first.send_json({"type": "layer", "name": "box", "shown": shown})
+                layers = [await status(socket, hidden) for socket in (first, second)]
+                server.show(Picture(2, np.full((4, 8, 4), 200, np.uint8), scene), True)
+                pictures.append(decoded(await next_picture(first)))
+            await first.send_json({"type": "layer", "name": "of nobody", "shown": 0})
+            await first.send_json({"type": "layer", "name": "box", "shown": 2})
+            async for _ in first:
+                pass
+            return layers, pictures, first.close_code
+
+    try:
+        layers, pictures, code = ask(server, action)
+    finally:
+        server.close()
+    assert layers == 2 * [[{"name": "box", "type": "crosses"}, {"name": "", "type": "color"}]]
+    assert pictures == [200, 1, 1, 200]
+    assert switched == [{"box"}, {"box"}, set()]
+    assert code == 1007
+
+
+def decoded(data: bytes) -> int:
+    """Return the value of all pixels."""
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(data))
+    (value,) = np.unique(np.asarray(image.convert("RGB")))
+    return int(value)
 
 
 def test_the_server_listens_until_a_client_has_read_everything(
@@ -219,7 +272,7 @@ def test_confirmations_of_nothing_earn_a_client_no_pictures(server: PageServer, 
 
 def test_the_display_is_told_whenever_a_client_can_take_a_picture() -> None:
     watched: list[int] = []
-    server = PageServer("it", (8, 4), on_watch=lambda: watched.append(1))
+    server = page("it", (8, 4), on_watch=lambda: watched.append(1))
 
     async def action(session: Any, base: str) -> Any:
         counts = []
@@ -280,7 +333,7 @@ def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> N
 
 def test_an_address_of_ipv6_is_written_in_brackets() -> None:
     try:
-        server = PageServer("it", (8, 4), host="::1")
+        server = page("it", (8, 4), host="::1")
     except RuntimeError as error:
         pytest.skip(f"needs IPv6: {error}")
     try:
@@ -371,11 +424,11 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(server: PageServe
     assert port is not None
     before = set(threading.enumerate())
     with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}.*HEADRACE_VIEW_PORT"):
-        PageServer("other", (8, 4), port=port)
+        page("other", (8, 4), port=port)
     assert set(threading.enumerate()) <= before
 
 
 def test_a_server_can_be_closed_twice() -> None:
-    server = PageServer("it", (8, 4))
+    server = page("it", (8, 4))
     server.close()
     server.close()

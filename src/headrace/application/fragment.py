@@ -11,6 +11,7 @@ from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
+from headrace.core.operator import Operator
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from headrace.core.config import Config, Setting
     from headrace.core.durations import Duration
     from headrace.core.graph import Graph
-    from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.core.reload import Reloaded
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from headrace.resources import CudaGreenContextPool
 
 E = TypeVar("E", bound="Operator")
+
+
+class StartOperator(Operator):
+    """Computes once, and does nothing; others come after it."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Do nothing."""
 
 
 class Fragment(Composition):
@@ -54,6 +61,8 @@ class Fragment(Composition):
 
     _runner: ClassVar[Runner] = Runner()
     """Runs all fragments."""
+    _start_type: ClassVar[type[Operator]] = StartOperator
+    _start_name: ClassVar[str] = "start"
 
     _scheduler: Scheduler | None = None
     # The application that it is a part of.
@@ -481,6 +490,18 @@ class Fragment(Composition):
 
     def _repr_html_(self) -> str:
         return notebook.picture(self.draw("svg").encode(), "image/svg+xml", self.draw())
+
+    def start_op(self) -> Operator:
+        """Return the operator that computes once, when the run begins: ``self.start_op().then(first)``.
+
+        Every call in one compose returns the same operator.
+        """
+        self._check_composing("start_op()")
+        if self._start_operator is None:
+            from headrace.conditions import CountCondition
+
+            self._start_operator = self._start_type(self, CountCondition(self, 1), name=self._start_name)
+        return self._start_operator
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.

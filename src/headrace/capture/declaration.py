@@ -170,7 +170,7 @@ def capture(fragment: Fragment, operators: Sequence[Operator], name: str, **opti
     if not operators:
         raise GraphError("capture(...) takes one operator or more: self.capture(blur, sharpen)")
     fragment._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
-    segment = Segment(name or fragment._unused_name("segment"), operators, checked)
+    segment = Segment(fragment._qualified(name or fragment._unused_name("segment")), operators, checked)
     if any(segment.name == other.name for other in fragment._segments):
         raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
     fragment._segments.append(segment)

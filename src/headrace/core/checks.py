@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
+from headrace.core.execution import settle_execution
 from headrace.core.operator import Operator
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def compose(fragment: Composition) -> Graph:
     """Compose a fragment, check what it declared, and return its graph."""
     made = fragment._compose_graph()
+    settle_execution(fragment.graph)
     check(fragment, made)
     _check_resources(fragment)
     fragment._expand_replicas()
@@ -68,7 +70,11 @@ def check_operator(operator: Operator) -> None:
     if type(operator).start is Operator.start and type(operator).initialize is Operator.initialize:
         check_compute(operator)  # the others may set their compute there
     _check_queues(operator)
-    flows = [flow for flow in operator._outgoing if flow.output != operator.spec.dead_letter]
+    flows = [
+        flow
+        for flow in operator._outgoing
+        if flow.output != operator.spec.dead_letter and not operator.spec.outputs[flow.output].is_execution
+    ]
     if flows and operator.never_emits:  # a return is missing
         raise GraphError(
             f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "

@@ -16,19 +16,22 @@ from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import known_keywords
 from headrace.core.control import RunControl
 from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
+from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
 from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
+    from headrace.core.graph import Flow
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
@@ -109,6 +112,7 @@ class Composition:
         self._taken_settings: set[str] = set()
         self._composed_data_loggers: list[Any] = []
         self._composed_services = Services()
+        self._start_operator: Operator | None = None
 
     # Methods that a subclass overrides.
 
@@ -215,6 +219,47 @@ class Composition:
             self.graph.disconnect(upstream_op, downstream_op, port_pairs)
         else:
             changes.remove_flow(upstream_op, downstream_op, port_pairs)
+
+    def set_dynamic_flows(self, op: Operator, dynamic_flow_func: Callable[[Any], object]) -> None:
+        """Let a function choose after each compute of an operator where the messages of that compute go.
+
+        Parameters
+        ----------
+        op
+            The operator.
+        dynamic_flow_func
+            Called with the operator after each of its computes; calls :meth:`Operator.add_dynamic_flow` for each
+            flow to be used. What the compute emitted goes along these flows only. Without any, it is dropped and
+            counted.
+        """
+        check_member(self._root, op)
+        self._check_composing(f"set_dynamic_flows({op.name!r}, ...)")
+        if not callable(dynamic_flow_func):
+            raise TypeError(
+                f"set_dynamic_flows({op.name!r}, ...) takes a function of the operator, not {dynamic_flow_func!r}"
+            )
+        op._dynamic_flows = DynamicFlows(op, dynamic_flow_func)
+        if self._root.allows_undeclared_flows:
+            op.spec.add_execution_port(OUTPUT_EXEC)
+
+    allows_undeclared_flows: ClassVar[bool] = False
+    """Whether a dynamic flow may lead along ports that `add_flow` did not connect."""
+
+    def _undeclared_flow(self, source: Operator, output: str, target: Any, input_: str) -> Flow:
+        """Return a dynamic flow that `add_flow` did not declare, or raise."""
+        where = f"operator {source.name!r}: add_dynamic_flow"
+        if self.allows_undeclared_flows:
+            ports = {(output, input_)} if output or input_ else None
+            if not input_ and all(port.is_execution for port in target.spec.inputs.values()):
+                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
+            return self.graph.flows_between(source, target, ports, None, None)[0]
+        declared = ", ".join(map(str, source._outgoing)) or "none"
+        wanted = f"{source.name}.{output} -> " if output else ""
+        raise GraphError(
+            f"{where}: there is no flow {wanted or 'to '}{getattr(target, 'name', target)!r}"
+            f"{f' input {input_!r}' if input_ else ''}; compose declares the flows that may be chosen, by "
+            f"add_flow or then; there are {declared}"
+        )
 
     def wait_until_changed(self, timeout: float | None = None) -> bool:
         """Wait until the run has made all changes of its graph so far; not from inside an operator.

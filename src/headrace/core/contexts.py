@@ -88,7 +88,8 @@ class OutputContext(Protocol):
         Parameters
         ----------
         data
-            Any object; it is passed on unchanged. A dict of arrays is sent as a TensorMap, without copying.
+            Any object; it is passed on unchanged. Each receiver of a dict gets a dict of its own, with the same
+            keys and values. Arrays are never copied.
         name
             The output; not needed where there is only one.
         emitter_name

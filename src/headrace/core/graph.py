@@ -32,6 +32,15 @@ class Flow:
     size: int | None = field(default=None, compare=False)
     policy: IOSpec.QueuePolicy | None = field(default=None, compare=False)
 
+    def check(self, where: str) -> None:
+        """Raise if it leads from a port that orders computes to one for data, or the other way round."""
+        ports = self.source.spec.outputs[self.output], self.target.spec.inputs[self.input]
+        if ports[0].is_execution is not ports[1].is_execution:
+            raise GraphError(
+                f"{where}: {self} has data at one end, and orders computes at the other; "
+                f"{self.source.name}.then({self.target.name}) orders their computes"
+            )
+
     def __str__(self) -> str:
         return f"{self.source.name}.{self.output} -> {self.target.name}.{self.input}"
 
@@ -168,12 +177,15 @@ class Graph(GraphQueries["Operator"]):
             raise GraphError(f"{where}: the ports are named already, so there is no port map besides")
         sides = owner_of(source).spec.outputs, owner_of(target).spec.inputs
         example = f"{{{tuple(next(iter(side), '...') for side in sides)!r}}}"
-        return [
+        flows = [
             Flow(begin.owner, begin.name, end.owner, end.name, size, policy)
             for output, input_ in pairs or (("", ""),)
             for begin in self.ports_at(source, "output", output, where, example)
             for end in self.ports_at(target, "input", input_, where, example)
         ]
+        for flow in flows:
+            flow.check(where)
+        return flows
 
     def ports_at(self, end: End, kind: str, name: str, where: str, example: str) -> tuple[Port, ...]:
         """Return the ports of operators at one end of a flow: several behind an input of a subgraph.
@@ -240,6 +252,8 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
         return name
     if name:
         raise GraphError(f"{where}: {absent(what, kind, name, ports)}")
+    if not owner.is_subgraph:
+        ports = {each: port for each, port in ports.items() if not port.is_execution}
     if kind == "output":
         # The output for messages that are given up does not count beside others.
         lost = None if owner.is_subgraph else owner.spec.dead_letter
@@ -261,7 +275,8 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
         right = "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
     raise GraphError(
         f"{where}: {what} has no {kind} ({right}), and a flow goes from an output of the first "
-        "operator to an input of the second"
+        "operator to an input of the second; first.then(second) runs the second after each compute of the first, "
+        "without data"
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.ports import IOSpec
+from headrace.core.queues import queues_of
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
@@ -58,9 +59,13 @@ def why_not_in_group(operator: Operator) -> str:
             "each frame"
         )
     spec = operator.spec
+    if operator._dynamic_flows is not None:
+        return "its flows are chosen after each compute, and a replay does not call its compute"
     if not spec.inputs:
         return "it has no input, and a segment runs when it receives"
     for port in (*spec.inputs.values(), *spec.outputs.values()):
+        if port.is_execution:
+            return "it orders the computes of others, or is ordered by them, and a replay does not call its compute"
         if port.conditions:
             return f"port {port.name!r} has a condition of its own"
         if port.size != 1:
@@ -76,6 +81,9 @@ def why_not_a_group(operators: Sequence[Operator]) -> str:
     """Return why operators cannot run as one, as the flows between them say; an empty text if they can."""
     members = set(operators)
     for operator in operators:
+        for queue in (queue for port in operator.spec.inputs.values() for queue in queues_of(operator, port)):
+            if queue.policy is IOSpec.QueuePolicy.LATEST:
+                return f"operator {operator.name!r} receives a message several times, at a queue with LATEST"
         for name in operator.spec.inputs:
             flows = [flow for flow in operator._incoming if flow.input == name]
             inner = [flow for flow in flows if flow.source in members]

@@ -19,7 +19,7 @@ from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.parameter import check_parameter_name
-from headrace.core.ports import IOSpec
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.replicas import Replicas
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.error_policy import OnError
+    from headrace.core.execution import DynamicFlows
     from headrace.core.graph import Flow
     from headrace.core.joins import JoinRule
     from headrace.core.node import Node, Receiver, Transmitter
@@ -108,9 +109,16 @@ class Operator(Connectable):
     _replicas: Replicas | None
     _creation: tuple[tuple[Any, ...], dict[str, Any]]
     _replica_copies: tuple[Operator, ...] = ()
+    # What chooses its flows, if anything does.
+    _dynamic_flows: DynamicFlows | None = None
     # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
     _stand_in: Operator | None = None
     _result_collector: Operator | None = None
+
+    INPUT_EXEC_PORT_NAME: ClassVar[str] = INPUT_EXEC
+    """The name of the input at which it is told that an operator before it has computed (`then`)."""
+    OUTPUT_EXEC_PORT_NAME: ClassVar[str] = OUTPUT_EXEC
+    """The name of the output at which it tells others that it has computed (`then`)."""
 
     on_error: OnError = "stop"
     """What happens when `compute` raises: ``"stop"`` ends the run; ``"skip"`` skips the messages of that compute,
@@ -263,6 +271,13 @@ class Operator(Connectable):
     def _has_end(self) -> bool:
         """Whether it has an `end` of its own."""
         return type(self).end is not Operator.end or "end" in vars(self)
+
+    def convert_dict(self, data: dict[Any, Any]) -> Any:
+        """Return what is sent for an emitted dict: a copy of it, unless this is overridden.
+
+        Tensors in a dict that is returned are ordered after the operator's work.
+        """
+        return data.copy()
 
     # Methods that a program calls.
 
@@ -458,6 +473,30 @@ class Operator(Connectable):
         if self._live_state is not None:
             self._live_state.recall()
         self._knobs.recall()
+
+    # Dynamic flows.
+
+    @property
+    def next_flows(self) -> list[Any]:
+        """The flows that lead from it to others, as compose declared them."""
+        return list(self._outgoing)
+
+    def add_dynamic_flow(self, *flow: Any) -> None:
+        """Send what this compute emitted along a flow: in the function that `set_dynamic_flows` was given.
+
+        Parameters
+        ----------
+        flow
+            The operator that the flow leads to, or a port of it; before it the name of the output and after it the
+            name of the input, where there are several flows: ``("out", operator, "in")``. Or a flow of
+            `next_flows`, or a list of flows or operators.
+        """
+        if self._dynamic_flows is None:
+            raise GraphError(
+                f"operator {self.name!r}: add_dynamic_flow is for an operator whose flows are chosen; compose says "
+                "so by set_dynamic_flows(operator, function)"
+            )
+        self._dynamic_flows.add(flow)
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""

@@ -80,7 +80,7 @@ class IOSpec:
     """One queue, whose length is the number of connections."""
     SIZE_ONE: ClassVar[_IOSize] = _IOSize(1)
 
-    __slots__ = ("_policy", "_size", "conditions", "io_type", "name")
+    __slots__ = ("_policy", "_size", "capacity", "conditions", "io_type", "name")
 
     def __init__(
         self,
@@ -94,6 +94,8 @@ class IOSpec:
         self.size = size
         self.policy = policy
         self.conditions: list[PortCondition] = []
+        # The number of messages that may wait at an input, if that is more than `size`.
+        self.capacity = 0
 
     def condition(self, kind: ConditionType, **arguments: Any) -> Self:
         """Put a condition on this port in place of the default one; ``ConditionType.NONE`` for none."""

@@ -55,7 +55,7 @@ def queues_of(operator: Operator, port: IOSpec) -> list[QueueSpec]:
 
 def _queue(operator: Operator, port: IOSpec, flows: tuple[Flow, ...], least: int) -> QueueSpec:
     where = f"input {port.name!r} of operator {operator.name!r}"
-    policy, size = _policy(where, port, flows), _size(where, flows, least)
+    policy, size = _policy(where, port, flows), max(_size(where, flows, least), port.capacity)
     if policy is _LATEST:
         if size != 1:
             raise GraphError(

@@ -16,7 +16,7 @@ from headrace.core.durations import Duration
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
-from headrace.core.ports import IOSpec, PortCondition
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ class OperatorSpec(ComponentSpec):
             What a full queue does with another message: ``POP`` drops the oldest, ``REJECT`` the new one, and
             ``FAULT`` (the default) raises :class:`QueueFullError` in the producer. A producer waits for room in a
             queue that faults. It does not wait for room in a queue that drops, unless its output has a
-            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition. ``LATEST`` keeps the newest message: `receive` returns it any
-            number of times, and None before the first; the operator does not wait for messages there.
+            ``DOWNSTREAM_MESSAGE_AFFORDABLE`` condition. ``LATEST`` keeps the newest message: `receive` returns it
+            any number of times, and None before the first; the operator does not wait for messages there.
         """
         return self._add(self.inputs, name, IOSpec.IOType.INPUT, size, policy)
 
@@ -249,6 +249,13 @@ class OperatorSpec(ComponentSpec):
             raise GraphError(f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice")
         port = ports[name] = self._port_type(name, io_type, size, policy)
         return port
+
+    def add_execution_port(self, name: str) -> None:
+        """Declare the input or the output that orders computes, unless it is there."""
+        if name == INPUT_EXEC and name not in self.inputs:
+            self._add(self.inputs, name, IOSpec.IOType.INPUT, IOSpec.ANY_SIZE, None)
+        elif name == OUTPUT_EXEC and name not in self.outputs:
+            self._add(self.outputs, name, IOSpec.IOType.OUTPUT, 1, None)
 
     def _declare_kind(self, name: str, kind: str) -> None:
         if kind != "receivers":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from headrace.core.errors import GraphError, PortError, absent
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 
 
 class Connectable:
@@ -39,7 +40,14 @@ class Connectable:
         if not isinstance(port, str):
             raise TypeError(f"the port of {self._noun} {self.name!r} is named by a str, not {port!r}")
         known = {**self.spec.inputs, **self.spec.outputs}
-        if port not in known:
+        if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self.is_subgraph:
+            if getattr(self, "_node", None) is not None:
+                raise GraphError(
+                    f"operator {self.name!r} runs already, and its computes were not ordered when it began; say "
+                    "then(...) in compose()"
+                )
+            self.spec.add_execution_port(port)
+        elif port not in known:
             raise PortError(absent(f"{self._noun} {self.name!r}", "port", port, known))
         return Port(self, port)
 
@@ -54,6 +62,20 @@ class Connectable:
     def __rshift__(self, other: Any) -> Any:
         """Connect this to `other`, and return `other`; a tuple is several."""
         return _connect(self, other)
+
+    @overload
+    def then(self, other: C) -> C: ...
+    @overload
+    def then(self, other: Port) -> Connectable: ...
+    @overload
+    def then(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
+    def then(self, other: Any) -> Any:
+        """Run `other` after each compute of this operator, and return `other`; a tuple is several.
+
+        No data passes between them. An operator that comes after several others waits for all of them; one to which
+        a loop leads back runs after each of them.
+        """
+        return _order(self, other)
 
     def __rrshift__(self: C, other: tuple[End, ...]) -> C:
         """Connect several to this, and return it."""
@@ -77,6 +99,10 @@ class Port:
     def __rshift__(self, other: Any) -> Any:
         """Connect this output to `other`, and return the operator that it leads to."""
         return _connect(self, other)
+
+    def then(self, other: Any) -> Any:
+        """Run `other` after each compute of the operator behind this port of a subgraph, and return `other`."""
+        return _order(self, other)
 
     def __rrshift__(self, other: tuple[End, ...]) -> Connectable:
         """Connect several to this input, and return its operator."""
@@ -120,6 +146,20 @@ def name_of(ends: Any) -> str:
     if isinstance(ends, Port):
         return f"{ends.owner.name!r}[{ends.name!r}]"
     return repr(getattr(ends, "name", ends))
+
+
+def _order(source: Any, target: Any) -> Any:
+    """Connect the ports at which computes are ordered."""
+    ends = tuple(_execution_end(end, INPUT_EXEC) for end in ends_of(target))
+    _connect(_execution_end(source, OUTPUT_EXEC), ends)
+    owners = tuple(map(owner_of, ends))
+    return owners if isinstance(target, tuple) else owners[0]
+
+
+def _execution_end(end: Any, port: str) -> Any:
+    # A port of a subgraph leads to that of an operator; a subgraph may have only one.
+    is_operator = isinstance(end, Connectable) and not end.is_subgraph and hasattr(end, "spec")
+    return end[port] if is_operator else end
 
 
 def _connect(source: Any, target: Any) -> Any:

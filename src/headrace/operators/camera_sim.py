@@ -16,7 +16,7 @@ from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.operators.tensor_operator import declare_fields
-from headrace.tensor import Tensor
+from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
 
@@ -38,9 +38,9 @@ class CameraSimOp(PacedSource[Any]):
     `truth(n)` returns what frame n shows, so that detectors can be scored. On the host, frames are made ahead on a
     thread of their own; on a device, by a kernel on the operator's stream. Both give the same pixels.
 
-    **Output** ``output``: a dict of one tensor, (height, width), which `BayerDemosaicOp` takes. The acquisition
-    timestamp is when the frame was due by the run's clock. The metadata has n under `frame_number_key`, a name of
-    this camera's own, so that the frames of several cameras can be joined.
+    **Output** ``output``: a TensorMap of one tensor, (height, width), which `BayerDemosaicOp` takes. The
+    acquisition timestamp is when the frame was due by the run's clock. The metadata has n under `frame_number_key`,
+    a name of this camera's own, so that the frames of several cameras can be joined.
 
     **Memory**: on the host, `read_ahead` frames. On a device, one block of the size of a frame for each that is in
     use downstream; beside them the operator holds a background and, with noise, a field of 2 bytes per pixel.
@@ -188,7 +188,7 @@ class CameraSimOp(PacedSource[Any]):
     def emit_frame(self, frame: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit a frame."""
         number, array = frame
-        placed: dict[str, Any]
+        placed: TensorMap
         if array is None:
             stream = self._memory.stream(op_output, context, "output")
             shape = (self.height, self.width)
@@ -196,7 +196,7 @@ class CameraSimOp(PacedSource[Any]):
             if self._on_device is None:
                 self._on_device = _DeviceSensor(self.sensor, stream)
             self._on_device.draw(number, tensor, stream)
-            placed = {self.out_tensor_name: tensor}
+            placed = TensorMap({self.out_tensor_name: tensor})
         else:
             placed = self._memory.place({self.out_tensor_name: array}, op_output, context, "output")
         if self.is_metadata_enabled:

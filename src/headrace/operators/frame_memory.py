@@ -16,7 +16,7 @@ from headrace import gpu
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import check_parameters
-from headrace.tensor import DLDeviceType, Tensor
+from headrace.tensor import DLDeviceType, Tensor, TensorMap
 from headrace.tensor.copies import HostMemory, copy
 
 Details = TypeVar("Details")
@@ -63,11 +63,11 @@ class FrameMemory:
         context: ExecutionContext,
         port: str,
         storage_types: Mapping[str, int] | None = None,
-    ) -> dict[str, Any]:
+    ) -> TensorMap:
         """Return the arrays in the memory that was asked for, and set the stream of an output that copies use."""
         if self.storage_type == SYSTEM:
-            return dict(arrays)
-        placed: dict[str, Any] = {}
+            return TensorMap(arrays)
+        placed = TensorMap()
         for name, array in arrays.items():
             wanted = self.storage_type
             if wanted is None:

@@ -12,7 +12,7 @@ from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Routine, Workplace, workplace
 from headrace.operators.messages import find_tensor, place_of
 from headrace.operators.tensor_operator import TensorOperator
-from headrace.tensor import Tensor
+from headrace.tensor import Tensor, TensorMap
 
 
 class Plan(NamedTuple):
@@ -96,7 +96,8 @@ class FrameOperator(TensorOperator):
         for step, tables in zip(self._steps, self._tables_at(place), strict=True):
             given, result = result, place.empty(step.shape, step.element)
             place.run(step.routine, step.threads, result, given, *tables, *step.arguments)
-        op_output.emit({self.out_tensor_name: result if self._steps else self.view(result)}, target)
+        result = result if self._steps else self.view(result)
+        op_output.emit(TensorMap({self.out_tensor_name: result}), target)
 
     def _tables_at(self, place: Workplace) -> list[list[Tensor]]:
         """Return the tables of each step as tensors at a place."""

@@ -19,7 +19,7 @@ from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Workplace
 from headrace.operators.messages import place_of, tensors_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
-from headrace.tensor import Tensor, as_tensor
+from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import camera as cameras
 from headrace.viewer import formats, keys
@@ -450,6 +450,8 @@ class HolovizOp(TensorOperator):
                 "shown": self.frames_shown,
                 "dropped": self.frames_dropped,
             },
+            draw=lambda scene, specs: self._renderer.draw(specs, scene.arrays, scene.camera).pixels,
+            on_switch=lambda: None if self._display is None else self._display.show_again(),
         )
         self.url = page.url
         print(f"{self.window_title}: {page.url}", flush=True)
@@ -585,7 +587,8 @@ class HolovizOp(TensorOperator):
                 copy_from_pinned(tensor, results[kind], stream)
         for kind, (tensor, is_emitted) in buffers.items():
             if is_emitted:
-                op_output.emit({f"{kind}_buffer_output": tensor}, f"{kind}_buffer_output")
+                port = f"{kind}_buffer_output"
+                op_output.emit(TensorMap({port: tensor}), port)
 
     def _received_buffer(
         self, message: Any, port: str, shape: tuple[int, ...], dtype: np.dtype[Any]

@@ -28,7 +28,7 @@ from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
 from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
-from headrace.tensor import Tensor, as_tensor
+from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class InferenceOp(Operator):
         if self._sent is not None:
             message = {name: message[name] for name in self._sent if name in message}
         if message:  # a model that never ran has nothing to send
-            op_output.emit(message, _TRANSMITTER)
+            op_output.emit(TensorMap(message), _TRANSMITTER)
 
     def _activate(self, specs: Any) -> None:
         """Apply activation specs."""

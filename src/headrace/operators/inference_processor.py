@@ -22,7 +22,7 @@ from headrace.operators.arrays import Workplace, check_contiguous, workplace
 from headrace.operators.custom_kernels import CustomKernel, read_kernels
 from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
-from headrace.tensor import Tensor, as_tensor
+from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import read_on_host
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class InferenceProcessorOp(TensorOperator):
             emitted = {
                 name: self._emitted(results[name], stream) for name in self.out_tensor_names or results
             }
-            op_output.emit(emitted, "transmitter")
+            op_output.emit(TensorMap(emitted), "transmitter")
 
     # The plan of a run.
 

@@ -14,6 +14,7 @@ from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
 from headrace.operators.messages import find_tensor, tensors_of
 from headrace.operators.tensor_operator import TensorOperator, declare_fields
+from headrace.tensor import TensorMap
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -132,7 +133,7 @@ class PingTensorTxOp(TensorOperator):
         tensor = self.allocator.allocate_tensor(
             self._shape, self._dtype, STORAGE_TYPES[self.storage_type], stream=stream, operator=self.name
         )
-        op_output.emit({self.tensor_name: tensor}, "out")
+        op_output.emit(TensorMap({self.tensor_name: tensor}), "out")
         self.count += 1
         _log.info("Sent message %d", self.count)
 

@@ -40,11 +40,11 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     A thread waits for the camera and converts its frames, so that no worker does. If the pipeline is slower than
     the camera, the driver drops frames, which `frames_dropped` counts.
 
-    **Output** ``signal``: a dict of one tensor, named ``""``. Frames in YUYV, RGB24 and Motion JPEG are converted
-    to RGBA, uint8, (height, width, 4). Those in any other format, and all with `pass_through`, are the bytes of the
-    driver's buffer, without a copy: (height, width, 2) for YUYV, (height, width, 3) for RGB24, else one dimension.
-    The acquisition timestamp is when the camera took the frame, by the run's clock. The metadata have
-    ``V4L2_pixel_format``, ``V4L2_ycbcr_encoding`` and ``V4L2_quantization``.
+    **Output** ``signal``: a TensorMap of one tensor, named ``""``. Frames in YUYV, RGB24 and Motion JPEG are
+    converted to RGBA, uint8, (height, width, 4). Those in any other format, and all with `pass_through`, are the
+    bytes of the driver's buffer, without a copy: (height, width, 2) for YUYV, (height, width, 3) for RGB24, else
+    one dimension. The acquisition timestamp is when the camera took the frame, by the run's clock. The metadata
+    have ``V4L2_pixel_format``, ``V4L2_ycbcr_encoding`` and ``V4L2_quantization``.
 
     **Memory**: `num_buffers` buffers of the driver. A converted frame takes width * height * 4 bytes. A frame that
     is passed through occupies its buffer until the last operator lets go of it: let `num_buffers` be the number of

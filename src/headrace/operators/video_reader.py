@@ -38,7 +38,7 @@ class VideoReaderOp(PacedSource[ClipFrame]):
     as frames are received. Frames of a stream are emitted when they come; one that is older than the frames that
     `read_ahead` allows waits at the sender.
 
-    **Output** ``output``: a dict with one tensor, named ``""``: RGB, uint8, (height, width, 3), unless
+    **Output** ``output``: a TensorMap with one tensor, named ``""``: RGB, uint8, (height, width, 3), unless
     `pixel_format` says otherwise. The acquisition timestamp of a frame is its time in the video plus the start of
     the video: that which `VideoWriterOp` wrote into a file, 0 in other files. A stream starts when its first frame
     arrives, by the run's clock, or earlier, if a later frame arrives with less delay.

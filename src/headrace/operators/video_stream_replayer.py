@@ -27,7 +27,7 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     The clip is read and decoded ahead on a thread of its own. In real time each frame is emitted at its time of the
     run's clock; one that is late is emitted at once, counted in `frames_late`, and does not delay those after it.
 
-    **Output** ``output``: a dict of tensors by name. Those of a recording have their names, shapes and element
+    **Output** ``output``: a TensorMap. Those of a recording have their names, shapes and element
     types. A frame of a video file has the name ``""``: RGB, uint8, (height, width, 3). The acquisition timestamp is
     the recorded one, or else the time of the recording, in nanoseconds since the epoch (of a video file: since its
     first frame).

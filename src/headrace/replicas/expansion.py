@@ -42,6 +42,14 @@ def _check(fragment: Composition, operator: Operator) -> None:
         )
     policy = operator._error_policy
     for is_so, what in (
+        (
+            operator._dynamic_flows is not None
+            or any(
+                port.is_execution
+                for port in (*operator.spec.inputs.values(), *operator.spec.outputs.values())
+            ),
+            "has dynamic flows or execution flows; replicate the operators before or behind it",
+        ),
         (operator.spec.is_joined, "joins its inputs; join them in an operator before it"),
         (bool(policy.retries or policy.dead_letter), "retries or sends dead letters after errors"),
         (isinstance(operator, AsyncFunctionOperator), "is async; concurrency= lets its calls overlap"),

@@ -75,50 +75,65 @@ class TensorMap(dict[str, Tensor]):
         return "".join(paragraph(name) + tensor._repr_html_() for name, tensor in self.items())
 
 
+def map_of_arrays(data: dict[Any, Any]) -> Any:
+    """Return a dict of arrays as a TensorMap, and any other dict unchanged.
+
+    For operators that send tensors wherever a program emits arrays (`Operator.convert_dict`). The arrays are not
+    converted here but by `as_message`, as results of the sender's work.
+    """
+    if not data or not all(type(name) is str and is_array(array) for name, array in data.items()):
+        return data
+    message = TensorMap.__new__(TensorMap)
+    dict.update(message, data)
+    return message
+
+
+MAPPINGS = frozenset((dict, TensorMap))
+"""The types of messages of which each receiver has its own copy."""
+
+
 def as_message(
     data: Any, pending_work: PendingWork | None = None, sender: tuple[str, str] | None = None
 ) -> Any:
-    """Return the message for an emitted dict, TensorMap or Tensor: a TensorMap or a Tensor.
+    """Return the message for an emitted Tensor, TensorMap or dict: an object of the same type.
 
-    A dict is returned unchanged if one of its values is not an array.
+    The tensors in it are the results of the sender's work. Other values of a dict stay what they are.
 
     Parameters
     ----------
     data
         The emitted object.
     pending_work
-        The sender's work that produces the data; by default each array names its own.
+        The sender's work that produces the data; by default each tensor names its own.
     sender
         The operator and the output that emit it; the tensors' errors name them, at the sender and the receiver.
     """
     if type(data) is Tensor:
         return data if pending_work is None else as_pending_tensor(data, pending_work)
-    if type(data) is dict:
-        if not data:
-            return data
-        for array in data.values():
-            if type(array) is not Tensor and not is_array(array):
-                return data
-    message = TensorMap.__new__(TensorMap)  # without `__init__`, which would convert
-    for name, array in data.items():
-        if type(name) is not str:
-            return data
-        try:
-            if pending_work is not None:
-                tensor = as_pending_tensor(array, pending_work)
-            else:
-                tensor = array if type(array) is Tensor else as_tensor(array)
-        except TensorError as error:
-            raise TensorError(f"{name!r}: {error}") from error
-        except Exception as error:
-            error.add_note(f"raised while {name!r} was converted to a tensor")
-            raise
-        if sender is not None:
-            sent_as = (*sender, name)
-            if tensor is array and tensor._sent_as is not None and tensor._sent_as != sent_as:
-                tensor = tensor._with_pending_work(
-                    tensor._pending_work
-                )  # the original stays in its own message
-            tensor._sent_as = sent_as
-        dict.__setitem__(message, name, tensor)
+    is_map = type(data) is TensorMap
+    message = (
+        dict.copy(data) if not is_map else TensorMap.__new__(TensorMap)
+    )  # not by `__init__`, which converts
+    for name, value in data.items():
+        if is_map or type(value) is Tensor:
+            dict.__setitem__(message, name, _as_entry(name, value, pending_work, sender))
     return message
+
+
+def _as_entry(
+    name: Any, array: Any, pending_work: PendingWork | None, sender: tuple[str, str] | None
+) -> Tensor:
+    """Return the tensor that is sent as one entry of a message."""
+    try:
+        tensor = as_tensor(array) if pending_work is None else as_pending_tensor(array, pending_work)
+    except TensorError as error:
+        raise TensorError(f"{name!r}: {error}") from error
+    except Exception as error:
+        error.add_note(f"raised while {name!r} was converted to a tensor")
+        raise
+    if sender is not None:
+        sent_as = (*sender, name)
+        if tensor is array and tensor._sent_as is not None and tensor._sent_as != sent_as:
+            tensor = tensor._with_pending_work(tensor._pending_work)  # the original stays in its own message
+        tensor._sent_as = sent_as
+    return tensor

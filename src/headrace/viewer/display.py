@@ -98,7 +98,7 @@ class Display:
         self._name = name
         self._changed = threading.Condition()
         self._newest: Scene | None = None
-        self._is_closing = False
+        self._is_closing = self._is_outdated = False
         self._taken_at = -1e9
         self._canvas = Canvas(renderer.width, renderer.height)
         self.received = 0
@@ -142,6 +142,12 @@ class Display:
         with self._changed:
             self._changed.notify()
 
+    def show_again(self) -> None:
+        """Show the last picture again, if there is one; called when an outlet would show it otherwise."""
+        with self._changed:
+            self._is_outdated = True
+            self._changed.notify()
+
     def close(self) -> None:
         """Draw what is newest, close the outlets and end the thread."""
         with self._changed:
@@ -161,7 +167,7 @@ class Display:
                 if scene is not None:
                     last, is_still = self._draw(scene), is_closing
                     self._show(last, is_closing)
-                elif last is not None and not is_still:
+                elif last is not None and not (is_still and is_closing):
                     is_still = True
                     self._show(last, True)
                 if is_closing:
@@ -193,6 +199,9 @@ class Display:
                 if self._is_closing:
                     scene, self._newest = self._newest, None
                     return scene, True
+                if self._is_outdated:
+                    self._is_outdated = False
+                    return None, False
                 timeout = None
                 if self._newest is not None:
                     wanted = any(outlet.wants_picture() for outlet in self._outlets)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.Q
 
 
 def test_any_object_is_passed_on_as_it_is() -> None:
-    values = [{"image": np.arange(3), "count": 2}, (1, "x"), [1, 2], lambda: None, object()]
+    values = [OrderedDict(image=np.arange(3)), (1, "x"), [1, 2], lambda: None, object()]
     taken: list[Any] = []
     run(lambda app: app.add_flow(source(app, values), sink(app, taken)))
     assert len(taken) == len(values)

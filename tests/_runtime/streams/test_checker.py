@@ -265,7 +265,7 @@ def test_the_checker_has_nothing_to_say_of_a_tensor_that_was_taken_to_a_stream(
         stream = context.allocate_cuda_stream("mine")
         as_tensor(tensor, stream=stream)
 
-    checked(monkeypatch, read, wrap=lambda data: {"frame": data})
+    checked(monkeypatch, read, wrap=lambda data: {"frame": as_tensor(data)})
 
 
 def test_the_checker_has_nothing_to_say_of_an_ambient_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition, TensorMap, as_tensor, gpu
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import ALL, FRAMES, Sending, frames_seen, read_late
 from tests.harness import (
@@ -68,7 +68,15 @@ WRAPPINGS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "a deque is popped": (lambda data: deque([data]), deque.pop),
     "a set is popped": (lambda data: {data}, set.pop),
     "a value of a dict is replaced": (lambda data: {"frame": data, "number": 1}, take_value),
-    "a map of tensors is popped": (lambda data: {"frame": data}, lambda message: message.pop("frame").owner),
+    "a dict is popped": (lambda data: {"frame": data}, lambda message: message.pop("frame")),
+    "a dict with a tensor is popped": (
+        lambda data: {"frame": as_tensor(data), "number": 1},
+        lambda message: message.pop("frame").owner,
+    ),
+    "a map of tensors is popped": (
+        lambda data: TensorMap(frame=data),
+        lambda message: message.pop("frame").owner,
+    ),
     "an iterator is consumed": (lambda data: iter([data]), lambda message: list(message).pop()),
     "a generator is consumed": (generate, lambda message: list(message).pop()),
     "an iterator of another is consumed": (

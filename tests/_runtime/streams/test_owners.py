@@ -205,7 +205,10 @@ def test_what_a_large_collection_holds_beyond_the_bound_is_kept_with_it() -> Non
         large = [*frames, *range(size)]
         found = owners_of([large])
         assert (large in found) is (size > 1024)
-    assert owners_of(dict.fromkeys(range(5000), 1))
+    by_name = {number: Memory() for number in range(3000)}
+    found = owners_of(by_name)
+    assert not any(one is by_name for one in found), "its receiver has a copy"
+    assert {id(one) for one in by_name.values()} >= {id(one) for one in found} != set()
 
 
 def test_a_walk_that_goes_on_and_on_ends() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition, TensorMap, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import (
@@ -194,7 +194,8 @@ def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(
     assert passed_through(body, scheduler) == list(range(8))
 
 
-def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: MakeScheduler) -> None:
+@pytest.mark.parametrize("kind", [dict, TensorMap])
+def test_tensors_by_name_are_sent_after_what_was_received(scheduler: MakeScheduler, kind: Any) -> None:
     def compose(app: Any) -> None:
         app.seen = []
 
@@ -202,7 +203,7 @@ def test_a_map_of_tensors_is_sent_after_what_was_received(scheduler: MakeSchedul
             data = op_input.receive("in")
             if self.ticks == 1:
                 op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
-            op_output.emit({"frame": data}, "out")
+            op_output.emit(kind(frame=as_tensor(data)), "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")["frame"].owner

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import (
@@ -299,7 +299,7 @@ def test_whoever_asks_for_the_stream_of_a_message_gets_one_after_all_others() ->
             op_output.set_cuda_stream(mine, "out")
             data = frame(side)
             write_frame(side, MS, data, self.ticks)
-            op_output.emit({"frame": data}, "out")
+            op_output.emit({"frame": as_tensor(data)}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]
@@ -324,7 +324,7 @@ def test_a_library_that_takes_a_tensor_to_its_stream_comes_after_all_streams() -
             op_output.set_cuda_stream(mine, "out")
             data = frame(side)
             write_frame(side, MS, data, self.ticks)
-            op_output.emit({"frame": data}, "out")
+            op_output.emit({"frame": as_tensor(data)}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]

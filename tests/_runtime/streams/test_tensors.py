@@ -12,6 +12,7 @@ from headrace import CountCondition, Tensor, TensorMap, as_tensor, gpu
 from headrace.core import ConditionType
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
+from headrace.tensor.tensor_map import map_of_arrays
 from tests.harness import MS, MakeScheduler, Step, launch, run
 from tests.harness.producers import CUDA, Library
 
@@ -29,7 +30,7 @@ class Frames:
     """
 
     def __init__(
-        self, receive: Any, number: int = FRAMES, emit: Any = lambda array: {"frame": array}
+        self, receive: Any, number: int = FRAMES, emit: Any = lambda array: map_of_arrays({"frame": array})
     ) -> None:
         self.seen: list[int] = []
         self.sender: Any = None
@@ -37,7 +38,7 @@ class Frames:
 
         def take(operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
             message = op_input.receive("in")
-            receive(self, message["frame"] if type(message) is TensorMap else message, op_input, context)
+            receive(self, message["frame"] if isinstance(message, dict) else message, op_input, context)
 
         def compose(app: Any) -> None:
             given = [CountCondition(app, number), *self.resources(app)]
@@ -129,7 +130,7 @@ def test_a_tensor_is_ready_however_its_receiver_came_to_follow_it(kind: type[Ste
         def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
             launch(context.allocate_cuda_stream("own"), MS, lambda: None)
-            op_output.emit({"frame": Library()}, "out")
+            op_output.emit(map_of_arrays({"frame": Library()}), "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             message = op_input.receive("in")
@@ -154,7 +155,8 @@ def test_a_tensor_names_its_senders_stream_to_one_receiver_whoever_else_follows_
             stream = context.allocate_cuda_stream("own")
             op_output.set_cuda_stream(stream, "out")
             launch(stream, MS, lambda: None)
-            op_output.emit({"frame": Library(), "host": np.zeros(2)}, "out", acq_timestamp=self.ticks)
+            frames = map_of_arrays({"frame": Library(), "host": np.zeros(2)})
+            op_output.emit(frames, "out", acq_timestamp=self.ticks)
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             message = op_input.receive("in")
@@ -302,7 +304,7 @@ def test_a_frame_that_is_passed_on_comes_after_the_last_operator_that_had_it() -
             op_output.set_cuda_stream(stream, "out")
             array = Library()
             launch(stream, MS, lambda: first_of(array).__setitem__(0, 1))
-            op_output.emit({"frame": array}, "out")
+            op_output.emit(map_of_arrays({"frame": array}), "out")
 
         def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             message = op_input.receive("in")
@@ -336,7 +338,7 @@ def test_a_frame_that_was_taken_out_of_its_map_is_alive_while_it_is_read() -> No
     def compose(app: Any) -> None:
         def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-            op_output.emit({"frame": Library()}, "out")
+            op_output.emit(map_of_arrays({"frame": Library()}), "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             array = weakref.ref(op_input.receive("in").pop("frame").owner)
@@ -361,7 +363,7 @@ def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
 
     def emit(array: Library) -> dict[str, Any]:
         buffers.append(sim.Device(0).allocate(64, stream=sim.LEGACY_DEFAULT_STREAM))
-        return {"frame": buffers[-1]}
+        return {"frame": as_tensor(buffers[-1])}
 
     frames = Frames(receive, number=1, emit=emit)
     (buffer,) = buffers
@@ -374,7 +376,7 @@ def test_arrays_of_the_host_have_no_stream_whoever_sends_them() -> None:
     def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
         told.append((tensor.stream, np.asarray(tensor).tolist()))
 
-    Frames(receive, number=1, emit=lambda array: {"frame": np.arange(3)})
+    Frames(receive, number=1, emit=lambda array: {"frame": as_tensor(np.arange(3))})
     assert told == [(None, [0, 1, 2])]
 
 
@@ -423,7 +425,7 @@ class WithoutAChoice(Frames):
         op_output.emit(self._emit(array), "out")
 
 
-@pytest.mark.parametrize("emit", [lambda array: {"frame": array}, as_tensor])
+@pytest.mark.parametrize("emit", [lambda array: {"frame": as_tensor(array), "n": 1}, as_tensor])
 def test_a_tensor_comes_after_the_streams_of_a_sender_that_set_none(emit: Any) -> None:
     def by_dlpack(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
         stream = foreign()
@@ -465,7 +467,7 @@ def test_a_tensor_that_goes_round_carries_one_fence_of_each_stream() -> None:
     def compose(app: Any) -> None:
         def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             launch(context.allocate_cuda_stream("own"), MS, lambda: None)
-            op_output.emit(op_input.receive("in") or {"frame": Library()}, "out")
+            op_output.emit(op_input.receive("in") or TensorMap(frame=Library()), "out")
 
         def back(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             kept.append(op_input.receive("in"))

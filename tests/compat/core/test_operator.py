@@ -30,12 +30,14 @@ class Params(Operator):
 
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
         self.before = self.both = "mine"
+        self.none = None
         self.values: dict[str, Any] = {}
         super().__init__(fragment, *args, **kwargs)
         self.after = self.after_given = "mine"
+        self.plain = None
 
     def setup(self, spec: OperatorSpec) -> None:
-        for name in ("before", "both", "after", "after_given", "of_class", "plain"):
+        for name in ("before", "both", "after", "after_given", "of_class", "plain", "none"):
             spec.param(name, "default")
         spec.param("required")
         spec.param("typed", 1.0)
@@ -59,7 +61,7 @@ def test_an_attribute_comes_before_a_default_and_an_argument_before_both() -> No
     values = values_of(both="given", after_given="given", typed="high")
     assert (values["before"], values["after"], values["of_class"]) == ("mine", "mine", "mine")
     assert (values["both"], values["after_given"], values["typed"]) == ("given", "given", "high")
-    assert (values["plain"], values["required"]) == ("default", None)
+    assert (values["plain"], values["none"], values["required"]) == ("default", "default", None)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from typing import Any
 
 # Operators that do not depend on each other print: which of the lines comes first is not said.
 ANY_ORDER = {
+    "decorators.a_tensor_map_is_split",
+    "decorators.several_results",
     "flow_control.fork_and_join",
     "parameters.names_of_operators_that_were_given_none",
     "pings.ping_thread_pools_from_a_list",
@@ -95,6 +97,22 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
         {"raised": ["CameraError"]},
         "the SDK cannot import the operator without a library for JPEG; here the error lists the cameras",
     ),
+    "applications.a_model_that_is_missing": (
+        {"raised": ["InferenceError"]},
+        "the SDK cannot import the operator without the libraries of CUDA; here the error names the file",
+    ),
+    "applications.the_largest_score_of_a_model": (
+        {
+            "printed": ["'scaled' [1, 8]"],
+            "raised": [],
+            "computes": {"shape": 1, "source": 1},
+            "messages": {
+                "shape.in": [{"scaled": ["array", "float32", [1, 8], [0.5, 0.6666666865348816] * 4]}],
+                "source.out": [{"scores": ["array", "float32", [1, 2, 3, 4], [float(n) for n in range(12)]]}],
+            },
+        },
+        "the SDK cannot import the operator without the libraries of CUDA",
+    ),
     "applications.a_stream_condition_and_pool": (
         {
             "printed": ["True"] * 2,
@@ -141,10 +159,37 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
         {"printed": ["I am here - tx"] * 2, "messages": {}, "computes": {"tx": 2}, "raised": []},
         "the SDK's process dies",
     ),
-    "parameters.an_argument_that_is_none": ({"printed": ["op None"]}, "None is a value"),
-    "parameters.a_whole_number_as_a_float": (
-        {"printed": ["op 4.0"]},
-        "a float stays a float; the SDK makes an int of it",
+    "buffers.several_emits_in_one_compute": (
+        {
+            "printed": ["(0, 1, 2)"],
+            "raised": [],
+            "computes": {"rx": 1, "tx": 1},
+            "messages": {"rx.in": [[0, 1, 2]], "tx.out": [0, 1, 2]},
+        },
+        "several emits in one compute are delivered, as far as the queue behind them has room",
+    ),
+    "errors.an_unconnected_output": (
+        {
+            "messages": {"other.out": [1], "rx.in": [1], "tx.out": [1, 1]},
+            "computes": {"other": 1, "rx": 1, "tx": 2},
+        },
+        "the operator runs; what it emits there is counted as dropped",
+    ),
+    "parameters.an_argument_that_is_any_object": (
+        {"printed": ["op thing"], "computes": {"op": 1}},
+        "every object can be an argument",
+    ),
+    "parameters.an_argument_that_is_none": (
+        {"printed": ["op None"], "computes": {"op": 1}},
+        "every object can be an argument, and so can None",
+    ),
+    "parameters.parameters_before_and_after_initialize": (
+        {"printed": ["init True", "before True", "after 4.5", "op 4.5"]},
+        "a parameter has its value from the constructor on",
+    ),
+    "status.the_asynchronous_condition_of_every_operator": (
+        {"printed": ["False", "start READY", "rx 1", "rx 2", "rx 3"]},
+        "the condition is there from the constructor on",
     ),
 }
 
@@ -157,5 +202,6 @@ KEPT = {
     "a_tensor_ping_larger_than_a_block",
     "a_tensor_ping_without_columns_has_channels",
     "an_exhausted_pool_is_asked_again",
+    "an_unconnected_output_is_allowed",
     "the_sum_of_messages_over_ports",
 }

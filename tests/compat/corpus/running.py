@@ -139,7 +139,9 @@ class _Inputs(_Ports):
 
 class _Outputs(_Ports):
     def emit(self, data: Any, name: str = "", *args: Any, **keywords: Any) -> Any:
-        self._note(name, data)
+        from holoscan.gxf import Entity
+
+        self._note(name, "Entity" if isinstance(data, Entity) else data)
         return self._ports.emit(data, name, *args, **keywords)
 
 
@@ -151,8 +153,6 @@ def described(message: Any) -> Any:
         return round(message, 9)
     if isinstance(message, list | tuple):
         return [described(one) for one in message]
-    if type(message).__name__ in ("Entity", "PyEntity"):
-        return "Entity"
     if hasattr(message, "items"):
         return {str(name): described(one) for name, one in sorted(message.items())}
     if hasattr(message, "__dlpack__") or hasattr(message, "__array_interface__"):

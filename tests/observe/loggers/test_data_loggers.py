@@ -208,10 +208,10 @@ def test_tensors_have_methods_of_their_own() -> None:
     from headrace import as_tensor
 
     logger = Sorting(log_inputs=False)
-    values = [as_tensor(np.zeros(2)), {"a": np.zeros(2)}, np.zeros(2), 5]
+    values = [as_tensor(np.zeros(2)), TensorMap(a=np.zeros(2)), {"a": np.zeros(2)}, np.zeros(2), 5]
     run_with(logger, lambda app: app.add_flow(source(app, values), sink(app, [])))
     assert logger.seen[:2] == [("tensor", Tensor), ("map", TensorMap)]
-    assert [type(one[2]) for one in logger.seen[2:]] == [np.ndarray, int]
+    assert [type(one[2]) for one in logger.seen[2:]] == [dict, np.ndarray, int]
 
 
 def test_a_logger_that_fails_is_left_out_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -447,10 +447,30 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
     logging.getLogger("headrace.data").setLevel(level)
 
 
-def test_a_console_logger_prints_a_line_for_each_message(lines: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "label", "begin", "end"),
+    [
+        (
+            TensorMap,
+            "[Category:TensorMap][Type Name: headrace.TensorMap][Stream: none]",
+            "TensorMap(size=1) {'t': Tensor(shape=[2, 3], dtype=kDLFloat:32:1, device=kDLCPU:0, size=6, ",
+            ")}",
+        ),
+        (
+            dict,
+            "[Category:Message][Type Name: dict][Stream: none]",
+            "Python(dict, size=1): {'t': Python(ndarray): shape=[2, 3], dtype=float32, ",
+            "}",
+        ),
+    ],
+)
+def test_a_console_logger_prints_a_line_for_each_message(
+    lines: Any, kind: Any, label: str, begin: str, end: str
+) -> None:
     def body(self: Any, op_input: Any, op_output: Any) -> None:
         self.metadata["k"] = 1
-        op_output.emit({"t": np.arange(6, dtype=np.float32).reshape(2, 3)}, "out", acq_timestamp=55)
+        message = kind(t=np.arange(6, dtype=np.float32).reshape(2, 3))
+        op_output.emit(message, "out", acq_timestamp=55)
 
     def compose(app: Any) -> None:
         tx = Step(app, CountCondition(app, 1), outputs=["out"], body=body, name="tx")
@@ -459,15 +479,13 @@ def test_a_console_logger_prints_a_line_for_each_message(lines: Any) -> None:
     app = App(compose)
     app.add_data_logger(BasicConsoleLogger(app))
     app.run()
-    tensor = (
-        "TensorMap(size=1) {'t': Tensor(shape=[2, 3], dtype=kDLFloat:32:1, device=kDLCPU:0, size=6, nbytes=24, "
-        "C-contiguous=true, data=[0.000000, 1.000000, 2.000000, 3.000000, 4.000000, 5.000000])}"
-    )
     metadata = "MetadataDictionary(size=1) {'k': Python(int): 1}"
-    kind = "[Category:TensorMap][Type Name: headrace.TensorMap][Stream: none]"
+    if kind is TensorMap:
+        begin += "nbytes=24, C-contiguous=true, "
+    text = f"{begin}data=[0.000000, 1.000000, 2.000000, 3.000000, 4.000000, 5.000000]{end}"
     assert lines() == [
-        f"BasicConsoleLogger[ID:tx.out][Acquisition Timestamp:55][Emit Timestamp:0]{kind} {tensor}\n{metadata}",
-        f"BasicConsoleLogger[ID:rx.in][Acquisition Timestamp:55][Receive Timestamp:0]{kind} {tensor}\n{metadata}",
+        f"BasicConsoleLogger[ID:tx.out][Acquisition Timestamp:55][Emit Timestamp:0]{label} {text}\n{metadata}",
+        f"BasicConsoleLogger[ID:rx.in][Acquisition Timestamp:55][Receive Timestamp:0]{label} {text}\n{metadata}",
     ]
 
 
@@ -487,7 +505,9 @@ def test_console_lines_are_in_order_with_frames_of_a_device(machine: sim.Machine
 
 def test_contents_may_be_left_out(machine: sim.Machine, lines: Any) -> None:
     def compose(app: Any) -> None:
-        app.add_flow(source(app, [{"x": np.zeros(3)}]), sink(app, []))
+        app.add_flow(
+            source(app, [{"x": np.zeros(3)}, TensorMap(x=np.zeros(3)), [np.zeros(3)]]), sink(app, [])
+        )
 
     run_with(AsyncConsoleLogger(log_tensor_data_content=False), compose)
     assert lines()

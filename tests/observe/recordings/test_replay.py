@@ -28,6 +28,7 @@ from headrace.observe import (
     watch,
 )
 from headrace.observe.recordings.delivery import Delivery
+from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
 from headrace.tensor import Tensor, TensorMap, as_tensor
@@ -379,11 +380,11 @@ def test_messages_are_recorded_in_the_order_in_which_they_were_emitted(
     assert len(set(emitted)) == 2
 
 
-def test_tensors_come_back_as_tensors(tmp_path: Path) -> None:
+def test_tensors_come_back_as_tensors_and_a_dict_as_a_dict(tmp_path: Path) -> None:
     seen: list[Any] = []
     values = [
-        {"frame": np.arange(4, dtype=np.float32), "mask": np.ones((2, 2), bool)},
-        as_tensor(np.arange(3)),
+        TensorMap(frame=np.arange(4, dtype=np.float32), mask=np.ones((2, 2), bool)),
+        {"array": np.arange(2), "tensor": as_tensor(np.arange(3)), "n": 4},
     ]
 
     def compose(app: Any) -> None:
@@ -391,13 +392,36 @@ def test_tensors_come_back_as_tensors(tmp_path: Path) -> None:
 
     record(compose, tmp_path / "a.mcap", ["source.out"])
     play(compose, tmp_path / "a.mcap")
-    for tensors, tensor in (seen[:2], seen[2:]):
+    for tensors, mixed in (seen[:2], seen[2:]):
         assert type(tensors) is TensorMap
-        assert type(tensor) is Tensor
+        assert {key: type(value) for key, value in mixed.items()} == {
+            "array": np.ndarray,
+            "tensor": Tensor,
+            "n": int,
+        }
         assert list(tensors) == ["frame", "mask"]
         assert np.asarray(tensors["frame"]).tolist() == [0, 1, 2, 3]
         assert np.asarray(tensors["mask"]).dtype == bool
-        assert np.asarray(tensor).tolist() == [0, 1, 2]
+        assert np.asarray(mixed["tensor"]).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ports"),
+    [
+        ("work[results].out", {"work[results].out"}),
+        ("work[results]", {"work[results].out"}),
+        ("work[[]*", {"work[results].out"}),
+        ("wor[k].out", {"work.out"}),
+        ("wor?", {"work.out"}),
+        ("work*.out", {"work.out", "work[results].out"}),
+    ],
+)
+def test_brackets_in_a_pattern_are_those_of_a_name_or_several_characters(
+    pattern: str, ports: set[str]
+) -> None:
+    names = [("work", "out"), ("work[results]", "out"), ("workr", "in")]
+    found = {f"{operator}.{port}" for operator, port in names if matches(pattern, operator, port)}
+    assert found - {"workr.in"} == ports
 
 
 def test_an_array_of_torch_comes_back_as_one(tmp_path: Path) -> None:

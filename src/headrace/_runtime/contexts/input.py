@@ -15,8 +15,9 @@ from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
+from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import in_use
-from headrace.tensor import TensorMap
+from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
@@ -50,8 +51,9 @@ class InputContext:
         inputs = node.operator.spec.inputs
         self.ports = [InputPort(inputs[name], queues) for name, queues in node.input_queues.items()]
         self._by_name = {port.name: port for port in self.ports}
-        if len(self.ports) == 1:
-            self._by_name[""] = self.ports[0]
+        usual = [port for port in self.ports if port.name != INPUT_EXEC]
+        if len(usual) == 1:
+            self._by_name[""] = usual[0]
         # Whether a receive does more than take the message: it announces the room to producers, or passes the
         # message to the streams.
         self._is_watched = False
@@ -138,7 +140,7 @@ class InputContext:
                         return data
                     if held.is_on:
                         add_owners(data, held.received)
-                    return data if type(data) is not TensorMap else data.copy()
+                    return data.copy() if type(data) in MAPPINGS else data
                 owner_of = array_owners.get(type(item))
                 if (
                     owner_of is not None and self._held.is_on and not in_use
@@ -265,5 +267,5 @@ class InputContext:
 
 
 def _own_map(data: Any) -> Any:
-    """Return the receiver's own copy of a map: removing an entry must not affect other receivers or lifetimes."""
-    return data.copy() if type(data) is TensorMap else data
+    """Return the receiver's own copy of a map: removing an entry must not affect other receivers."""
+    return data.copy() if type(data) in MAPPINGS else data

@@ -8,6 +8,7 @@ The interface that programs see, with its parameters, is described in `core/cont
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,17 @@ from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
 from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.notes import add_note
+from headrace.core.ports import OUTPUT_EXEC
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 
 if TYPE_CHECKING:
+    from headrace._runtime.messages.queue import Queue
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.gpu import StreamHandle
 
-# The types that are sent as tensors.
-_TENSOR_TYPES = frozenset((dict, Tensor, TensorMap))
+# The types that are sent as tensors, and all types that are not sent as they are.
+_TENSOR_TYPES = frozenset((Tensor, TensorMap))
+_CHANGED_TYPES = frozenset((dict, Tensor, TensorMap))
 
 
 class OutputContext:
@@ -41,15 +45,19 @@ class OutputContext:
         set another.
     """
 
-    __slots__ = ("_is_chosen", "_metadata", "_node", "acq_timestamp", "has_details", "ports")
+    __slots__ = (
+        *("_convert_dict", "_is_chosen", "_metadata", "_node"),
+        *("acq_timestamp", "has_details", "ports"),
+    )
 
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
         self.ports = {name: OutputPort(queues) for name, queues in node.output_queues.items()}
         operator = node.operator
-        usual = [name for name in self.ports if name != operator.spec.dead_letter]
+        usual = [name for name in self.ports if name not in (operator.spec.dead_letter, OUTPUT_EXEC)]
         if len(usual) == 1:
             self.ports[""] = self.ports[usual[0]]
+        self._convert_dict: Callable[[dict[Any, Any]], Any] = operator.convert_dict
         self._metadata: dict[str, Any] = operator.metadata if operator.is_metadata_enabled else {}
         self.has_details = False
         self.acq_timestamp: int | None = None
@@ -83,12 +91,16 @@ class OutputContext:
             self._node.operator.fragment._report_mistake(error)
             return
         stamp = port.stamp_object
-        if type(data) in _TENSOR_TYPES:
-            data = self._as_tensors(data, name, port)
-            if port.stream is not None and len(port.queues) > 1:
-                self._send_to_each(data, port, acq_timestamp)
-                return
-        elif stamp is not None:
+        if type(data) in _CHANGED_TYPES:
+            if type(data) is dict:
+                data = self._convert_dict(data)
+            if type(data) in _TENSOR_TYPES or (type(data) is dict and Tensor in map(type, data.values())):
+                data = self._as_tensors(data, name, port)
+                if port.stream is not None and len(port.queues) > 1:
+                    self._send_to_each(data, port, acq_timestamp)
+                    return
+                stamp = None
+        if stamp is not None:
             if port.pending:
                 port.settle()  # type: ignore[misc]
             data = stamp(data)
@@ -108,7 +120,7 @@ class OutputContext:
         self._node.streams.set_output(stream, output_port_name)
 
     def _as_tensors(self, data: Any, name: str, port: OutputPort) -> Any:
-        """Return the message to send for a dict of arrays or a tensor."""
+        """Return the message to send for tensors: one, a TensorMap, or a dict with tensors in it."""
         if port.pending:
             assert port.settle is not None
             port.settle()
@@ -137,7 +149,10 @@ class OutputContext:
 
     def pass_message(self, message: Any, name: str) -> None:
         """Send a message as it came from a queue, with its fences, timestamp and metadata."""
-        queues = self.ports[name].queues
+        self.pass_to(message, self.ports[name].queues)
+
+    def pass_to(self, message: Any, queues: tuple[Queue, ...]) -> None:
+        """Put a message into queues as it is, a copy for each receiver if its tensors present their work."""
         is_copied = len(queues) > 1 and type(message) is Envelope and message.work is not None
         for queue in queues:
             queue.offer(_copy_for_receiver(message) if is_copied else message)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.queue import Queue
+from headrace._runtime.scheduling.routing import DynamicRouting
 from headrace.core.outcome import OperatorOutcome
 from headrace.core.ports import IOSpec
 from headrace.core.progress import counts_of, drop_reasons_of
@@ -51,6 +52,8 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             counter = node.output.ports[port].queues[0]
             assert isinstance(counter, MessageCounter)
             sent[port] = counter.passed_on
+        if isinstance(node.routing, DynamicRouting):
+            sent |= {port: node.routing.emitted.get(port, 0) for port in sent}
     counts = node.counts
     return OperatorOutcome(
         node.computes,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _NONE = ConditionType.NONE
 _FAULT = IOSpec.QueuePolicy.FAULT
+_LATEST = IOSpec.QueuePolicy.LATEST
 
 # Held while a condition is assigned to a node, because two applications may be assembled at once.
 _GIVING = threading.Lock()
@@ -102,6 +103,15 @@ def _complete(fragment: Composition, engine: Engine) -> None:
             _make_contexts(node, engine)
     for group in engine.groups:
         group.complete(engine.streams)
+    if fragment.allows_undeclared_flows:
+        _expect_undeclared_flows(engine)
+
+
+def _expect_undeclared_flows(engine: Engine) -> None:
+    """Let no input end before the operators that may choose to send to it, although no flow says so."""
+    choosing = [node for node in engine.nodes if node.operator._dynamic_flows is not None]
+    for queue in (queue for node in engine.nodes for queue in node.inputs):
+        queue.feeders += [node for node in choosing if node not in queue.feeders]
 
 
 def _make_contexts(node: Node, engine: Engine) -> None:
@@ -167,10 +177,14 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
     waits_for_all = node.operator.spec.waits_for_queues_that_drop
     for queue in node.output_queues[port.name]:
+        if queue.policy is _LATEST:
+            continue
         if queue.drops:
             if waits_for_all and queue.limit:
                 node.claim_room(queue, port.name, min(port.size, queue.limit))
             continue
+        if port.is_execution and queue.consumer is node:
+            continue  # it has taken its own message before it computes
         if port.size > queue.limit:
             raise GraphError(
                 f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "

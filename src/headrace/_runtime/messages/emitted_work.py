@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.managed_stream import is_named
-from headrace.tensor import PendingWork, Tensor, TensorMap, stream_of
+from headrace.tensor import PendingWork, Tensor, stream_of
+from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.envelope import Envelope, Fence
@@ -169,10 +170,11 @@ def carry_fences(data: Any, fences: list[Fence]) -> Any:
     """Return emitted data with tensors that present these fences; data without tensors is returned unchanged."""
     if type(data) is Tensor:
         return _carry(data, fences)
-    if type(data) is TensorMap:
+    if type(data) in MAPPINGS and Tensor in map(type, data.values()):
         data = data.copy()
-        for name, tensor in data.items():
-            dict.__setitem__(data, name, _carry(tensor, fences))
+        for name, value in data.items():
+            if type(value) is Tensor:
+                dict.__setitem__(data, name, _carry(value, fences))
     return data
 
 

@@ -119,6 +119,18 @@ class InputPort:
             elif self.empty_in == turn:
                 self.item = EMPTY
 
+    def take_one_at_a_time(self) -> None:
+        """From now on, take one message of one of the queues, each in its turn; of an ``ANY_SIZE`` input."""
+        self.take = self._take_next
+
+    def _take_next(self) -> Any:
+        for _ in self._takes:
+            queue, take_one = self._takes.pop(0)
+            self._takes.append((queue, take_one))
+            if queue.has_message:
+                return take_one()
+        raise IndexError
+
     def take_only_done(self) -> None:
         """From now on, take only messages whose work the device has finished; the others stay in their queues.
 

@@ -14,14 +14,13 @@ from headrace import gpu
 from headrace._runtime.scheduling.details_flow import Step
 from headrace.core.errors import PortError, StreamError, choices
 from headrace.core.metadata import MetadataDictionary
-from headrace.tensor import Tensor, TensorMap, as_message
+from headrace.tensor import Tensor, as_message
+from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.operator import Operator
-
-_TENSOR_TYPES = (dict, Tensor, TensorMap)
 
 
 class NotDirect(Exception):
@@ -164,7 +163,7 @@ class DirectCompute:
         if name in self.waiting:
             self.steps.append(Step(True, name))
         data = self.waiting.pop(name, None)
-        data = data.copy() if type(data) is TensorMap else data
+        data = data.copy() if type(data) in MAPPINGS else data
         return (data,) if kind == "multi" and data is not None else data
 
     def receive_cuda_stream(
@@ -254,8 +253,10 @@ class DirectCompute:
     # Inside.
 
     def as_received(self, data: Any, port: str) -> Any:
-        """Return what a receiver of an emitted object gets: dicts of arrays are sent as tensors."""
-        if type(data) not in _TENSOR_TYPES:
+        """Return what a receiver of an emitted object gets."""
+        if type(data) is dict:
+            data = self.operator.convert_dict(data)
+        if type(data) is not Tensor and type(data) not in MAPPINGS:
             return data
         return as_message(data, _DIRECT, (self.operator.name, port))
 

@@ -15,7 +15,10 @@ _OVER = object()
 
 def ending_of(node: Any, compute: Callable[..., None]) -> Ending | None:
     """Return the end of a node that computes with `compute`; None if its operator has no `end`."""
-    return Ending(node, compute, node.operator.end) if node.operator._has_end else None
+    if not node.operator._has_end:
+        return None
+    end = node.operator.end
+    return Ending(node, compute, end if node.routing is None else node.routing.around_end(end))
 
 
 class Ending:

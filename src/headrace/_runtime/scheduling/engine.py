@@ -31,6 +31,7 @@ from headrace._runtime.scheduling.pace import SLOW
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.routing import compute_of, routing_of
 from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.waiting import WaitingWorkers
@@ -219,7 +220,8 @@ class Engine:
     def prepare(self, node: Node) -> None:
         """Choose the compute of a node, whose operator has started."""
         # Read only now: an operator may choose its compute in start().
-        compute = node.operator.compute
+        node.routing = routing_of(node)
+        compute = compute_of(node)
         node.faults = faults_of(node)
         if node.faults is not None:
             compute = node.faults.compute

@@ -29,6 +29,7 @@ from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.messages.queue import Batch, Queue
 from headrace._runtime.scheduling.backoff import Backoff
 from headrace._runtime.scheduling.notes import message_of, note, traceback_of
+from headrace._runtime.scheduling.routing import compute_of
 from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.function import FunctionOperator
@@ -57,7 +58,7 @@ class Faults:
         self.policy = policy
         self.counts = node.counts
         self.discarded: dict[str, int] = {}
-        self._compute: Callable[..., None] = node.operator.compute
+        self._compute: Callable[..., None] = compute_of(node)
         # What this compute received at each input; without the messages if nobody needs them after an error.
         self._received: dict[str, list[Any]] = {}
         # Whether that is of an earlier compute, with whose messages a generator goes on.
@@ -195,7 +196,7 @@ class Faults:
             # A generator that raised is finished. A function has no start and stop of the program.
             node.operator.stop()
             node.operator.start()
-            self._compute = node.operator.compute
+            self._compute = compute_of(node)
         if self._resume is not None:
             self._resume.begin_retry()
 
@@ -270,7 +271,7 @@ class Faults:
                 error = second
                 continue
             # An operator may choose its compute in start().
-            self._compute = operator.compute
+            self._compute = compute_of(self.node)
             return
 
     # What becomes of the messages of a compute that has failed for good.

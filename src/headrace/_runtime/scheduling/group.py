@@ -115,7 +115,7 @@ class Group:
         incoming = [flow for one in plan.operators for flow in one._incoming if flow.source not in inside]
         outgoing = [flow for one in plan.operators for flow in one._outgoing if flow.target not in inside]
         operator = GroupOperator(
-            plan.operators[0].fragment,
+            plan.operators[0].fragment._whole,
             plan.name,
             dict.fromkeys(f"{flow.target.name}.{flow.input}" for flow in incoming),
             dict.fromkeys(f"{flow.source.name}.{flow.output}" for flow in outgoing),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace._runtime.scheduling.resume import Resume
     from headrace._runtime.scheduling.room_sharing import SharedRoom
+    from headrace._runtime.scheduling.routing import Routing
     from headrace.core.condition import Condition
     from headrace.core.operator import Operator
 
@@ -47,6 +48,7 @@ class Node(RunningOperator):
 
     __slots__ = (
         *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
+        "routing",
         *("input_states", "is_closing", "is_guarded", "is_measured", "joined", "joining", "output_states"),
         *("ready_queue", "serves_others", "shared_room", "slow", "stop_requested", "sweep", "wants_alone"),
     )
@@ -71,6 +73,8 @@ class Node(RunningOperator):
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None
+        # What orders its computes among others, or chooses its flows, if anything does.
+        self.routing: Routing | None = None
         # Its end, if its operator has one.
         self.ending: Ending | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.

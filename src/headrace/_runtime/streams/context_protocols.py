@@ -42,5 +42,8 @@ class Outputs(OutputContext, Protocol):
     def pass_on(self, acq_timestamp: int) -> None:
         """Send a received timestamp with the messages of this compute."""
 
+    def pass_to(self, message: Any, queues: tuple[Queue, ...]) -> None:
+        """Put a message into queues as it is."""
+
     def clear(self) -> None:
         """Clear what one compute sends."""

@@ -106,9 +106,7 @@ def _find_visitor(kind: type) -> Visitor:
         return _nothing
     if kind is Tensor:
         return _headrace_tensor
-    if kind is TensorMap:
-        return _tensor_map
-    if kind is MetadataDictionary:
+    if kind is TensorMap or kind is MetadataDictionary:
         return _mapping
     if any(_is_of_the_run(base) for base in kind.__mro__):
         return _nothing
@@ -177,10 +175,24 @@ def _collection(data: Any, owners: list[Any]) -> Any:
 
 
 def _mapping(data: Any, owners: list[Any]) -> Any:
-    if len(data) <= _MOST:
-        return [*data.values(), *data] if any(type(key) not in PLAIN for key in data) else data.values()
-    owners.append(data)
-    return islice(data.values(), _MOST)
+    """Handle a dict or a TensorMap: the owners of its arrays are added without a walk, because most frames are one.
+
+    The receiver gets a copy of a dict, so values beyond the limit are kept themselves, and not through the dict.
+    """
+    inside = [key for key in data if type(key) not in PLAIN]
+    for value in data.values():
+        array = value.owner if type(value) is Tensor else value
+        visit = _arrays.get(type(array))
+        if visit is not None:
+            inside += visit(array, owners)
+        elif type(array) is Allocation:
+            owners.append(array)
+        elif type(value) not in PLAIN:
+            inside.append(value)
+    if len(inside) > _MOST:
+        owners += inside[_MOST:]
+        del inside[_MOST:]
+    return inside
 
 
 def _container(data: Any, owners: list[Any]) -> list[Any]:
@@ -230,29 +242,6 @@ def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
         # It may export an array other than the one it keeps.
         found += [data._held, data._exporter]
     return found
-
-
-def _tensor_map(data: Any, owners: list[Any]) -> list[Any]:
-    """Handle a TensorMap: the owners of its tensors are added without a walk, because every frame is one."""
-    if len(data) > _MOST:
-        return _instance(data, owners)
-    inside: list[Any] = []
-    for name, tensor in data.items():
-        if type(name) is not str:
-            inside.append(name)
-        if type(tensor) is not Tensor:
-            inside.append(tensor)
-            continue
-        owner = tensor.owner
-        if type(owner) is Allocation:
-            owners.append(owner)
-            continue
-        visit = _arrays.get(type(owner))
-        if visit is not None:
-            inside += visit(owner, owners)
-        else:
-            inside += _headrace_tensor(tensor, owners)
-    return inside
 
 
 # Memory of allocators.

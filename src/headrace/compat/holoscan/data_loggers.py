@@ -36,7 +36,7 @@ _FILTERS = (
 class SimpleTextSerializer(ResourceBase, observe.SimpleTextSerializer):
     """Writes an object by its repr, and the newest metadata first."""
 
-    def serialize_to_string(self, data: Any) -> str:
+    def serialize_to_string(self, data: Any, log_content: bool = True) -> str:
         """Return the text of any object that is neither a tensor nor a TensorMap."""
         return self._item(data)
 
@@ -44,9 +44,9 @@ class SimpleTextSerializer(ResourceBase, observe.SimpleTextSerializer):
         """Return the text of metadata."""
         return super().serialize_metadata_to_string(dict(reversed((metadata or {}).items())))
 
-    def _item(self, value: Any) -> str:
+    def _item(self, value: Any, log_content: bool = True) -> str:
         if isinstance(value, (Tensor, TensorMap)):
-            return super()._item(value)
+            return super()._item(value, log_content)
         return (
             f"Python({type(value).__name__}): {value!r}"
             if self.log_python_object_contents

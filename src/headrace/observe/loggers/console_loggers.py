@@ -11,7 +11,12 @@ import numpy as np
 
 from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
-from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource, DataLoggerResource, OneThreadLogger
+from headrace.observe.loggers.data_loggers import (
+    AsyncDataLoggerResource,
+    DataLoggerResource,
+    OneThreadLogger,
+    has_arrays,
+)
 from headrace.observe.loggers.text_serializer import SimpleTextSerializer
 from headrace.observe.recordings.payloads import type_name
 from headrace.observe.recordings.ports import matches
@@ -86,7 +91,9 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         if isinstance(data, (TensorMap, TensorMapCopy)):
             text = self.serializer.serialize_tensormap_to_string(data, content)
             return "TensorMap", "headrace.TensorMap", text
-        return "Message", type_name(data), self.serializer.serialize_to_string(data)
+        # A serializer of the program need not know the argument where it changes nothing.
+        options = {"log_content": False} if not content and has_arrays(data) else {}
+        return "Message", type_name(data), self.serializer.serialize_to_string(data, **options)
 
 
 class BasicConsoleLogger(AsyncConsoleLogger, OneThreadLogger):
@@ -126,11 +133,16 @@ class BasicConsoleLogger(AsyncConsoleLogger, OneThreadLogger):
             if not item.is_done:
                 return True
             item = item.data
-        if type(item) is Tensor:
-            return item.device.is_cuda
-        if type(item) is TensorMap:
-            return any(tensor.device.is_cuda for tensor in item.values())
-        return not isinstance(item, np.ndarray) and is_array(item)
+        if isinstance(item, dict):
+            return any(map(_is_elsewhere, item.values()))
+        return any(map(_is_elsewhere, item)) if type(item) in (list, tuple) else _is_elsewhere(item)
+
+
+def _is_elsewhere(value: Any) -> bool:
+    """Return whether a value is an array that may be in memory of a device."""
+    if type(value) is Tensor:
+        return value.device.is_cuda
+    return not isinstance(value, np.ndarray) and is_array(value)
 
 
 class GXFConsoleLogger(BasicConsoleLogger):

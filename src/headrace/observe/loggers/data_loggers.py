@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
 
+import numpy as np
+
 from headrace._runtime import Envelope
 from headrace.core.construction import constructor
 from headrace.core.errors import QueueFullError
@@ -27,7 +29,8 @@ from headrace.core.resource import Resource
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.ports import Port, PortWatcher, describe, ports_of
 from headrace.observe.recordings.snapshots import Snapshot, TensorCopy, TensorMapCopy
-from headrace.tensor import Tensor, TensorMap
+from headrace.tensor import Tensor, TensorError, TensorMap, as_tensor
+from headrace.tensor.conversion import is_array
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
@@ -328,7 +331,7 @@ class AsyncDataLoggerResource(DataLoggerResource):
 
     def _take(self, entry: _Entry, item: Any) -> None:
         data = item.data if type(item) is Envelope else item
-        has_contents = type(data) in (Tensor, TensorMap) or hasattr(data, "__dlpack__")
+        has_contents = has_arrays(data)
         if self.enable_large_data_queue and has_contents:
             queue, limit, policy = (
                 self._queues[1],
@@ -368,9 +371,33 @@ class OneThreadLogger(AsyncDataLoggerResource):
 
 
 def tensors_of(data: Any) -> dict[str, Any]:
-    """Return the tensors of a TensorMap by name, or the message itself with an empty name."""
-    is_map = isinstance(data, dict) and data and all(hasattr(one, "dl_dtype") for one in data.values())
-    return data if is_map else {"": data}
+    """Return the arrays of a TensorMap or of a dict of arrays by name, or the message itself with an empty name."""
+    if isinstance(data, dict) and data and all(map(_is_named_array, data.items())):
+        return {name: describe_array(array) for name, array in data.items()}
+    return {"": data}
+
+
+def _is_named_array(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    return type(name) is str and (hasattr(value, "dl_dtype") or is_array(value))
+
+
+def describe_array(value: Any) -> Any:
+    """Return an array on a device as a tensor, which is shown without its contents; other values unchanged."""
+    if hasattr(value, "dl_dtype") or isinstance(value, np.ndarray) or not is_array(value):
+        return value
+    try:
+        tensor = as_tensor(value)
+    except TensorError:
+        return value
+    return tensor if tensor.device.is_cuda else value
+
+
+def has_arrays(data: Any) -> bool:
+    """Return whether a message is an array, or a dict, list or tuple with arrays in it."""
+    if isinstance(data, dict | list | tuple):
+        return any(map(is_array, data.values() if isinstance(data, dict) else data))
+    return is_array(data)
 
 
 class DataLogging(PortWatcher):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.resource import Resource
-from headrace.observe.loggers.data_loggers import options
+from headrace.observe.loggers.data_loggers import describe_array, options
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import DLDeviceType, Tensor, TensorError, TensorMap
 
@@ -50,16 +50,19 @@ class SimpleTextSerializer(Resource):
     def __post_init__(self) -> None:
         super().__init__(self.fragment, name=self.name)
 
-    def serialize_to_string(self, data: Any) -> str:
-        """Return the text of any object that is neither a tensor nor a TensorMap."""
+    def serialize_to_string(self, data: Any, log_content: bool = True) -> str:
+        """Return the text of any object that is neither a tensor nor a TensorMap.
+
+        Without `log_content`, arrays in it are described without their elements.
+        """
         kind = type(data)
         if kind in (list, tuple) and self.log_python_object_contents:
-            shown = _joined(map(self._item, data), len(data), self.max_elements)
+            shown = _joined((self._item(one, log_content) for one in data), len(data), self.max_elements)
             return f"Python({kind.__name__}, size={len(data)}): [{shown}]"
         if kind is dict and self.log_python_object_contents:
-            items = (f"{name!r}: {self._item(value)}" for name, value in data.items())
+            items = (f"{name!r}: {self._item(value, log_content)}" for name, value in data.items())
             return f"Python(dict, size={len(data)}): {{{_joined(items, len(data), self.max_elements)}}}"
-        return self._item(data)
+        return self._item(data, log_content)
 
     def serialize_tensor_to_string(self, tensor: Any, log_content: bool = True) -> str:
         """Return the text of a tensor: its description and, with `log_content`, its first elements."""
@@ -93,16 +96,18 @@ class SimpleTextSerializer(Resource):
         shown = _joined(items, len(metadata), self.max_metadata_items)
         return f"MetadataDictionary(size={len(metadata)}) {{{shown}}}"
 
-    def _item(self, value: Any) -> str:
+    def _item(self, value: Any, log_content: bool = True) -> str:
+        value = describe_array(value)
         if isinstance(value, (Tensor, TensorCopy)):
-            return self.serialize_tensor_to_string(value)
+            return self.serialize_tensor_to_string(value, log_content)
         if isinstance(value, (TensorMap, TensorMapCopy)):
-            return self.serialize_tensormap_to_string(value)
+            return self.serialize_tensormap_to_string(value, log_content)
         name = type(value).__name__
         if not self.log_python_object_contents:
             return f"Python({name})"
         if isinstance(value, np.ndarray):
-            return f"Python(ndarray): shape={list(value.shape)}, dtype={value.dtype}, data={self._elements(value)}"
+            text = f"Python(ndarray): shape={list(value.shape)}, dtype={value.dtype}"
+            return f"{text}, data={self._elements(value)}" if log_content else text
         text = repr(value)
         return f"Python({name}): {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"
 

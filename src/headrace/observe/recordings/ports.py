@@ -48,9 +48,13 @@ class PortWatcher(Watcher):
 def matches(pattern: str, operator: str, port: str) -> bool:
     """Return whether a pattern names a port: ``operator.port``, or ``operator`` for all its ports.
 
-    ``*`` stands for any text, ``?`` for any character and ``[...]`` for one of several.
+    ``*`` stands for any text, ``?`` for any character and ``[...]`` for one of several, or for itself: parts of
+    replicated operators have names such as ``work[results]``.
     """
-    return fnmatchcase(f"{operator}.{port}", pattern) or fnmatchcase(operator, pattern)
+    literal = pattern.replace("[", "[[]")
+    return any(
+        fnmatchcase(name, one) for name in (f"{operator}.{port}", operator) for one in (literal, pattern)
+    )
 
 
 def parse_patterns(text: str) -> list[str]:

@@ -42,6 +42,8 @@ class CuPy(DeviceLibrary):
 
     def from_tensor(self, tensor: Tensor) -> Any:
         """Return an array on the memory of a tensor."""
+        if tensor.is_readonly or tensor._has_negative_stride():  # which DLPack does not pass on
+            return cupy.asarray(tensor)
         return cupy.from_dlpack(tensor)
 
     def owner(self, array: Any) -> Any:

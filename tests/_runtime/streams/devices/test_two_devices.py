@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests._runtime.streams.devices.operators import current, frame_on, sink, source
@@ -107,7 +107,7 @@ def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, name
         def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             stream = context.allocate_cuda_stream("own")
             op_output.set_cuda_stream(stream, "out")
-            op_output.emit({"frame": array_of_sevens(stream)}, "out")
+            op_output.emit({"frame": as_tensor(array_of_sevens(stream), stream=stream)}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]
@@ -137,7 +137,7 @@ def test_a_tensor_made_on_the_default_stream_of_one_device_is_ordered_for_that_o
             context.allocate_cuda_stream("the only one")
             stream = op_input.receive_cuda_stream("in")
             op_output.set_cuda_stream(stream, "out")
-            op_output.emit({"frame": array_of_sevens(stream)}, "out")
+            op_output.emit({"frame": as_tensor(array_of_sevens(stream), stream=stream)}, "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]

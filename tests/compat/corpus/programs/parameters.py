@@ -105,7 +105,8 @@ def an_argument_that_is_none():
 
 def an_argument_that_is_any_object():
     class Thing:
-        pass
+        def __repr__(self):
+            return "thing"
 
     try:
         _run_one(lambda app: GainOp(app, CountCondition(app, 1), gain=Thing(), name="op"))

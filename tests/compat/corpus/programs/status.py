@@ -193,7 +193,7 @@ def the_asynchronous_condition_of_every_operator():
 
     def compose(app):
         tx = AsyncOp(app, name="tx")
-        print(tx.async_condition)
+        print(tx.async_condition is None)
         app.add_flow(tx, RxOp(app, name="rx"))
 
     _run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))

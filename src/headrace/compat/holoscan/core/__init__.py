@@ -28,6 +28,7 @@ from headrace.compat.holoscan.core.components import (
     Scheduler,
 )
 from headrace.compat.holoscan.core.configuration import Config
+from headrace.compat.holoscan.core.flows import FlowInfo
 from headrace.compat.holoscan.core.fragment import Fragment
 from headrace.compat.holoscan.core.operator import Operator, OperatorBase
 from headrace.compat.holoscan.core.services import (

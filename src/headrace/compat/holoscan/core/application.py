@@ -27,5 +27,10 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         self.version = getattr(type(self), "version", "0.0.0")
         self._chosen_file = self.options.config_path
 
+    @property
+    def application(self) -> Any:
+        """Itself."""
+        return self
+
     def __repr__(self) -> str:
         return f"<holoscan.Application: name:{self.name}>"

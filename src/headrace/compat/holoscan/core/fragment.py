@@ -9,6 +9,8 @@ from headrace.application import Fragment as _Fragment
 from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
+from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.operator import Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.core.services import ServiceHost
 from headrace.compat.holoscan.lenience import tell
@@ -21,11 +23,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.core.graph import Flow, Graph
-    from headrace.core.operator import Operator
+    from headrace.core.operator import Operator as AnyOperator
     from headrace.core.scheduler import Scheduler
 
 
-class Fragment(ComposedFragment, ServiceHost, _Fragment):
+class _Start(Operator):
+    """Computes once, and does nothing."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Do nothing."""
+
+
+class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters
@@ -38,6 +47,8 @@ class Fragment(ComposedFragment, ServiceHost, _Fragment):
 
     passes_acquisition_times_on = False
     _condition_types = CONDITION_TYPES
+    _start_type = _Start
+    _start_name = "<|start|>"
 
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
         super().__init__(app, name, *args, **kwargs)
@@ -51,8 +62,8 @@ class Fragment(ComposedFragment, ServiceHost, _Fragment):
         tell(f"{_brief(error)}; the program goes on", str(error))
 
     def _order_of_stops(
-        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
-    ) -> list[Operator]:
+        self, started: list[AnyOperator], ended: list[AnyOperator], errors: list[BaseException]
+    ) -> list[AnyOperator]:
         # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
         # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
         # if an operator stopped the run, behind that operator.
@@ -114,7 +125,7 @@ class Fragment(ComposedFragment, ServiceHost, _Fragment):
         return super().compose_graph()
 
     # The operators and flows that were added outside of compose.
-    _outside: tuple[list[Operator], list[Flow]] = ([], [])
+    _outside: tuple[list[AnyOperator], list[Flow]] = ([], [])
 
     def _begin_graph(self) -> None:
         super()._begin_graph()
@@ -189,7 +200,7 @@ def _check_ends(*ends: Any) -> None:
             raise TypeError(f"{end!r} is not an operator")
 
 
-def _raised(operator: Operator, errors: list[BaseException]) -> bool:
+def _raised(operator: AnyOperator, errors: list[BaseException]) -> bool:
     where = f"raised in compute of operator {operator.name!r} "
     return any(note.startswith(where) for error in errors for note in notes_of(error))
 

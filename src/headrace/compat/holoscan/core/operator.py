@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from headrace.compat.holoscan.core.arguments import Arg, described
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
+from headrace.compat.holoscan.core.flows import ChoosesFlows
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
@@ -19,6 +20,7 @@ from headrace.core.errors import GraphError
 from headrace.core.operator import NamedPart, Part
 from headrace.core.operator import Operator as _Operator
 from headrace.core.resource import Resource
+from headrace.tensor.tensor_map import map_of_arrays
 
 T = TypeVar("T", bound=type[_Operator])
 
@@ -55,10 +57,11 @@ def _set_once(name: str) -> Any:
     return property(attrgetter(where), assign)
 
 
-class Operator(ComposedOperator, _Operator):
+class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
     OperatorType: TypeAlias = _OperatorType
+    convert_dict = staticmethod(map_of_arrays)
     _spec_type = OperatorSpec
     _methods: ClassVar = {name: form for name, form in _Operator._methods.items() if name != "end"}
     _default_name = ""
@@ -103,16 +106,16 @@ class Operator(ComposedOperator, _Operator):
         return owner is not _Operator and not issubclass(owner, Operator)
 
     def _has_own(self, name: str) -> bool:
-        """Return whether the program, or the SDK, gave the operator an attribute of this name."""
-        if name in vars(self) or name in _NAMES:
+        """Return whether the program, or the SDK, gave the operator an attribute of this name that is not None."""
+        if name in _NAMES:
             return True
-        return any(name in vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))
+        places = [vars(self), *(vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))]
+        return next((place[name] for place in places if name in place), None) is not None
 
     def _recall_values(self) -> None:
         """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
         if not self._is_ready:
-            for name, value in self._explicit.items():
-                self.spec.give(self, f"operator {self.name!r}", name, value)
+            self.spec.apply(self, {arg.name: arg.value for arg in self.args if arg.name in self.spec.params})
         super()._recall_values()
 
     @raises_runtime_errors

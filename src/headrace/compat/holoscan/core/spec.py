@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from headrace.compat.holoscan.core.flows import ConnectedPort, ConnectorType
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
 from headrace.conditions.by_type import CONDITIONS
@@ -34,7 +35,7 @@ def _accepted(kind: ConditionType, arguments: dict[str, Any], where: str) -> dic
     return {name: value for name, value in arguments.items() if name in known}
 
 
-class IOSpec(_IOSpec):
+class IOSpec(ConnectedPort):
     """One input or output of an operator."""
 
     __slots__ = ()
@@ -67,7 +68,7 @@ def described_port(port: _IOSpec) -> list[tuple[str, Any]]:
         ("name", port.name),
         ("io_type", f"k{port.io_type.name.capitalize()}"),
         ("typeinfo_name", "N8holoscan3gxf6EntityE"),
-        ("connector_type", "kDefault"),
+        ("connector_type", f"k{_camel(getattr(port, 'connector_type', ConnectorType.DEFAULT).name)}"),
         ("conditions", conditions),
     ]
 
@@ -95,6 +96,9 @@ def _fragment_name(fragment: Any) -> str:
 class ComponentSpec(_ComponentSpec):
     """The parameters of a component."""
 
+    def __init__(self, fragment: Any = None, component: Any = None) -> None:
+        super().__init__(fragment)  # a parameter may have any name
+
     @property
     def description(self) -> str:
         """What it declares, in YAML."""
@@ -113,8 +117,8 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
     is_strict = False
     """Whether parameters are checked: those of the ready operators."""
 
-    def __init__(self, fragment: Any = None, owner: str = "", check_name: Any = None) -> None:
-        super().__init__(fragment, owner)  # a parameter may have any name
+    def __init__(self, fragment: Any = None, op: Any = None, check_name: Any = None) -> None:
+        super().__init__(fragment, op if isinstance(op, str) else getattr(op, "name", ""))
 
     def input(
         self, name: str = "__iospec_input", *, size: _Size = 1, policy: _IOSpec.QueuePolicy | None = None

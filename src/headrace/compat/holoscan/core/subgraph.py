@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from headrace.compat.holoscan.core.flows import DeclaresFlows
 from headrace.core.errors import GraphError, absent
 from headrace.core.subgraph import Subgraph as _Subgraph
 from headrace.core.wiring import Port
@@ -43,7 +44,7 @@ class InterfacePort:
         return len(self.mappings)
 
 
-class Subgraph(_Subgraph):
+class Subgraph(DeclaresFlows, _Subgraph):
     """Operators that are connected as one; subclass it and write `compose`.
 
     Parameters

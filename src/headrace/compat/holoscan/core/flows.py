@@ -1,0 +1,210 @@
+"""Flows: those that order computes, those that are chosen, and the connectors between operators."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from headrace.compat.holoscan.absent import NotHereError
+from headrace.compat.holoscan.lenience import tell
+from headrace.core.errors import GraphError
+from headrace.core.graph import Flow
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
+from headrace.core.ports import IOSpec as _IOSpec
+
+_LATEST = _IOSpec.QueuePolicy.LATEST
+
+
+class ConnectorType(enum.IntEnum):
+    """What is between two ports."""
+
+    DEFAULT = 0
+    DOUBLE_BUFFER = 1
+    ASYNC_BUFFER = 2
+    UCX = 3
+    PUBSUB = 4
+
+
+_ABSENT = {
+    ConnectorType.UCX: "operators of one process pass their messages directly; leave the connector out",
+    ConnectorType.PUBSUB: "topics between programs do not exist yet; connect the operators with add_flow",
+}
+
+
+_Connector: TypeAlias = ConnectorType
+
+
+def _check_connector(connector: Any, where: str) -> ConnectorType:
+    if not isinstance(connector, ConnectorType):
+        raise TypeError(f"{where}: a connector is an IOSpec.ConnectorType, not {connector!r}")
+    if connector in _ABSENT:
+        raise NotHereError(f"{where}: the connector {connector.name} is not here: {_ABSENT[connector]}")
+    return connector
+
+
+class ConnectedPort(_IOSpec):
+    """A port with a connector, which is the length and the policy of its queue."""
+
+    __slots__ = ("_connector",)
+    ConnectorType: ClassVar = ConnectorType
+
+    @property
+    def connector_type(self) -> _Connector:
+        """The kind of connector."""
+        found: _Connector = getattr(self, "_connector", ConnectorType.DEFAULT)
+        return found
+
+    def connector(self, kind: Any = None, **arguments: Any) -> Any:
+        """Set what is between this port and those it is connected with; without arguments, return None."""
+        if kind is None:
+            return None
+        where = f"port {self.name!r}"
+        connector = _check_connector(kind, where)
+        if connector is ConnectorType.ASYNC_BUFFER:
+            if arguments:
+                raise ValueError(f"{where}: an asynchronous buffer takes no {', '.join(arguments)}")
+            self.policy = _LATEST
+        capacity, policy = arguments.pop("capacity", None), arguments.pop("policy", None)
+        if arguments:
+            tell(
+                f"{where}: the connector has no {', '.join(arguments)}, which is ignored",
+                "there is no such argument",
+            )
+        if capacity is not None and self.io_type is _IOSpec.IOType.INPUT:
+            self.capacity = capacity
+        if policy is not None:
+            self.policy = _IOSpec.QueuePolicy(policy)
+        self._connector = connector
+        return self
+
+    def topic(self, name: str) -> Any:
+        """Raise: topics do not exist yet."""
+        raise NotHereError(
+            f"port {self.name!r}: topic({name!r}) is not here: {_ABSENT[ConnectorType.PUBSUB]}"
+        )
+
+
+# Flows that are chosen.
+
+
+@dataclass(frozen=True, repr=False)
+class FlowInfo:
+    """A flow from one operator to another."""
+
+    _flow: Flow
+
+    @property
+    def curr_operator(self) -> Any:
+        """The operator that it leads from."""
+        return self._flow.source
+
+    @property
+    def next_operator(self) -> Any:
+        """The operator that it leads to."""
+        return self._flow.target
+
+    @property
+    def output_port_name(self) -> str:
+        """The output that it leads from."""
+        return self._flow.output
+
+    @property
+    def input_port_name(self) -> str:
+        """The input that it leads to."""
+        return self._flow.input
+
+    @property
+    def output_port_spec(self) -> Any:
+        """The declaration of the output."""
+        return self._flow.source.spec.outputs[self._flow.output]
+
+    @property
+    def input_port_spec(self) -> Any:
+        """The declaration of the input."""
+        return self._flow.target.spec.inputs[self._flow.input]
+
+
+class ChoosesFlows:
+    """The part of an operator that knows its flows, and chooses among them."""
+
+    _outgoing: list[Flow]
+
+    @property
+    def next_flows(self) -> list[FlowInfo]:
+        """The flows that lead from it to others."""
+        return [FlowInfo(flow) for flow in self._outgoing]
+
+    def find_flow_info(self, predicate: Callable[[FlowInfo], object]) -> FlowInfo | None:
+        """Return the first flow of which a function is true, or None."""
+        return next(iter(self.find_all_flow_info(predicate)), None)
+
+    def find_all_flow_info(self, predicate: Callable[[FlowInfo], object]) -> list[FlowInfo]:
+        """Return the flows of which a function is true."""
+        return [flow for flow in self.next_flows if predicate(flow)]
+
+    def add_dynamic_flow(self, *given: Any, **named: Any) -> None:
+        """Send what this compute emitted along a flow."""
+        given += tuple(named[name] for name in _WORDS if name in named)
+        super().add_dynamic_flow(*map(_plain_flow, given))  # type: ignore[misc]
+
+
+_WORDS = ("flow", "flows", "curr_output_port_name", "next_op", "next_input_port_name")
+
+
+def _plain_flow(given: Any) -> Any:
+    if isinstance(given, (list, tuple)):
+        return [_plain_flow(each) for each in given]
+    return given._flow if isinstance(given, FlowInfo) else given
+
+
+# Flows that compose declares.
+
+
+class DeclaresFlows:
+    """The part of a fragment or a subgraph that connects operators."""
+
+    allows_undeclared_flows = True
+
+    def add_flow(
+        self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any
+    ) -> None:
+        """Connect two operators by data, or let the second run after the first if it has no input for data."""
+        rest = [port_pairs, *more, options.pop("connector_type", None)]
+        for connector in [each for each in rest if isinstance(each, ConnectorType)]:
+            rest.remove(connector)
+            if _check_connector(connector, "add_flow") is ConnectorType.ASYNC_BUFFER:
+                options["policy"] = _LATEST
+        rest = [each for each in rest if each]
+        if rest or not _has_no_data(downstream_op):
+            super().add_flow(upstream_op, downstream_op, *rest, **options)  # type: ignore[misc]
+            return
+        me: Any = self
+        me._check_composing("add_flow")
+        for end in (upstream_op, downstream_op):
+            me._check_place(end)
+        # Not by add_flow: the port may be that of an operator in a subgraph.
+        me.graph.connect(_execution_end(upstream_op, OUTPUT_EXEC), _execution_end(downstream_op, INPUT_EXEC))
+
+
+def _has_no_data(end: Any) -> bool:
+    """Return whether a flow without port names to an operator or a subgraph orders computes."""
+    inputs = getattr(getattr(end, "spec", None), "inputs", None)
+    if inputs is None or getattr(end, "is_subgraph", False):
+        return not inputs and bool(getattr(end, "_exec_inputs", None))
+    return all(port.is_execution for port in inputs.values())
+
+
+def _execution_end(end: Any, port: str) -> Any:
+    """Return the port at which the computes of an operator, or of the one behind a subgraph, are ordered."""
+    if not getattr(end, "is_subgraph", False):
+        return end[port]
+    side = "output" if port == OUTPUT_EXEC else "input"
+    ports = list(getattr(end, f"_exec_{side}s", {}).values())
+    if len(ports) != 1:
+        raise GraphError(
+            f"subgraph {end.name!r} has {len(ports)} execution {side} ports, and a flow needs one; its compose "
+            f"declares one by add_{side}_exec_interface_port('name', operator)"
+        )
+    return ports[0].owner[port]

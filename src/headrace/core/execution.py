@@ -1,0 +1,130 @@
+"""Execution flows: an operator runs after each compute of others, and no data passes between them.
+
+An operator that comes before others has the output ``__output_exec__``, on which the run sends an empty message
+after each of its computes. An operator that comes after others has the input ``__input_exec__``, with a queue for
+each of them; the run takes these messages before each of its computes. In everything else they are ordinary ports:
+in their queues, in room and ends, in metadata, and in the order of streams.
+
+An operator waits for all that come before it. The head of a loop, to which the loop leads back, would wait for
+itself. So it runs for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.condition_types import ConditionType
+from headrace.core.errors import GraphError
+from headrace.core.metadata import MetadataPolicy
+from headrace.core.ports import INPUT_EXEC
+from headrace.core.wiring import Port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.core.graph import Flow, Graph
+    from headrace.core.operator import Operator
+
+
+def settle_execution(graph: Graph) -> None:
+    """Let the heads of loops run for each of the operators before them; when the graph is complete."""
+    if not any(INPUT_EXEC in operator.spec.inputs for operator in graph):
+        return
+    for head in _heads_of_loops(graph):
+        if INPUT_EXEC in head.spec.inputs:
+            head.spec.multi_port_condition(
+                ConditionType.MULTI_MESSAGE_AVAILABLE, [INPUT_EXEC], sampling_mode="SumOfAll", min_sum=1
+            )
+            if head.metadata_policy is MetadataPolicy.DEFAULT:
+                # What it sets comes back to it.
+                head.metadata_policy = MetadataPolicy.UPDATE
+
+
+def is_head_of_loop(operator: Operator) -> bool:
+    """Return whether an operator runs for each of those before it, one at a time."""
+    return any(condition.ports == (INPUT_EXEC,) for condition in operator.spec.multi_port)
+
+
+def _heads_of_loops(graph: Graph) -> set[Operator]:
+    """Return the operators at which a way through the graph, from its sources on, first comes back to itself."""
+    heads: set[Operator] = set()
+    seen: set[Operator] = set()
+    sources = [operator for operator in graph if not any(flow.source in graph for flow in operator._incoming)]
+    for first in (*sources, *graph):
+        if first in seen:
+            continue
+        seen.add(first)
+        way: dict[Operator, Iterator[Flow]] = {first: iter(first._outgoing)}
+        while way:
+            operator = next(reversed(way))
+            flow = next(way[operator], None)
+            if flow is None:
+                del way[operator]
+            elif flow.target in way:
+                heads.add(flow.target)
+            elif flow.target not in seen:
+                seen.add(flow.target)
+                way[flow.target] = iter(flow.target._outgoing)
+    return heads
+
+
+# Dynamic flows.
+
+
+class DynamicFlows:
+    """The flows that an operator has chosen for what it emits in one compute.
+
+    Attributes
+    ----------
+    choose
+        Called with the operator after each compute; it calls :meth:`Operator.add_dynamic_flow`.
+    chosen
+        The flows chosen so far; None while the operator does not compute.
+    """
+
+    __slots__ = ("_operator", "choose", "chosen")
+
+    def __init__(self, operator: Operator, choose: Callable[[Any], object]) -> None:
+        self._operator = operator
+        self.choose = choose
+        self.chosen: list[Flow] | None = None
+
+    def add(self, given: tuple[Any, ...]) -> None:
+        """Choose flows, in one of the forms of :meth:`Operator.add_dynamic_flow`."""
+        operator = self._operator
+        if self.chosen is None:
+            raise GraphError(
+                f"operator {operator.name!r}: add_dynamic_flow is called after a compute, in the function that "
+                "set_dynamic_flows was given"
+            )
+        if len(given) == 1 and isinstance(given[0], (list, tuple)):
+            for one in given[0]:
+                self.add((one,))
+            return
+        for flow in self._named(given):
+            if flow not in self.chosen:
+                self.chosen.append(flow)
+
+    def _named(self, given: tuple[Any, ...]) -> list[Flow]:
+        operator = self._operator
+        if len(given) == 1 and given[0] in operator._outgoing:
+            return [given[0]]
+        output = given[0] if given and isinstance(given[0], str) else None
+        rest = given if output is None else given[1:]
+        end = rest[0] if rest else None
+        target, input_ = (end.owner, end.name) if isinstance(end, Port) else (end, None)
+        if len(rest) == 2 and isinstance(rest[1], str):
+            input_ = rest[1] or None
+        if len(rest) > 2 or (len(rest) == 2 and not isinstance(rest[1], str)) or not hasattr(target, "spec"):
+            raise TypeError(
+                f"operator {operator.name!r}: add_dynamic_flow takes an operator, a flow, or the names of the "
+                f"ports and the operator: ('out', operator, 'in'); not {', '.join(map(repr, given))}"
+            )
+        found = [
+            flow
+            for flow in operator._outgoing
+            if flow.target is target
+            and (not output or flow.output == output)
+            and (not input_ or flow.input == input_)
+        ]
+        return found or [operator.fragment._undeclared_flow(operator, output or "", target, input_ or "")]

@@ -1,0 +1,209 @@
+"""ArrayOperators: tensors in expressions. A library computes them, on the memory of the tensor.
+
+The library is that of the other operand, if that is an array. Otherwise it is NumPy for memory that the host can
+read, and CuPy or, where that is not installed, PyTorch for memory of a GPU. The result is an array of the library:
+from then on a program has all functions of the library, and not only those that a tensor would repeat. Results that
+are tensors were decided against for that reason.
+
+CuPy and PyTorch compute on their current stream, which is ordered after the work on the tensor. The host computes
+when the work is done, and waits for it. The memory of a simulated device is memory of the host, so that NumPy
+computes there, too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from headrace import gpu
+from headrace.gpu.backend import active
+from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
+from headrace.tensor.libraries import Library, computing_library, library_of
+from headrace.tensor.memory_exporter import view_as_numpy
+from headrace.tensor.pending_work import stream_of
+
+if TYPE_CHECKING:
+    from headrace.tensor.tensor import Tensor
+
+_Value = TypeVar("_Value")
+
+
+def _unary(operation: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
+    def compute(self: Any) -> _Value:
+        return operation(as_array(self))
+
+    return compute
+
+
+def _binary(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def compute(self: Any, other: Any) -> Any:
+        return operation(*_operands(self, other))
+
+    return compute
+
+
+def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def compute(self: Any, other: Any) -> Any:
+        array, other = _operands(self, other)
+        return operation(other, array)
+
+    return compute
+
+
+def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def compute(self: Any, other: Any) -> Any:
+        _check_writable(self)
+        array, other = _operands(self, other, in_place=True)
+        result = operation(array, other)
+        if result is not array:  # the other's library computed it, which has no operators in place, as JAX
+            array[...] = result
+        return self
+
+    return compute
+
+
+class ArrayOperators:
+    """The operators of an array, for a tensor."""
+
+    __slots__ = ()
+
+    # NumPy and CuPy leave `array + tensor` to an operand of a higher priority than their own.
+    __array_priority__ = 1000
+
+    __neg__ = _unary(operator.neg)
+    __pos__ = _unary(operator.pos)
+    __abs__ = _unary(operator.abs)
+    __invert__ = _unary(operator.invert)
+
+    __add__, __radd__, __iadd__ = _binary(operator.add), _reflected(operator.add), _in_place(operator.iadd)
+    __sub__, __rsub__, __isub__ = _binary(operator.sub), _reflected(operator.sub), _in_place(operator.isub)
+    __mul__, __rmul__, __imul__ = _binary(operator.mul), _reflected(operator.mul), _in_place(operator.imul)
+    __pow__, __rpow__, __ipow__ = _binary(operator.pow), _reflected(operator.pow), _in_place(operator.ipow)
+    __mod__, __rmod__, __imod__ = _binary(operator.mod), _reflected(operator.mod), _in_place(operator.imod)
+    __and__, __rand__, __iand__ = _binary(operator.and_), _reflected(operator.and_), _in_place(operator.iand)
+    __or__, __ror__, __ior__ = _binary(operator.or_), _reflected(operator.or_), _in_place(operator.ior)
+    __xor__, __rxor__, __ixor__ = _binary(operator.xor), _reflected(operator.xor), _in_place(operator.ixor)
+    __truediv__, __rtruediv__ = _binary(operator.truediv), _reflected(operator.truediv)
+    __itruediv__ = _in_place(operator.itruediv)
+    __floordiv__, __rfloordiv__ = _binary(operator.floordiv), _reflected(operator.floordiv)
+    __ifloordiv__ = _in_place(operator.ifloordiv)
+    __matmul__, __rmatmul__ = _binary(operator.matmul), _reflected(operator.matmul)
+    __imatmul__ = _in_place(operator.imatmul)
+    __lshift__, __rlshift__ = _binary(operator.lshift), _reflected(operator.lshift)
+    __ilshift__ = _in_place(operator.ilshift)
+    __rshift__, __rrshift__ = _binary(operator.rshift), _reflected(operator.rshift)
+    __irshift__ = _in_place(operator.irshift)
+    __divmod__, __rdivmod__ = _binary(divmod), _reflected(divmod)
+
+    __lt__, __le__ = _binary(operator.lt), _binary(operator.le)
+    __gt__, __ge__ = _binary(operator.gt), _binary(operator.ge)
+    __eq__, __ne__ = _binary(operator.eq), _binary(operator.ne)
+    # As PyTorch's tensors: a tensor is a key by its identity, although == compares elements.
+    __hash__ = object.__hash__
+
+    __bool__ = _unary(bool)
+    __int__ = _unary(int)
+    __float__ = _unary(float)
+    __complex__ = _unary(complex)
+    __index__ = _unary(operator.index)
+
+    def __len__(self) -> int:
+        shape = cast("Tensor", self).shape
+        if not shape:
+            raise TypeError(f"len() of a tensor without dimensions: {self!r}")
+        return shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(as_array(cast("Tensor", self)))
+
+    def __contains__(self, value: Any) -> bool:
+        array, value = _operands(cast("Tensor", self), value)
+        return value in array
+
+    def __getitem__(self, key: Any) -> Any:
+        return as_array(cast("Tensor", self))[_plain(key)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _check_writable(cast("Tensor", self))
+        array, value = _operands(cast("Tensor", self), value, in_place=True)
+        array[_plain(key)] = value
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute one of NumPy's functions, which ``array + tensor`` is too."""
+        out = options.pop("out", None)
+        arrays = _plain(inputs)
+        if out is None:
+            return getattr(ufunc, method)(*arrays, **{name: _plain(one) for name, one in options.items()})
+        for one in out:
+            if isinstance(one, ArrayOperators):
+                _check_writable(cast("Tensor", one))
+        options["out"] = out
+        results = getattr(ufunc, method)(*arrays, **{name: _plain(one) for name, one in options.items()})
+        # What was passed for the results is returned, as NumPy does.
+        return tuple(out) if isinstance(results, tuple) else out[0]
+
+
+def as_array(tensor: Tensor) -> Any:
+    """Return a tensor as an array of the library that computes on its memory, in order.
+
+    Raises
+    ------
+    ImportError
+        If no library is installed that computes on memory of a GPU.
+    """
+    device = tensor.device
+    if device.is_host:
+        if device.is_cuda:
+            _wait_for(tensor)
+        return _as_numpy(tensor)
+    if active().runs_cuda:
+        return computing_library().from_tensor(tensor)
+    from headrace.tensor.copies import simulated_memory
+
+    simulated_memory(tensor)  # which raises if the memory is not the device's
+    _wait_for(tensor)
+    view = view_as_numpy(tensor._description, tensor, tensor.is_readonly)
+    return view.view(tensor.dtype)
+
+
+def _as_numpy(tensor: Tensor) -> Any:
+    import numpy as np
+
+    return np.asarray(tensor)
+
+
+def _wait_for(tensor: Tensor) -> None:
+    """Wait for the work on a tensor, and for the current stream, which may have been ordered after it already."""
+    stream = gpu.current_stream() or LEGACY_DEFAULT_HANDLE
+    tensor._order(stream)
+    stream_of(stream).sync()
+
+
+def _operands(tensor: Tensor, other: Any, *, in_place: bool = False) -> tuple[Any, Any]:
+    """Return a tensor and another operand as arrays of one library."""
+    if isinstance(other, ArrayOperators):
+        return as_array(tensor), as_array(cast("Tensor", other))
+    library = library_of(type(other))
+    is_theirs = type(library).from_tensor is not Library.from_tensor
+    if (
+        is_theirs
+        and (active().runs_cuda or tensor.device.is_host)
+        and not (in_place and library.is_immutable)
+    ):
+        return library.from_tensor(tensor), other
+    return as_array(tensor), _plain(other)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with arrays in the place of tensors."""
+    if isinstance(value, ArrayOperators):
+        return as_array(cast("Tensor", value))
+    if type(value) is tuple or type(value) is list:
+        return type(value)([_plain(one) for one in value])
+    return value
+
+
+def _check_writable(tensor: Tensor) -> None:
+    if tensor.is_readonly:
+        raise ValueError(f"{tensor._error_prefix()}{tensor!r} is read-only; compute a new array instead")
