@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Operator, Resource
 from headrace.compat.holoscan import pose_tree
 from headrace.compat.holoscan.absent import NotHereError
-from headrace.compat.holoscan.core.services import (
+from headrace.compat.holoscan.conditions import CountCondition
+from headrace.compat.holoscan.core import (
+    Application,
     DefaultFragmentService,
     DistributedAppService,
     FragmentService,
+    Operator,
+    Resource,
     ServiceDriverEndpoint,
-    ServiceHost,
     ServiceWorkerEndpoint,
 )
 from headrace.poses import PoseTreeError
@@ -27,16 +29,12 @@ class Shared(DefaultFragmentService):
     pass
 
 
-class App(ServiceHost, Application):
-    """An application of the layer, as far as services go."""
-
-
 @pytest.fixture
-def app() -> App:
-    return App([])
+def app() -> Application:
+    return Application([])
 
 
-def test_a_service_is_found_as_itself_and_none_if_absent(app: App) -> None:
+def test_a_service_is_found_as_itself_and_none_if_absent(app: Application) -> None:
     first, second = Shared(), Shared()
     app.register_service(Shared())
     app.register_service(first)
@@ -46,11 +44,15 @@ def test_a_service_is_found_as_itself_and_none_if_absent(app: App) -> None:
     assert app.service(Shared, "three") is None
 
 
-def test_a_resource_is_found_by_its_name_and_through_its_service(app: App) -> None:
+def test_a_resource_is_found_by_its_name_and_through_its_service(app: Application) -> None:
     plain, wrapped = Resource(app, name="plain"), Resource(app, name="wrapped")
     app.register_service(plain)
     app.register_service(DefaultFragmentService(wrapped), "service")
     assert app.service(Resource, "plain") is plain
+    stands_for = app.service(DefaultFragmentService, "plain")
+    assert stands_for is not None
+    assert stands_for.resource is plain
+    assert app.service(DefaultFragmentService, "nobody") is None
     assert app.service(Resource, "wrapped") is wrapped
     found = app.service(DefaultFragmentService, "service")
     assert found is not None
@@ -58,12 +60,12 @@ def test_a_resource_is_found_by_its_name_and_through_its_service(app: App) -> No
     assert found.resource(plain) is plain
 
 
-def test_other_objects_are_no_services(app: App) -> None:
+def test_other_objects_are_no_services(app: Application) -> None:
     with pytest.raises(TypeError, match="must be a Resource or a FragmentService"):
         app.register_service(object())
 
 
-def test_a_service_for_several_processes_is_one_in_this_process(app: App) -> None:
+def test_a_service_for_several_processes_is_one_in_this_process(app: Application) -> None:
     service = DistributedAppService()
     app.register_service(service)
     assert app.service(DistributedAppService) is service
@@ -128,7 +130,7 @@ def test_operators_share_the_tree_of_a_manager() -> None:
             assert manager is not None
             seen.append(manager.tree.get("a", "b").translation.tolist())
 
-    class Poses(App):
+    class Poses(Application):
         def compose(self) -> None:
             self.register_service(pose_tree.PoseTreeManager(self, 13337, 64, name="poses"))
             self.add_operator(Writes(self, CountCondition(self, 1), name="writes"))

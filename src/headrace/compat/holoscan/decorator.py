@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headrace.compat.holoscan.core.operator import Operator
-from headrace.compat.holoscan.core.spec import IOSpec, OperatorSpec
+from headrace.compat.holoscan.core.spec import IOSpec
 from headrace.compat.holoscan.lenience import tell
 from headrace.conditions import BooleanCondition
 from headrace.core import Condition, ConditionType, Resource
 from headrace.core.composition import Composition
 from headrace.core.function import never_returns
+from headrace.core.spec import OperatorSpec
 from headrace.tensor import Tensor
 from headrace.tensor.conversion import is_array
 from headrace.tensor.libraries import library_named
@@ -225,7 +226,7 @@ class CreatedOperator(Operator):
                 found[argument] = None
         return found
 
-    def setup(self, spec: OperatorSpec) -> None:  # type: ignore[override]
+    def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports."""
         spec.may_be_unnamed = True
         for port in self.input_objs:

@@ -31,6 +31,13 @@ from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.flows import FlowInfo
 from headrace.compat.holoscan.core.fragment import Fragment
 from headrace.compat.holoscan.core.operator import Operator, OperatorBase
+from headrace.compat.holoscan.core.services import (
+    DefaultFragmentService,
+    DistributedAppService,
+    FragmentService,
+    ServiceDriverEndpoint,
+    ServiceWorkerEndpoint,
+)
 from headrace.compat.holoscan.core.spec import ComponentSpec, IOSpec, OperatorSpec
 from headrace.compat.holoscan.core.subgraph import (
     InterfacePort,

@@ -12,6 +12,7 @@ from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtim
 from headrace.compat.holoscan.core.flows import DeclaresFlows
 from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
+from headrace.compat.holoscan.core.services import ServiceHost
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
@@ -34,7 +35,7 @@ class _Start(_Operator):
         """Do nothing."""
 
 
-class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
+class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
     Parameters

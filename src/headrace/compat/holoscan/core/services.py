@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from headrace.compat.holoscan.absent import NotHereError
 from headrace.core import Resource
 from headrace.core.composition import Composition
+
+S = TypeVar("S")
 
 
 class FragmentService:
@@ -68,6 +70,20 @@ class ServiceHost(Composition):
         elif not isinstance(service, Resource):
             raise TypeError(f"a service must be a Resource or a FragmentService, not {service!r}")
         super().register_service(service, id)
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
+        """Return a service, or None; a resource of that name counts as a service that stands for it."""
+        found = super().service(service_type, id)
+        inner = (
+            super().service(Resource, id)
+            if found is None and service_type is DefaultFragmentService
+            else None
+        )
+        if inner is not None:
+            wrapper = service_type()
+            vars(wrapper)["resource"] = inner  # the SDK's wrapper has a property where the class has a method
+            return wrapper
+        return found
 
 
 def _refuse(call: str) -> NoReturn:
