@@ -179,8 +179,6 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     for queue in node.output_queues[port.name]:
         if (queue.drops and not waits_for_all) or queue.policy is _LATEST:
             continue
-        if port.is_execution and queue.consumer is node:
-            continue  # it has taken its own message before it computes
         if port.size > queue.limit:
             raise GraphError(
                 f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "

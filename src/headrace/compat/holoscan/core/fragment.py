@@ -10,7 +10,7 @@ from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
-from headrace.compat.holoscan.core.operator import Operator
+from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 
-class _Start(Operator):
+class _Start(_Operator):
     """Computes once, and does nothing."""
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
