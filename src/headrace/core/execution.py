@@ -6,11 +6,14 @@ each of them; the run takes these messages before each of its computes. In every
 in their queues, in room and ends, in metadata, and in the order of streams.
 
 An operator waits for all that come before it. The head of a loop, to which the loop leads back, would wait for
-itself. So it runs for each of them.
+itself. So it runs after each of them, one at a time. The flows back to it come first, and have room for all
+messages that the loop can hold: a message from outside enters the loop only if none waits there. So the operators
+of a loop never wait for each other's room.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.condition_types import ConditionType
@@ -27,29 +30,34 @@ if TYPE_CHECKING:
 
 
 def settle_execution(graph: Graph) -> None:
-    """Let the heads of loops run for each of the operators before them; when the graph is complete."""
+    """Let the heads of loops run after each of the operators before them; when the graph is complete."""
     if not any(INPUT_EXEC in operator.spec.inputs for operator in graph):
         return
-    for head in _heads_of_loops(graph):
-        if INPUT_EXEC in head.spec.inputs:
+    for flow in _flows_back(graph):
+        if flow.input != INPUT_EXEC:
+            continue
+        head, larger = flow.target, replace(flow, size=len(graph) + len(graph.flows))
+        for flows in (graph.flows, flow.source._outgoing, head._incoming):
+            flows[flows.index(flow)] = larger
+        if not any(condition.ports == (INPUT_EXEC,) for condition in head.spec.multi_port):
             head.spec.multi_port_condition(
                 ConditionType.MULTI_MESSAGE_AVAILABLE, [INPUT_EXEC], sampling_mode="SumOfAll", min_sum=1
             )
-            if head.metadata_policy is MetadataPolicy.DEFAULT:
-                # What it sets comes back to it.
-                head.metadata_policy = MetadataPolicy.UPDATE
+        if head.metadata_policy is MetadataPolicy.DEFAULT:
+            # What it sets comes back to it.
+            head.metadata_policy = MetadataPolicy.UPDATE
 
 
-def is_head_of_loop(operator: Operator) -> bool:
-    """Return whether an operator runs for each of those before it, one at a time."""
-    return any(condition.ports == (INPUT_EXEC,) for condition in operator.spec.multi_port)
+def back_flows(operator: Operator) -> list[Flow]:
+    """Return the flows by which loops lead back to an operator and order its computes."""
+    return [flow for flow in operator._incoming if flow.input == INPUT_EXEC and flow.size is not None]
 
 
-def _heads_of_loops(graph: Graph) -> set[Operator]:
-    """Return the operators at which a way through the graph, from its sources on, first comes back to itself."""
-    heads: set[Operator] = set()
+def _flows_back(graph: Graph) -> list[Flow]:
+    """Return the flows at which a way through the graph, from its sources on, comes back to itself."""
+    found: list[Flow] = []
     seen: set[Operator] = set()
-    sources = [operator for operator in graph if not any(flow.source in graph for flow in operator._incoming)]
+    sources = [operator for operator in graph if not operator._incoming]
     for first in (*sources, *graph):
         if first in seen:
             continue
@@ -61,11 +69,11 @@ def _heads_of_loops(graph: Graph) -> set[Operator]:
             if flow is None:
                 del way[operator]
             elif flow.target in way:
-                heads.add(flow.target)
+                found.append(flow)
             elif flow.target not in seen:
                 seen.add(flow.target)
                 way[flow.target] = iter(flow.target._outgoing)
-    return heads
+    return found
 
 
 # Dynamic flows.

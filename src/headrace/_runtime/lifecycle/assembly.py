@@ -183,8 +183,6 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
             if waits_for_all and queue.limit:
                 node.claim_room(queue, port.name, min(port.size, queue.limit))
             continue
-        if port.is_execution and queue.consumer is node:
-            continue  # it has taken its own message before it computes
         if port.size > queue.limit:
             raise GraphError(
                 f"output {port.name!r} of operator {node.name!r} emits up to {port.size} messages at once, but "

@@ -53,7 +53,18 @@ class InputPort:
     """
 
     __slots__ = (
-        *("_is_receivers", "_takes", "count", "empty_in", "form", "is_noted", "is_optional", "item", "name"),
+        *(
+            "_first",
+            "_is_receivers",
+            "_takes",
+            "count",
+            "empty_in",
+            "form",
+            "is_noted",
+            "is_optional",
+            "item",
+            "name",
+        ),
         *("own", "queues", "received_in", "take"),
     )
 
@@ -63,6 +74,8 @@ class InputPort:
         self._is_receivers = port.is_receivers
         self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
         self._takes = [(queue, _taking(queue)) for queue in queues]
+        # How many of these come before the others, if one message is taken at a time.
+        self._first = 0
         self.take: Callable[[], Any]
         if port.is_receivers:
             self.take = self._take_each
@@ -82,6 +95,7 @@ class InputPort:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
         self.queues = queues
         self._takes = [(queue, _taking(queue)) for queue in queues]
+        self._first = 0
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
@@ -119,15 +133,17 @@ class InputPort:
             elif self.empty_in == turn:
                 self.item = EMPTY
 
-    def take_one_at_a_time(self) -> None:
-        """From now on, take one message of one of the queues, each in its turn; of an ``ANY_SIZE`` input."""
+    def take_one_at_a_time(self, first: Iterable[Queue]) -> None:
+        """From now on, take one message of one queue, each in its turn; those of `first` come before the others."""
+        self._takes.sort(key=lambda each: each[0] not in first)
+        self._first = sum(queue in first for queue in self.queues)
         self.take = self._take_next
 
     def _take_next(self) -> Any:
-        for _ in self._takes:
-            queue, take_one = self._takes.pop(0)
-            self._takes.append((queue, take_one))
+        for place, (queue, take_one) in enumerate(self._takes):
             if queue.has_message:
+                if place >= self._first:
+                    self._takes.append(self._takes.pop(place))
                 return take_one()
         raise IndexError
 

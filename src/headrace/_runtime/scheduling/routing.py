@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
-from headrace.core.execution import is_head_of_loop
+from headrace.core.execution import back_flows
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ class Routing:
         self._node = node
         self._comes_after = INPUT_EXEC in node.input_queues
         self._comes_before = OUTPUT_EXEC in node.output_queues
-        if is_head_of_loop(node.operator):
-            next(port for port in node.input.ports if port.name == INPUT_EXEC).take_one_at_a_time()
+        back = back_flows(node.operator)
+        if back:
+            port = next(port for port in node.input.ports if port.name == INPUT_EXEC)
+            port.take_one_at_a_time([node.engine.queues[flow] for flow in back])
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that receives from the operators before it, and tells those behind it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.compat.holoscan.absent import NotHereError
 from headrace.compat.holoscan.lenience import tell
@@ -17,7 +17,7 @@ from headrace.core.ports import IOSpec as _IOSpec
 _LATEST = _IOSpec.QueuePolicy.LATEST
 
 
-class ConnectorType(enum.IntEnum):
+class _ConnectorType(enum.IntEnum):
     """What is between two ports."""
 
     DEFAULT = 0
@@ -27,13 +27,13 @@ class ConnectorType(enum.IntEnum):
     PUBSUB = 4
 
 
+ConnectorType = _ConnectorType
 _ABSENT = {
     ConnectorType.UCX: "operators of one process pass their messages directly; leave the connector out",
     ConnectorType.PUBSUB: "topics between programs do not exist yet; connect the operators with add_flow",
 }
 
 
-_Connector: TypeAlias = ConnectorType
 
 
 def _check_connector(connector: Any, where: str) -> ConnectorType:
@@ -48,13 +48,13 @@ class ConnectedPort(_IOSpec):
     """A port with a connector, which is the length and the policy of its queue."""
 
     __slots__ = ("_connector",)
-    ConnectorType: ClassVar = ConnectorType
+    ConnectorType: TypeAlias = _ConnectorType
 
     @property
-    def connector_type(self) -> _Connector:
+    def connector_type(self) -> _ConnectorType:
         """The kind of connector."""
-        found: _Connector = getattr(self, "_connector", ConnectorType.DEFAULT)
-        return found
+        connector: _ConnectorType = getattr(self, "_connector", _ConnectorType.DEFAULT)
+        return connector
 
     def connector(self, kind: Any = None, **arguments: Any) -> Any:
         """Set what is between this port and those it is connected with; without arguments, return None."""

@@ -1,0 +1,120 @@
+"""Queues that keep their newest message, which is received any number of times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import op
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import GraphError, Input, IOSpec, aligned
+from headrace.observe import Tracker
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+LATEST = IOSpec.QueuePolicy.LATEST
+
+
+def read(
+    written: int, every: str, count: int, reads_every: str, scheduler: Any, by_flow: bool = False
+) -> tuple[list[Any], App]:
+    """Write numbers at one rate, and read them at another."""
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        writer = source(app, range(1, written + 1), PeriodicCondition(app, every), name="writer")
+        reader = Step(
+            app,
+            PeriodicCondition(app, reads_every),
+            CountCondition(app, count),
+            inputs=[("in", {} if by_flow else {"policy": LATEST})],
+            body=lambda self, i, o: seen.append(i.receive("in")),
+            name="reader",
+        )
+        app.add_flow(writer, reader, policy=LATEST if by_flow else None)
+
+    return seen, run(compose, scheduler)
+
+
+@pytest.mark.parametrize("by_flow", [False, True])
+def test_a_fast_reader_sees_the_newest_message_again(scheduler: MakeScheduler, by_flow: bool) -> None:
+    seen, app = read(4, "100ms", 10, "50ms", scheduler, by_flow)
+    assert seen == [1, 1, 2, 2, 3, 3, 4, 4, 4, 4]
+    assert (app.outcome.dropped, app.outcome.undelivered) == ({}, {})
+
+
+def test_a_slow_reader_misses_messages_which_are_counted(scheduler: MakeScheduler) -> None:
+    seen, app = read(20, "20ms", 5, "93ms", scheduler)
+    assert seen == [1, 5, 10, 14, 19]
+    assert app.outcome.operators["reader"].dropped == {"in": 14}
+    assert app.outcome.operators["reader"].undelivered == {"in": 1}
+
+
+def test_before_the_first_message_there_is_none() -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        reader = Step(
+            app,
+            CountCondition(app, 2),
+            inputs=[("in", {"policy": LATEST})],
+            body=lambda self, i, o: seen.append(i.receive("in")),
+        )
+        app.add_flow(source(app, []), reader)
+
+    run(compose)
+    assert seen == [None, None]
+
+
+def test_it_stands_beside_an_input_that_is_waited_for(scheduler: MakeScheduler) -> None:
+    seen: list[Any] = []
+
+    @op(inputs={"setting": Input(policy=LATEST)})
+    def apply(frame: int, setting: int | None) -> None:
+        seen.append((frame, setting))
+
+    def compose(app: App) -> None:
+        applied = apply(app)
+        app.add_flow(source(app, [7], name="settings"), applied["setting"])
+        app.add_flow(source(app, range(3), PeriodicCondition(app, "1ms")), applied["frame"])
+
+    run(compose, scheduler)
+    assert seen[1:] == [(1, 7), (2, 7)]
+
+
+def test_a_tracked_run_reads_the_same() -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        writer = source(app, [1, 2], PeriodicCondition(app, "2ms"))
+        reader = Step(
+            app,
+            PeriodicCondition(app, "1ms"),
+            CountCondition(app, 4),
+            inputs=[("in", {"policy": LATEST})],
+            body=lambda self, i, o: seen.append(i.receive("in")),
+        )
+        app.add_flow(writer, reader)
+
+    app = App(compose)
+    with Tracker(app):
+        app.run()
+    assert seen == [1, 1, 2, 2]
+
+
+def test_several_places_and_joins_are_refused() -> None:
+    def several(app: App) -> None:
+        app.add_flow(source(app, [1]), sink(app, []), size=2, policy=LATEST)
+
+    with pytest.raises(GraphError, match="keeps one message, and room for 2"):
+        run(several)
+
+    def joined(app: App) -> None:
+        both = Step(
+            app, inputs=["a", ("b", {"policy": LATEST})], setup=lambda spec: spec.join(aligned("1ms"))
+        )
+        app.add_flow(source(app, [1], name="x"), both["a"])
+        app.add_flow(source(app, [1], name="y"), both["b"])
+
+    with pytest.raises(GraphError, match="use the rule reuse_last"):
+        run(joined)
