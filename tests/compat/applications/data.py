@@ -58,6 +58,17 @@ def make_models(folder: Path) -> None:
         {"INPUT__0": ("FLOAT", image)},
         {"OUTPUT__0": ("FLOAT", image)},
     )
+    # A map of scores, whose maximum is the point that is looked for.
+    save(
+        folder / "models" / "peaks.onnx",
+        [
+            helper.make_node("ReduceMean", ["INPUT__0"], ["mean"], axes=[0, 3], keepdims=0),
+            helper.make_node("Unsqueeze", ["mean", "axes"], ["OUTPUT__0"]),
+        ],
+        {"INPUT__0": ("FLOAT", image)},
+        {"OUTPUT__0": ("FLOAT", (1, ROWS, COLUMNS, 1))},
+        {"axes": np.array([0, 3], np.int64)},
+    )
     # Two candidates for a person: box, score and two key points. They do not depend on the picture.
     found = np.zeros((1, 11, 2), np.float32)
     found[0, :, 0] = [16, 12, 8, 8, 0.9, 16, 10, 0.9, 18, 14, 0.9]

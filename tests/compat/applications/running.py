@@ -7,6 +7,7 @@ import importlib.util
 import io
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def run_program(program: str | Path, *arguments: object, folder: Path, **variabl
         known = set(sys.modules)
         lenience.forget()
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+                warnings.simplefilter("default")  # as in a program: a warning is no error
                 status = main(["run", "--as-holoscan", str(path), "--", *map(str, arguments)])
         finally:
             uninstall()

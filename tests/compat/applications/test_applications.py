@@ -193,6 +193,32 @@ def test_body_pose_estimation(run: Run) -> None:
     assert picture[8, 13].tolist() == [255, 0, 0]  # the box
 
 
+def test_two_networks_in_one_operator(run: Run) -> None:
+    pytest.importorskip("onnxruntime")
+    ended = run("multiai")
+    picture = ended.picture()
+    # The first pixel of the square scores most. The operator gives its row first; HolovizOp takes x first.
+    row, column = data.SIDE / data.ROWS, data.corner(LAST) / data.COLUMNS
+    assert picture[round(column * data.ROWS), int(row * data.COLUMNS)].tolist() == [255, 0, 0]
+    assert picture[0, 0].tolist() == [10 * LAST] * 3
+
+
+def test_shapes_that_change_at_run_time(run: Run) -> None:
+    picture = run("holoviz_geometry").picture()
+    assert picture[6, 16].tolist() == [
+        0,
+        255,
+        0,
+    ]  # an edge of the rectangle, in the colour of the third frame
+    assert picture[:8, :16].min(axis=2).max() > 100  # the label, in its part of the window
+    assert picture[12, 16].tolist() == [0, 0, 0]
+
+
+def test_a_compiled_operator_says_why_it_is_not_here(run: Run) -> None:
+    ended = run("compiled_operator", status=1)
+    assert "GXFComponentResource is not here: it loads a compiled GXF component" in ended.errors
+
+
 # Cameras.
 
 
