@@ -7,15 +7,16 @@ import numpy as np
 from headrace import gpu
 from headrace.gpu import sim
 
-spin = gpu.kernel(
-    "spin",
-    source=r"""
+SPIN_SOURCE = r"""
 extern "C" __global__ void spin(long long nanoseconds) {
     long long begin, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
     do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - begin < nanoseconds);
 }
-""",
+"""
+spin = gpu.kernel(
+    "spin",
+    source=SPIN_SOURCE,
     seconds=lambda nanoseconds: nanoseconds * 1e-9,
 )
 

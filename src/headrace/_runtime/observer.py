@@ -52,6 +52,9 @@ class Observer(Protocol):
     def attach(self, engine: Any) -> None:
         """Prepare to watch a run, after its nodes and queues were created and before anything is started."""
 
+    def follow(self, engine: Any) -> None:
+        """Watch a graph that has changed, whose new queues `make_queue` made; nothing computes meanwhile."""
+
     def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute to run in place of `compute`."""
 

@@ -124,6 +124,11 @@ class _ServedRuns(StatisticsWatcher):
         self._recent.begin(run)
         super().begin(run)
 
+    def changed(self, run: RunInfo) -> None:
+        """Make room for the figures of new operators."""
+        self._recent.changed(run)
+        super().changed(run)
+
     def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
         """Note that the operators have started."""
         self._has_started = True

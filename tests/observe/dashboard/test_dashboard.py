@@ -634,3 +634,24 @@ def test_a_page_is_told_at_once_what_came_of_its_request() -> None:
 
     with watched(interval="1h") as one:
         assert talk(one, action)["state"] == "paused"
+
+
+def test_the_page_is_told_of_operators_and_flows_that_are_added(one: Watched) -> None:
+    async def run(socket: Any) -> Any:
+        before = await next_of(socket, "graph")
+        app = one.app
+        late = Step(
+            app, inputs=["in"], body=lambda step, op_input, op_output: op_input.receive("in"), name="late"
+        )
+        app.add_flow(one.filter, late)
+        after = await next_of(socket, "graph")
+        shown = await next_of(
+            socket, "figures", lambda found: len(found["operators"]) > 4 and found["operators"][4]["count"]
+        )
+        return before, after, shown
+
+    before, after, shown = talk(one, run)
+    names = [operator["name"] for operator in after["operators"]]
+    assert names == [*(operator["name"] for operator in before["operators"]), "late"]
+    assert {"from": names.index("filter"), "to": names.index("late")}.items() <= after["flows"][-1].items()
+    assert shown["operators"][4]["count"] > 0

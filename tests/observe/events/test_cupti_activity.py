@@ -13,6 +13,7 @@ import pytest
 
 from headrace.observe.events import cupti_activity
 from headrace.observe.events.cupti_activity import CuptiActivity
+from headrace.observe.events.records import OperatorInfo
 from headrace.resources import RealtimeClock
 from headrace.schedulers import GreedyScheduler
 from tests.harness import Step, source
@@ -163,7 +164,7 @@ def test_ids_of_another_tool_are_left_alone(cupti: Cupti) -> None:
         cupti.launch(Kind.CONCURRENT_KERNEL, 10, 20, **SHAPE)
         cupti.activity_pop_external_correlation_id(cupti.ExternalCorrelationKind.CUSTOM0)
 
-    activity.around(7, lambda: 3, compute)(None, None, None)
+    activity.around(OperatorInfo("operator", 7), lambda: 3, compute)(None, None, None)
     (found,) = activity.take(is_last=True)
     assert (found.operator, found.compute) == (7, 3)
     activity.stop()

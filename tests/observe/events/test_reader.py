@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.observe import OperatorInfo, RunInfo, Watcher
-from headrace.observe.events.reader import Reader
+from headrace.observe.events.reader import Change, Reader
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,6 @@ def test_a_watcher_may_ask_for_more_rounds_during_a_run() -> None:
 
 def reader(*watchers: Watcher) -> Reader:
     operator = OperatorInfo("it", 0)
-    return Reader(watchers, RunInfo("test", [operator], started=0, epoch=0, is_virtual=True), [], {})
+    return Reader(
+        watchers, RunInfo("test", [operator], started=0, epoch=0, is_virtual=True), Change([], []), {}
+    )

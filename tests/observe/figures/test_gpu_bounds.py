@@ -76,7 +76,7 @@ def test_the_device_is_busy_for_as_long_as_it_certainly_worked() -> None:
 
 def test_time_in_which_the_device_may_have_waited_for_the_host_is_the_host_s() -> None:
     source, operator = OperatorInfo("source", 0), OperatorInfo("it", 1)
-    critical = CriticalPath(run_of(source, operator))
+    critical = CriticalPath()
     critical.add(computes_of(operator, [False]))
     queues, zeros = (QueueInfo(operator, "in", 1, 0),), np.zeros((1, 2), np.int64)
     times = np.array([[0, 0, 0, 8 * MS]])

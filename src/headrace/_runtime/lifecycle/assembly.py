@@ -114,13 +114,18 @@ def join_node(operator: Operator, engine: Engine) -> Node:
     for name, port in operator.spec.inputs.items():
         size = max(port.size, 1)
         node.input_queues[name] = (
-            () if port.is_receivers else (Queue(node, name, size, port.policy or _FAULT),)
+            () if port.is_receivers else (make_queue(engine)(node, name, size, port.policy or _FAULT),)
         )
     node.inputs = tuple(queue for made in node.input_queues.values() for queue in made)
     node.output_queues = {name: (UnconnectedQueue(),) for name in operator.spec.outputs}
     _take_conditions(node)
     _make_contexts(node, engine)
     return node
+
+
+def make_queue(engine: Engine) -> Callable[..., Queue]:
+    """Return what makes the queues of a run that is in progress."""
+    return Queue if engine.observer is None else engine.observer.make_queue
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.lifecycle.accounts import MessageCounter
-from headrace._runtime.lifecycle.assembly import attach_conditions, join_node, share_rooms
+from headrace._runtime.lifecycle.assembly import attach_conditions, join_node, make_queue, share_rooms
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.notes import note
@@ -138,11 +138,6 @@ class Changes:
         if not self._is_open:
             raise GraphError(
                 f"{call} of {name!r}, which is starting or ending: change its graph in compose(), or while it runs"
-            )
-        if self._engine.observer is not None:
-            raise GraphError(
-                f"{call} of {name!r}, whose run is watched (by a tracker, a trace, a logger or the dashboard): "
-                "they know the graph that the run began with; run it without them to change the graph"
             )
         for node in self._engine.operator_nodes:
             what = "joins its inputs" if node.operator.spec.is_joined else ""
@@ -294,6 +289,8 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
         if node.ending is not None and node.ending.is_on:
             engine.ends.free(node)
     share_rooms(engine)
+    if engine.observer is not None:
+        engine.observer.follow(engine)
     for node in engine.nodes:
         node.streams.outputs.update()
         requests = [request for queue in node.inputs for request in queue.state.requests]
@@ -312,7 +309,7 @@ def _connect_inputs(node: Node, engine: Engine, queues: dict[Flow, Queue]) -> No
         for declared in queues_of(node.operator, port):
             queue = before[0] if not port.is_receivers else engine.queues.get(declared.flows[0])
             if queue is None:
-                queue = Queue(node, name, declared.size, declared.policy)
+                queue = make_queue(engine)(node, name, declared.size, declared.policy)
             queue.resize(declared.size)
             queue.min_size = declared.least
             queues.update(dict.fromkeys(declared.flows, queue))
@@ -327,7 +324,8 @@ def _connect_inputs(node: Node, engine: Engine, queues: dict[Flow, Queue]) -> No
 
 def _connect_outputs(node: Node, engine: Engine) -> None:
     """Find the queues behind a node's outputs."""
-    operator, counts = node.operator, operator_counts(node)
+    # One that watches counts, too.
+    operator, counts = node.operator, operator_counts(node) and engine.observer is None
     seen: dict[Queue, None] = {}
     for name in operator.spec.outputs:
         behind = dict.fromkeys(engine.queues[flow] for flow in operator._outgoing if flow.output == name)

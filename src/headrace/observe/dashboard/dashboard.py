@@ -106,6 +106,11 @@ class Dashboard(Watcher):
             self.end(None)  # the run does not take place, and nothing else would end the server
             raise
 
+    def changed(self, run: RunInfo) -> None:
+        """Show the graph as it is now."""
+        if self._page is not None:
+            self._page.change_graph()
+
     def computed(self, computes: Computes) -> None:
         """Add computes."""
         if self._page is not None:

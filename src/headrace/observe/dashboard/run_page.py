@@ -57,11 +57,7 @@ class RunPage(LiveServer):
         self._statistics.observation = observation  # for the goals
         self._figures.begin(run)
         self._slices = DeviceSlices(observation.fragment, run)
-        self._parameters: dict[tuple[str, str], tuple[Operator, Parameter]] = {
-            (operator.name, name): (operator.node.operator, parameter)
-            for operator in run.operators
-            for name, parameter in operator.node.operator.live_parameters.items()
-        }
+        self._parameters = self._find_parameters()
         self._log_lines = LogLines()
         self._is_over = False
         self._update: asyncio.TimerHandle | None = None
@@ -73,6 +69,25 @@ class RunPage(LiveServer):
             **options,
         )
         logging.getLogger().addHandler(self._log_lines)
+
+    def _find_parameters(self) -> dict[tuple[str, str], tuple[Operator, Parameter]]:
+        return {
+            (operator.name, name): (operator.node.operator, parameter)
+            for operator in self.run.operators
+            for name, parameter in operator.node.operator.live_parameters.items()
+        }
+
+    def change_graph(self) -> None:
+        """Show the graph as it is now."""
+        self._statistics.changed(self.run)
+        self._figures.changed(self.run)
+        self._slices = DeviceSlices(self._observation.fragment, self.run)
+        self._parameters = self._find_parameters()
+        self._call(self._show_graph)
+
+    def _show_graph(self) -> None:
+        for client in self.clients:
+            self.on_connect(client)
 
     def add_computes(self, computes: Computes) -> None:
         """Add finished computes to the figures."""
@@ -93,7 +108,7 @@ class RunPage(LiveServer):
     # What the page is told.
 
     def graph(self) -> Fields:
-        """Return the graph of the run and its parameters: what does not change."""
+        """Return the graph of the run and its parameters."""
         run = self.run
         return {
             "type": "graph",

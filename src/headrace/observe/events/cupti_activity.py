@@ -21,9 +21,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.gpu.backend import active
+
+if TYPE_CHECKING:
+    from headrace.observe.events.records import OperatorInfo
 
 _log = logging.getLogger("headrace.observe")
 
@@ -102,7 +105,7 @@ class CuptiActivity:
         return True
 
     def around(
-        self, operator: int, number: Callable[[], int], compute: Callable[..., None]
+        self, operator: OperatorInfo, number: Callable[[], int], compute: Callable[..., None]
     ) -> Callable[..., None]:
         """Return a compute whose kernels are known to be its own; `number` returns which compute it is."""
         cupti = self._cupti
@@ -110,7 +113,7 @@ class CuptiActivity:
         push, pop = cupti.activity_push_external_correlation_id, cupti.activity_pop_external_correlation_id
 
         def correlated(op_input: Any, op_output: Any, context: Any) -> None:
-            push(kind, number() * _OPERATORS + operator)
+            push(kind, number() * _OPERATORS + operator.index)
             try:
                 compute(op_input, op_output, context)
             finally:

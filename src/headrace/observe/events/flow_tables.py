@@ -9,6 +9,7 @@ follows from it waits any more.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,7 @@ class FlowTables:
 
     def __init__(self, run: RunInfo) -> None:
         self._run = run
-        self._ways: dict[OperatorInfo, dict[tuple[OperatorInfo, ...], _Way]] = {
-            operator: {} for operator in run.operators
-        }
+        self._ways: defaultdict[OperatorInfo, dict[tuple[OperatorInfo, ...], _Way]] = defaultdict(dict)
         # The messages received on flows that close a cycle, until their producer is shown.
         self._closing: list[Arrivals] = []
         self._has_warned = False
@@ -74,7 +73,7 @@ class FlowTables:
         if operator.is_leaf or operator.is_probe:
             done = batch.done
             flows = [_finished(_joined(ways), batch, done) for ways in found.values()]
-        if not operator.is_leaf:
+        if operator.has_sent:
             starts = (~has_received).nonzero()[0]
             if len(starts):
                 started = batch.started[starts, None]
@@ -150,6 +149,8 @@ class FlowTables:
             is_known = np.ones(len(arrivals.compute), np.bool_)
             for position, output in enumerate(arrivals.queue.outputs):
                 rows = arrivals.output == position
+                if not rows.any():  # a flow that is new
+                    continue
                 is_known[rows] = arrivals.producer[rows] < shown[output.operator]
             if not is_known.all():
                 left.append(arrivals)

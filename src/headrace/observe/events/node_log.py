@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.queues import Feed
     from headrace.observe.events.recorder import NodeRecorder
-    from headrace.observe.events.records import OperatorInfo, QueueInfo, Times
+    from headrace.observe.events.records import QueueInfo, Times
 
 Rows: TypeAlias = "NDArray[np.int64]"
 
@@ -87,10 +87,8 @@ class NodeLog:
         self._threads = _Table(recorder.threads, 1)
         self._timed = _Table(recorder.timed, 3)
         self._replayed = _Table(recorder.replayed, 1)
-        self._feeds = {
-            feed: _FeedLog(feed) for output in self.info.outputs for feed in output.feeds if output.queues
-        }
-        self._queues: list[_QueueLog] = []
+        self._feeds: dict[Feed, _FeedLog] = {}
+        self._queues: dict[QueueInfo, _QueueLog] = {queue: _QueueLog(queue) for queue in self.info.inputs}
         # The first compute that used a stream.
         self._first_timed: int | None = None
         # Work on the device that is not complete, as (compute, position of the timer, number of pieces), and work
@@ -98,12 +96,32 @@ class NodeLog:
         self._submitted: list[list[int]] = []
         self._completed: list[tuple[int, int, int, int]] = []
 
-    def connect(self, logs: dict[OperatorInfo, NodeLog]) -> None:
-        """Find the logs of the operators that this one receives from."""
-        self._queues = [
-            _QueueLog(queue, [(logs[feed.output.operator], feed) for feed in queue.feeds])
-            for queue in self.info.inputs
-        ]
+    def add_feed(self, feed: Feed, consumer: NodeLog, earlier: int) -> None:
+        """Read what this operator emits through a feed, and what another receives.
+
+        `earlier` is the number of messages that came through the only other feed of the queue before.
+        """
+        log = self._feeds[feed] = _FeedLog(feed)
+        queue = feed.behind.info
+        if queue not in consumer._queues:
+            consumer._queues[queue] = _QueueLog(queue)
+        if self.comes_after(consumer):
+            queue.closing.add(self.info)
+        consumer._queues[queue].add_feed(log, None if self.info in queue.closing else self, earlier)
+
+    def comes_after(self, other: NodeLog) -> bool:
+        """Return whether messages of `other` may lead here, on flows that close no cycle."""
+        found, left = {self}, [self]
+        while left and other not in found:
+            new = [log for log in left.pop().producers_before if log not in found]
+            found.update(new)
+            left += new
+        return other in found
+
+    @property
+    def producers_before(self) -> list[NodeLog]:
+        """The logs of the operators that it receives from, except for flows that close a cycle."""
+        return [log for queue in self._queues.values() for log in queue.producers if log is not None]
 
     @property
     def length(self) -> int:
@@ -123,7 +141,7 @@ class NodeLog:
     def read(self, most: int) -> None:
         """Read rows, but at most this many of each list."""
         self._computes.read(most)
-        for queue in self._queues:
+        for queue in self._queues.values():
             queue.read(most)
         for feed in self._feeds.values():
             feed.read(most)
@@ -163,7 +181,7 @@ class NodeLog:
             end = min(end, self._submitted[0][0])
         for feed in self._feeds.values():
             end = feed.known_before(end)
-        for queue in self._queues:
+        for queue in self._queues.values():
             end = queue.known_before(end)
         first, count = self.shown, end - self.shown
         if count <= 0:
@@ -177,7 +195,7 @@ class NodeLog:
             is_timed[timed] = True
         is_replayed = np.zeros(count, np.bool_)
         is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
-        messages = [queue.before(end) for queue in self._queues]
+        messages = [queue.before(end) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
         self.shown = end
         return Computes(
@@ -196,7 +214,7 @@ class NodeLog:
 
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""
-        for queue in self._queues:
+        for queue in self._queues.values():
             queue.forget_received()
 
     def _gpu_before(self, end: int, returned: Times) -> list[GpuWork]:
@@ -314,18 +332,32 @@ class _QueueLog:
 
     Messages of a failed compute, which are discarded, were not received, and those that the full queue dropped
     neither.
+
+    Attributes
+    ----------
+    producers
+        The log of the operator before each feed, or None if it closes a cycle.
     """
 
-    def __init__(self, queue: QueueInfo, feeds: list[tuple[NodeLog, Feed]]) -> None:
+    def __init__(self, queue: QueueInfo) -> None:
         receiver = queue.queue.receiver
         self._receipts = _Table(receiver.receipts, 2)
         self._order = _Table(receiver.order, 1)
         self._queue = queue
-        # The log of the operator before each feed, or None if it closes a cycle.
-        self._producers = [None if log.info in queue.closing else log for log, _ in feeds]
-        self._feeds = [log._feeds[feed] for log, feed in feeds]
+        self.producers: list[NodeLog | None] = []
+        self._feeds: list[_FeedLog] = []
         # For each feed, the number of messages that were shown.
-        self._shown = [0] * len(feeds)
+        self._shown: list[int] = []
+
+    def add_feed(self, feed: _FeedLog, producer: NodeLog | None, earlier: int) -> None:
+        """Read the messages of a feed, too; `earlier` messages came before through the only other one."""
+        self.producers.append(producer)
+        self._feeds.append(feed)
+        self._shown.append(0)
+        if len(self._feeds) == 2:
+            # The order of messages is written from now on. All of those before came through the first feed.
+            before = np.zeros((earlier - self._shown[0], 1), np.int64)
+            self._order.rows = _joined(before, self._order.rows)
 
     def read(self, most: int) -> None:
         """Read rows, but at most this many."""
@@ -348,7 +380,7 @@ class _QueueLog:
         if self._receipts.is_behind:
             end = min(end, int(rows[-1, 1]))
         numbers = self._numbers(len(rows))
-        for feed, producer, (chosen, number) in zip(self._feeds, self._producers, numbers, strict=True):
+        for feed, producer, (chosen, number) in zip(self._feeds, self.producers, numbers, strict=True):
             place = number - feed.first
             is_unknown = place >= len(feed.producer)
             if producer is not None and len(feed.producer):

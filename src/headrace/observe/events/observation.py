@@ -16,9 +16,10 @@ from headrace.gpu.backend import active
 from headrace.observe.events.cupti_activity import CuptiActivity
 from headrace.observe.events.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
 from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
-from headrace.observe.events.reader import Reader
+from headrace.observe.events.reader import Change, NewFeed, Reader
 from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
 from headrace.observe.events.records import (
+    SHARED_WORKERS,
     OperatorInfo,
     OutputInfo,
     QueueInfo,
@@ -66,6 +67,7 @@ class Observation:
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.run: RunInfo
         self._recorders: dict[Node, NodeRecorder] = {}
+        self._node_count = 0
         self._queue_count = 0
         self._times: dict[int, DeviceTime] = {}
         # How each stream waits, apart from any timer, and its timers.
@@ -113,14 +115,14 @@ class Observation:
             is_virtual=self._now is not time.perf_counter_ns,
             left_out=self._left_out,
         )
+        self._node_count = len(operators)
         infos = dict(zip(engine.operator_nodes, operators, strict=True))
         self.run.segments = self._describe_segments(engine)
         self.run.workers = self._describe_workers(engine)
         for node, info in infos.items():
             self._describe(node, info)
         _find_cycles(engine, infos)
-        for node in engine.operator_nodes:
-            self._put_feeds(node, infos[node])
+        feeds = [feed for node in engine.operator_nodes for feed in self._put_feeds(node, infos[node])]
         if any(watcher.wants_kernels for watcher in self.watchers):
             kernels = CuptiActivity()
             self._kernels = kernels if kernels.start() else None
@@ -136,13 +138,36 @@ class Observation:
                 raise
             self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.operator_nodes]
-        self._reader = Reader(self.watchers, self.run, recorders, self._times, self._kernels)
+        self._reader = Reader(self.watchers, self.run, Change(recorders, feeds), self._times, self._kernels)
         self._reader.start()
+
+    def follow(self, engine: Engine) -> None:
+        """Record what flows through a graph that has changed; nothing computes meanwhile.
+
+        The reader's thread learns of it later (`Reader.changes`). It is not waited for: a watcher may be called
+        there, and ask the run for something.
+        """
+        joined = engine.operator_nodes[self._node_count :]
+        for index, node in enumerate(joined, self._node_count):
+            self._recorder_of(node).info.index = index
+        self._node_count = len(engine.operator_nodes)
+        feeds = []
+        for node in engine.operator_nodes:
+            recorder = self._recorders[node]
+            if node.scheduled is node:  # the flows of a segment stay
+                self._describe(node, recorder.info)
+                feeds += self._put_feeds(node, recorder.info)
+            for queue in recorder.info.inputs:
+                queue.size = queue.queue.limit
+                for feed in queue.feeds:
+                    feed.emitter.follow()
+        assert self._reader is not None
+        self._reader.changes.append(Change([self._recorders[node] for node in joined], feeds))
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`; called when the operators have started."""
         self._compare_clocks(node.engine)
-        recorder, streams = self._recorders[node], node.engine.streams
+        recorder, streams = self._recorder_of(node), node.engine.streams
         if self.gpu_times and node.operator.spec.is_on_default_stream and streams.has_device:
             # It asks for no stream. If neighbours are on the default stream, too, nobody else tells of it.
             default = streams.default_stream(streams.device_of(node.operator))
@@ -154,7 +179,7 @@ class Observation:
             except Exception:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         if self._kernels is not None:
-            compute = self._kernels.around(recorder.info.index, lambda: recorder.number, compute)
+            compute = self._kernels.around(recorder.info, lambda: recorder.number, compute)
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
@@ -287,7 +312,7 @@ class Observation:
                     shared.operators.append(info)
             if shared.operators:
                 found.append(shared)
-        return [WorkersInfo("workers", max(count, 1), list(left.values())), *found] if left else found
+        return [WorkersInfo(SHARED_WORKERS, max(count, 1), list(left.values())), *found] if left else found
 
     def _recorder_of(self, node: Node) -> NodeRecorder:
         """Return the recorder of a node, made when it is first asked for."""
@@ -295,7 +320,9 @@ class Observation:
             self._choose_clock(node.engine)
         recorder = self._recorders.get(node)
         if recorder is None:
-            info = OperatorInfo(node.name, node.engine.operator_nodes.index(node), node=node)
+            nodes = node.engine.operator_nodes
+            # One that joins the run has its place when it is part of the graph (`follow`).
+            info = OperatorInfo(node.name, nodes.index(node) if node in nodes else -1, node=node)
             operator, timer = node.operator, ComputeTimer()
             if isinstance(operator, FunctionOperator) and operator.goes_on:
                 recorder = GeneratorRecorder(info, self._now, timer, operator.base_of)
@@ -321,24 +348,38 @@ class Observation:
         if share is not None:
             info.slice, info.sm_count = share.name, share.sm_count
 
-    def _put_feeds(self, node: Node, info: OperatorInfo) -> None:
-        recorder = self._recorders[node]
+    def _put_feeds(self, node: Node, info: OperatorInfo) -> list[NewFeed]:
+        """Put feeds between the outputs of a node and the queues behind them, and return those that are new."""
+        recorder, made = self._recorders[node], []
+        known = {output.port: output for output in info.outputs}
         for name in node.output_queues:
-            output = OutputInfo(info, name)
-            info.outputs.append(output)
-            show = self._showing("emitted", output)
-            queues = node.output.ports[name].queues
-            # A message is shown once, however many queues there are; not by one that replays pass by.
-            shown = next((queue for queue in queues if not _is_inside(node, queue)), queues[0])
-            for queue in queues:
-                show_here = show if queue is shown else None
-                if isinstance(queue, UnconnectedQueue):
-                    output.feeds.append(UnconnectedFeed(queue, show_here))
+            output = known.get(name)
+            if output is None:
+                output = OutputInfo(info, name)
+                info.outputs.append(output)
+            feeds: list[Any] = []
+            for queue in node.output.ports[name].queues:
+                if isinstance(queue, (Feed, UnconnectedFeed)):
+                    feeds.append(queue)
+                elif isinstance(queue, UnconnectedQueue):
+                    feeds.append(UnconnectedFeed(queue))
                 else:
                     assert isinstance(queue, ObservedQueue)
-                    output.queues.append(queue.info)
-                    output.feeds.append(Feed(queue, output, recorder, show_here))
-            node.output.ports[name].queues = tuple(output.feeds)
+                    # A flow that was removed, and is there again, has a feed.
+                    feed = next((each for each in queue.info.feeds if each.output is output), None)
+                    if feed is None:
+                        earlier = queue.info.feeds[0].emitter.number if len(queue.info.feeds) == 1 else 0
+                        feed = Feed(queue, output, recorder)
+                        made.append(NewFeed(feed, earlier))
+                    feeds.append(feed)
+            output.feed(feeds, [feed.behind.info for feed in feeds if isinstance(feed, Feed)])
+            show = self._showing("emitted", output)
+            # A message is shown once, however many queues there are; not by one that replays pass by.
+            shown = next((feed for feed in feeds if not _is_inside(node, feed.behind)), feeds[0])
+            for feed in feeds:
+                feed.show_by(show if feed is shown else None)
+            node.output.ports[name].queues = tuple(feeds)
+        return made
 
     def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:
         """Return a function that shows a message to those who watch data; None if nobody does.

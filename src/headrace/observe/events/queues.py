@@ -105,11 +105,9 @@ class Feed(MessageCounter):
         The output in the observation.
     recorder
         The recorder of the operator that emits.
-    show
-        Called with every message, if somebody watches the data; given to one feed of an output.
     """
 
-    __slots__ = ("emitter", "offer", "output")
+    __slots__ = ("_offer_unseen", "emitter", "offer", "output")
 
     behind: ObservedQueue
     offer: Callable[[Any], None]  # type: ignore[assignment]
@@ -119,15 +117,17 @@ class Feed(MessageCounter):
         behind: ObservedQueue,
         output: OutputInfo,
         recorder: NodeRecorder,
-        show: Show | None,
     ) -> None:
         self.emitter = Emitter(recorder, behind)
         super().__init__(behind)
         self.output = output
         behind.info.feeds.append(self)
         behind.info.outputs.append(output)
-        offer = self.emitter.offering()
-        self.offer = offer if show is None else _showing_argument(offer, show)
+        self._offer_unseen = self.offer = self.emitter.offering()
+
+    def show_by(self, show: Show | None) -> None:
+        """Call `show` with every message, if somebody watches the data; done for one feed of an output."""
+        self.offer = self._offer_unseen if show is None else _showing_argument(self._offer_unseen, show)
 
     @property
     def passed_on(self) -> int:
@@ -144,8 +144,12 @@ class UnconnectedFeed(MessageCounter):
 
     __slots__ = ("_show",)
 
-    def __init__(self, behind: Queue, show: Show | None) -> None:
+    def __init__(self, behind: Queue) -> None:
         super().__init__(behind)
+        self._show: Show | None = None
+
+    def show_by(self, show: Show | None) -> None:
+        """Call `show` with every message, if somebody watches the data."""
         self._show = show
 
     def offer(self, item: Any) -> None:

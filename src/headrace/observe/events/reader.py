@@ -16,10 +16,12 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import gpu, waits
 from headrace.observe.events.flow_tables import FlowTables
@@ -28,8 +30,9 @@ from headrace.observe.events.node_log import NodeLog
 if TYPE_CHECKING:
     from headrace.observe.events.cupti_activity import CuptiActivity
     from headrace.observe.events.gpu_timing import DeviceTime
+    from headrace.observe.events.queues import Feed
     from headrace.observe.events.recorder import NodeRecorder
-    from headrace.observe.events.records import OperatorInfo, RunInfo
+    from headrace.observe.events.records import RunInfo
     from headrace.observe.events.watchers import Watcher
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
@@ -37,6 +40,20 @@ _LONGEST = 2.0  # seconds, where no watcher says how long
 _AT_ONCE = 25_000  # computes that are read in a round, of all operators: some 10 ms
 _MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("headrace.observe")
+
+
+class NewFeed(NamedTuple):
+    """A feed, and the number of messages that came before through the only other feed of its queue."""
+
+    feed: Feed
+    earlier: int
+
+
+class Change(NamedTuple):
+    """What is new in the graph: the recorders of operators, and feeds."""
+
+    recorders: Sequence[NodeRecorder]
+    feeds: Sequence[NewFeed]
 
 
 class Reader:
@@ -48,22 +65,30 @@ class Reader:
         They see every compute, and the messages that reached the end of a path.
     run
         The observed run.
-    recorders
-        The recorders, one for each operator.
+    graph
+        The recorders, one for each operator, and the feeds between them.
     times
         The clocks of the devices in use; operators that begin to use a stream add to it.
     kernels
         Where the kernels and copies come from, if a watcher wants them.
+
+    Attributes
+    ----------
+    changes
+        The changes of the graph that it does not know yet; any thread may append one.
+    failed
+        The watchers that raised.
     """
 
     def __init__(
         self,
         watchers: Sequence[Watcher],
         run: RunInfo,
-        recorders: Sequence[NodeRecorder],
+        graph: Change,
         times: dict[int, DeviceTime],
         kernels: CuptiActivity | None = None,
     ) -> None:
+        self.changes: deque[Change] = deque()
         self.failed: list[Watcher] = []
         self._watchers = list(watchers)
         self._period = min((watcher.period for watcher in watchers), default=_LONGEST)
@@ -71,10 +96,9 @@ class Reader:
         self._times = times
         self._kernels = kernels
         emissions = any(watcher.wants_emissions for watcher in watchers)
-        self._logs = _in_order_of_flow([NodeLog(recorder, emissions) for recorder in recorders])
-        logs = {log.info: log for log in self._logs}
-        for log in self._logs:
-            log.connect(logs)
+        self._new_log = partial(NodeLog, shows_emissions=emissions)
+        self._logs: list[NodeLog] = []
+        self._add(graph)
         self._tables = FlowTables(run)
         self._is_over = threading.Event()
         # Held in a round: by the thread, or by whoever wants recent figures, which may be a signal handler.
@@ -135,10 +159,14 @@ class Reader:
 
     def _read(self, most: int, is_last: bool) -> bool:
         # Before their messages are read: no others follow from earlier computes.
-        oldest = [log.oldest_producer for log in self._logs]
+        oldest = [(log, log.oldest_producer) for log in self._logs]
         # Consumers first: the producers of what they have received have then recorded that, too.
         for log in reversed(self._logs):
             log.read(most)
+        # Only here: a change is announced before anything is written that follows from it.
+        if self.changes:
+            self._follow()
+            return True  # to be shown in the next round, with what is new
         found = False
         if self._kernels is not None:
             kernels = self._kernels.take(is_last)
@@ -162,10 +190,27 @@ class Reader:
             for log in self._logs:
                 log.forget_received()
             # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
-            for log, producer in zip(self._logs, oldest, strict=True):
+            for log, producer in oldest:
                 self._tables.forget(log.info, producer, log.producers)
             self._tell("resolved")
         return found
+
+    def _follow(self) -> None:
+        """Learn how the graph has changed."""
+        while self.changes:
+            change = self.changes.popleft()
+            self._run.join([recorder.info for recorder in change.recorders])
+            self._add(change)
+        self._tell("changed", self._run)
+
+    def _add(self, change: Change) -> None:
+        """Read what new operators record, and what flows through new feeds."""
+        self._logs += [self._new_log(recorder) for recorder in change.recorders]
+        logs = {log.info: log for log in self._logs}
+        for feed, earlier in change.feeds:
+            logs[feed.output.operator].add_feed(feed, logs[feed.behind.info.operator], earlier)
+        order = TopologicalSorter({log: log.producers_before for log in self._logs})
+        self._logs = list(order.static_order())
 
     def _tell(self, method: str, *arguments: Any) -> None:
         for watcher in tuple(self._watchers):
@@ -176,16 +221,3 @@ class Reader:
                 _log.exception("%s raised, and watches no more", type(watcher).__name__)
                 self._watchers.remove(watcher)
                 self.failed.append(watcher)
-
-
-def _in_order_of_flow(logs: list[NodeLog]) -> list[NodeLog]:
-    """Return the logs so that producers come before consumers, except for flows that close a cycle."""
-    order: TopologicalSorter[OperatorInfo] = TopologicalSorter()
-    for log in logs:
-        order.add(log.info)
-        for queue in log.info.inputs:
-            order.add(
-                log.info, *(each.operator for each in queue.outputs if each.operator not in queue.closing)
-            )
-    by_info = {log.info: log for log in logs}
-    return [by_info[info] for info in order.static_order()]

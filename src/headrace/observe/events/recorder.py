@@ -293,8 +293,14 @@ class Emitter:
         self._position = len(queue.info.feeds)
         # `Queue.add` records when messages arrive, for those who ask.
         self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
-        self._lock: Any = queue.lock or nullcontext()
+        self._lock: Any = nullcontext()
         # Up to this length of the queue, there is nothing to note but the emission.
+        self._room = 0
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow a queue that others emit into, too, from now on, or that has another size."""
+        self._lock = self._queue.lock or self._lock
         self._room = 0
 
     def offering(self) -> Callable[[Any], None]:
@@ -331,7 +337,8 @@ class Emitter:
                     queue.receiver.note(DROPPED)
                     oldest = _popleft(queue)
                 self.most = max(self.most, len(queue))
-                if queue.lock is None and self.numbers is None:
+                # Two outputs of one operator may lead to a queue, which has no lock then.
+                if queue.lock is None and self.numbers is None and len(queue.info.feeds) == 1:
                     self._room = self.most
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.

@@ -93,6 +93,11 @@ class OperatorInfo:
         """Whether nothing is connected to its outputs."""
         return not any(output.queues for output in self.outputs)
 
+    @property
+    def has_sent(self) -> bool:
+        """Whether messages of it may be under way: something is connected to its outputs, or was."""
+        return any(output.was_connected for output in self.outputs)
+
 
 @dataclass(eq=False, slots=True)
 class OutputInfo:
@@ -102,12 +107,24 @@ class OutputInfo:
     ----------
     feeds
         What its messages pass through, one for each queue.
+    was_connected
+        Whether there has been a queue behind it.
     """
 
     operator: OperatorInfo
     port: str
     queues: list[QueueInfo] = field(default_factory=list)
     feeds: list[Any] = field(default_factory=list, repr=False)
+    was_connected: bool = False
+    # The number of messages that passed other feeds before the first one of these, less those that it has seen.
+    _earlier: int = field(default=0, repr=False)
+
+    def feed(self, feeds: list[Any], queues: list[QueueInfo]) -> None:
+        """Send its messages through these feeds to these queues, from now on."""
+        count = self.count
+        self._earlier = count - (feeds[0].passed_on if feeds else 0)
+        self.feeds, self.queues = feeds, queues
+        self.was_connected |= bool(queues)
 
     @property
     def is_inner(self) -> bool:
@@ -117,7 +134,7 @@ class OutputInfo:
     @property
     def count(self) -> int:
         """The number of messages emitted so far."""
-        return self.feeds[0].passed_on if self.feeds else 0
+        return self._earlier + (self.feeds[0].passed_on if self.feeds else 0)
 
     @property
     def name(self) -> str:
@@ -522,6 +539,10 @@ class SegmentInfo:
         return int(self.segment.replayed or (0 if self.captured is None else self.captured.replayed))
 
 
+SHARED_WORKERS = "workers"
+"""The name of the workers that run the operators of no pool."""
+
+
 @dataclass(eq=False, slots=True)
 class WorkersInfo:
     """Worker threads of an observed run that share operators."""
@@ -569,6 +590,16 @@ class RunInfo:
     left_out: frozenset[str] = frozenset()
     workers: list[WorkersInfo] = field(default_factory=list)
     kernels: str = ""
+
+    def join(self, operators: list[OperatorInfo]) -> None:
+        """Add operators that began while the run was in progress; the workers that belong to no pool run them."""
+        self.operators += operators
+        if operators:
+            shared = next((each for each in self.workers if each.name == SHARED_WORKERS), None)
+            if shared is None:
+                shared = WorkersInfo(SHARED_WORKERS, 1, [])
+                self.workers.insert(0, shared)
+            shared.operators += operators
 
     def operator(self, name: str) -> OperatorInfo:
         """Return the operator of a name; raise KeyError if there is none."""

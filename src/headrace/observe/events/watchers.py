@@ -85,11 +85,15 @@ class Watcher:
         """Return what is called in place of a captured segment's replays, in which no operator computes."""
         return replay
 
-    def computed(self, computes: Computes) -> None:
-        """Note finished computes of one operator, in their order; their work on the device is complete.
+    def changed(self, run: RunInfo) -> None:
+        """Note that `run` has more operators or flows than before; flows that were removed are still there.
 
-        Called on the reader's thread, as are `ran`, `flowed` and `resolved`.
+        Called on the reader's thread, as are `computed`, `ran`, `flowed` and `resolved`, before anything that new
+        operators computed is shown.
         """
+
+    def computed(self, computes: Computes) -> None:
+        """Note finished computes of one operator, in their order; their work on the device is complete."""
 
     def ran(self, kernels: list[Activity]) -> None:
         """Note kernels and copies that the device has completed, in the order in which they began."""

@@ -18,7 +18,9 @@ for it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +30,7 @@ from headrace.observe.figures.recent_rows import RecentRows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.observe.events.records import Computes, Flows, OperatorInfo, RunInfo, Times
+    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Times
 
 _UNKNOWN = -(1 << 62)
 
@@ -120,12 +122,10 @@ class CriticalPath:
     a limited number of computes: what a message did longer ago counts as time on the host.
     """
 
-    def __init__(self, run: RunInfo) -> None:
+    def __init__(self) -> None:
         # By operator: end of the compute; begin and end of its work on the device, the time the device worked, the
         # begin of the last piece of work, and by how much the host may have delayed that.
-        self._computes: dict[OperatorInfo, RecentRows] = {
-            operator: RecentRows(6) for operator in run.operators
-        }
+        self._computes: defaultdict[OperatorInfo, RecentRows] = defaultdict(partial(RecentRows, 6))
 
     def add(self, batch: Computes) -> None:
         """Note computes."""

@@ -216,6 +216,12 @@ class Goal:
         if absent:
             self._absent = f"{absent[0]!r} does not run: a recording is played behind it"
             return
+        self.follow(run)
+
+    def follow(self, run: RunInfo) -> None:
+        """Find the queues between the operators."""
+        if self._absent:
+            return
         self._queues = _queues_between(run, self.names)
         if not run.operator(self.names[-1]).is_leaf:
             run.operator(self.names[-1]).is_probe = True
@@ -308,14 +314,21 @@ class GoalsWatcher(Watcher):
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
-        self._critical = CriticalPath(run)
+        self._critical = CriticalPath()
+        self._emitted = {}
         for goal in self.goals:
             goal.begin(run)
-        self._emitted = {
-            queue: deque(maxlen=min(queue.size, _LONGEST_QUEUE))
-            for goal in self.goals
-            for queue in goal._queues
-        }
+            self._expect(goal)
+
+    def changed(self, run: RunInfo) -> None:
+        """Watch the queues that are now between the operators of each goal."""
+        for goal in self.goals:
+            goal.follow(run)
+            self._expect(goal)
+
+    def _expect(self, goal: Goal) -> None:
+        for queue in goal._queues:
+            self._emitted.setdefault(queue, deque(maxlen=min(queue.size, _LONGEST_QUEUE)))
 
     def computed(self, computes: Computes) -> None:
         """Remember computes, to tell where the time of a message went."""

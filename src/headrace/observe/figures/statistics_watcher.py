@@ -73,6 +73,11 @@ class StatisticsWatcher(Watcher):
             # The end of the newest compute, and of its work on the device.
             self.newest = run.started
 
+    def changed(self, run: RunInfo) -> None:
+        """Make room for the figures of new operators."""
+        with self._lock:
+            self._running += [{} for _ in run.operators[len(self._running) :]]
+
     def computed(self, computes: Computes) -> None:
         """Add computes."""
         operator, ended = computes.operator, computes.ended
@@ -113,7 +118,7 @@ class StatisticsWatcher(Watcher):
 
     def _add_kernels(self, kept: int) -> None:
         """Add the kernels of all computes but the last ones, of which more may follow."""
-        for operator, running in zip(self._run.operators, self._running, strict=True):
+        for operator, running in zip(self._run.operators, self._running, strict=False):
             known = sorted(running)[: max(len(running) - kept, 0)]
             if known:
                 began, ended, took = np.array([running.pop(compute) for compute in known], np.int64).T

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice, repeat
 from math import isfinite
 from operator import itemgetter
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         Computes,
         Flows,
         GpuWork,
+        OperatorInfo,
         OutputInfo,
         RunInfo,
         Times,
@@ -84,17 +86,18 @@ class TraceWriter(StatisticsWatcher):
         self._metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
         self._write_header()
         self._tracks = Tracks(self._file, run)
-        self._critical = CriticalPath(run)
-        self._names = [json_text(operator.name) for operator in run.operators]
-        self._depths = {queue: Level() for queue in run.queues}
-        self._in_use = {operator: Level() for operator in run.operators}
+        self._critical = CriticalPath()
+        self._names: list[str] = []
+        self._depths: dict[QueueInfo, Level] = {}
+        self._in_use: dict[OperatorInfo, Level] = {}
         # When the computes that are known ended, by operator.
-        self._known = dict.fromkeys(run.operators, -END)
-        # By operator: the frame of each compute, coded as its number times the operators plus the source's index.
-        self._frames = {operator: RecentRows(1) for operator in run.operators}
-        # The ids of arrows: the number of a message times the ways between operators plus the way's index.
-        ways = [(queue, position) for queue in run.queues for position in range(len(queue.outputs))]
-        self._ways = {way: index for index, way in enumerate(ways)}
+        self._known: defaultdict[OperatorInfo, int] = defaultdict(lambda: -END)
+        # By operator: the frame of each compute, coded as its number times `_STRIDE` plus the source's index.
+        self._frames: defaultdict[OperatorInfo, RecentRows] = defaultdict(partial(RecentRows, 1))
+        # By queue and the position of the output: a number for the ids of arrows, which are the number of a message
+        # times `_STRIDE` plus this.
+        self._ways: defaultdict[tuple[QueueInfo, int], int] = defaultdict(lambda: len(self._ways))
+        self._note_graph(run)
         # The computes of this round: when they began and ended, and their events.
         self._computed: list[tuple[int, int, str]] = []
         # The work of the device in this round.
@@ -106,6 +109,18 @@ class TraceWriter(StatisticsWatcher):
         more = f',"s":"p","args":{{"epoch_ns":{run.epoch}}}'
         self._file.add(self._event("i", '"run"', "run", place(Group.HOST, Group.HOST), run.started, more))
         self._file.write()
+
+    def changed(self, run: RunInfo) -> None:
+        """Name the operators that are new."""
+        super().changed(run)
+        self._note_graph(run)
+
+    def _note_graph(self, run: RunInfo) -> None:
+        self._names += [json_text(operator.name) for operator in run.operators[len(self._names) :]]
+        for queue in run.queues:
+            self._depths.setdefault(queue, Level())
+        for operator in run.operators:
+            self._in_use.setdefault(operator, Level())
 
     def _event(self, kind: str, name: str, category: str, place: str, time: int, more: str = "") -> str:
         """Return an event: its kind, its name in JSON, its category and place, its time, and what more it has."""
@@ -200,7 +215,7 @@ class TraceWriter(StatisticsWatcher):
         count = len(batch.started)
         frames = np.full(count, -1, np.int64)
         if not operator.inputs:
-            frames = (np.arange(count) + batch.first) * len(self._names) + operator.index
+            frames = (np.arange(count) + batch.first) * _STRIDE + operator.index
         for arrivals in batch.arrivals:
             for position, output in enumerate(arrivals.queue.outputs):
                 # Of several messages of a compute, the first is written last.
@@ -216,21 +231,20 @@ class TraceWriter(StatisticsWatcher):
         """Return the number of each frame and the name of its source, in JSON."""
         names = self._names
         return [
-            ("null", "null") if frame < 0 else (str(frame // len(names)), names[frame % len(names)])
+            ("null", "null") if frame < 0 else (str(frame // _STRIDE), names[frame % _STRIDE])
             for frame in frames.tolist()
         ]
 
     def _messages_of(self, batch: Computes) -> Iterator[tuple[str, int, int, int]]:
         """Yield where arrows end and begin: the kind of event, the compute, the id of the arrow, and the time."""
-        ways = len(self._ways)
         for arrivals in batch.arrivals:
             way = [self._ways[arrivals.queue, output] for output in range(len(arrivals.queue.outputs))]
-            numbers = arrivals.number * ways + np.array(way)[arrivals.output]
+            numbers = arrivals.number * _STRIDE + np.array(way)[arrivals.output]
             yield from zip(
                 repeat("f"), arrivals.compute.tolist(), numbers.tolist(), arrivals.received.tolist()
             )
         for emissions in batch.emissions:
-            numbers = emissions.number * ways + self._ways[emissions.queue, emissions.output]
+            numbers = emissions.number * _STRIDE + self._ways[emissions.queue, emissions.output]
             yield from zip(
                 repeat("s"), emissions.compute.tolist(), numbers.tolist(), emissions.emitted.tolist()
             )
@@ -252,7 +266,7 @@ class TraceWriter(StatisticsWatcher):
             # Two clocks: the device might seem to begin before the host.
             host = int(computes.started[at])
             if compute != launched and host <= ended:
-                number = (compute * _MOST_STREAMS + work.stream.number) * len(self._names)
+                number = (compute * _MOST_STREAMS + work.stream.number) * _STRIDE
                 number += work.stream.operator.index
                 self._worked.append(self._arrow("f", "launch", "gpu", track, max(began, host), number))
                 yield at, host, number
@@ -453,6 +467,7 @@ def _short(value: Any) -> Any:
 
 
 _MOST_STREAMS = 1 << 10  # of an operator
+_STRIDE = 1 << 16  # more than the operators of a run, and the ways between them
 _NEVER = -(1 << 61)
 _SHARED = 1_000_000_000  # nanoseconds after which shares are written again
 _MOST = 32  # entries of the metadata
