@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, as_tensor, gpu, op
+from headrace import CountCondition, Tensor, TensorMap, as_tensor, gpu, op
 from headrace.gpu import sim
 from headrace.tensor import Library, TensorError, register_library
 from tests.harness import MS, App, MakeScheduler, run
@@ -100,7 +100,10 @@ def toy(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> Toy:
     return library
 
 
-@pytest.mark.parametrize("sends", [lambda array: {"frame": array}, lambda array: [array[1]]])
+@pytest.mark.parametrize(
+    "sends",
+    [lambda array: {"frame": array}, lambda array: TensorMap(frame=array), lambda array: [array[1]]],
+)
 def test_arrays_pass_on_streams_and_live_until_they_are_read(
     toy: Toy, scheduler: MakeScheduler, sends: Any
 ) -> None:
@@ -117,7 +120,9 @@ def test_arrays_pass_on_streams_and_live_until_they_are_read(
     @op
     def show(frame: Any) -> None:
         streams.add(int(current.stream.handle))
-        array = toy.from_tensor(frame["frame"]) if isinstance(frame, dict) else frame[0]
+        array = frame["frame"] if isinstance(frame, dict) else frame[0]
+        if isinstance(array, Tensor):
+            array = toy.from_tensor(array)
         # It is read when the function has returned and the array is gone, so that the pool could reuse its memory.
         launch(5 * MS, lambda read: seen.append(int(read[0])), array)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, Operator, gpu
+from headrace import CountCondition, Operator, TensorMap, gpu
 from headrace.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
 from headrace.resources import CudaStreamPool
 from headrace.testing import run_operator
@@ -106,7 +106,7 @@ def test_a_frame_is_read_after_the_work_on_the_default_stream_that_fills_it(stre
             config = gpu.LaunchConfig(grid=1, block=32)
             gpu.launch(default, config, spin.on(device), np.int64(20_000_000))
             frame[...] = self.left.pop(0)
-            op_output.emit({"": frame}, "out")
+            op_output.emit(TensorMap({"": frame}), "out")
 
     def compose(app: Any) -> None:
         demosaic = BayerDemosaicOp(app, CudaStreamPool(app, stream_flags=stream_flags), name="demosaic")

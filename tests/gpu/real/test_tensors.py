@@ -327,7 +327,7 @@ class Sends(Operator):
             frame = cupy.zeros(1 << 16, cupy.int32)
             keep_busy(stream, 300_000)
             frame += self.count
-        op_output.emit({"frame": frame}, "out")
+            op_output.emit(TensorMap(frame=frame), "out")
 
 
 class Takes(Operator):
@@ -364,7 +364,7 @@ class Takes(Operator):
 
             result = cupy.empty(tensor.shape, cupy.int32)
             add_one[256, 256, stream.numba()](cuda.as_cuda_array(tensor), result)
-        op_output.emit({"frame": result}, "out")
+        op_output.emit({"frame": as_tensor(result, stream=stream)}, "out")
 
 
 @cache
