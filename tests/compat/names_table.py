@@ -14,7 +14,7 @@ from headrace.compat.holoscan.absent import reason_of
 
 NAMES = json.loads(Path(__file__).with_name("sdk_names.json").read_text())
 # The modules that do not have all names yet.
-PENDING = ("core",)
+PENDING: tuple[str, ...] = ()
 MODULES = [module for module in NAMES if module not in PENDING]
 PAGE = Path(__file__).parents[2] / "docs" / "holoscan-names.md"
 _HEAD = """# Names of the Holoscan SDK

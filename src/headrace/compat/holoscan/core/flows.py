@@ -34,8 +34,6 @@ _ABSENT = {
 }
 
 
-
-
 def _check_connector(connector: Any, where: str) -> ConnectorType:
     if not isinstance(connector, ConnectorType):
         raise TypeError(f"{where}: a connector is an IOSpec.ConnectorType, not {connector!r}")

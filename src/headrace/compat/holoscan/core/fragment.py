@@ -77,7 +77,7 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
 
     # The operators that computed when the run was stopped.
-    _stopped_in: tuple[Operator, ...] = ()
+    _stopped_in: tuple[AnyOperator, ...] = ()
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread."""
@@ -145,7 +145,7 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         super()._begin_graph()
         self.graph.rebuild(*self._outside)
 
-    def _compose_graph(self) -> list[Operator]:
+    def _compose_graph(self) -> list[AnyOperator]:
         made = super()._compose_graph()
         self.graph.rebuild(_in_order(self.graph), self.graph.flows)
         return made
