@@ -23,8 +23,10 @@ from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
     from headrace.core.graph import Flow
@@ -48,6 +50,9 @@ class Composition:
     passes_acquisition_times_on: ClassVar[bool] = True
     """Whether what an operator emits carries the oldest acquisition time of what it received."""
     _graph_type: ClassVar[type[Graph]] = Graph
+
+    _condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
+    """The classes of the conditions of ports, where they are not headrace's own."""
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:

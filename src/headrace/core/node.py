@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace.core.clock import Clock
     from headrace.core.condition import Condition
     from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
@@ -25,8 +24,8 @@ class Engine(Protocol):
     """The engine of a run."""
 
     @property
-    def clock(self) -> Clock:
-        """The clock of the run."""
+    def clock(self) -> Any:
+        """The clock of the run, of the class `Clock`, whose module this one does not import."""
 
 
 class Node(Protocol):

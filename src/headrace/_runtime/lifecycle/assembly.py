@@ -177,7 +177,11 @@ def _wait_for_room(node: Node, port: IOSpec) -> None:
     """Make a node wait for room behind an output, but not in queues that drop: the default."""
     waits_for_all = node.operator.spec.waits_for_queues_that_drop
     for queue in node.output_queues[port.name]:
-        if (queue.drops and not waits_for_all) or queue.policy is _LATEST:
+        if queue.policy is _LATEST:
+            continue
+        if queue.drops:
+            if waits_for_all and queue.limit:
+                node.claim_room(queue, port.name, min(port.size, queue.limit))
             continue
         if port.size > queue.limit:
             raise GraphError(
@@ -326,7 +330,7 @@ def _about(node: Node, condition: Condition) -> list[IOSpec]:
 
 def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:
     """Create a condition that `setup` declared by its type."""
-    kind = supplies.conditions[wanted.kind]
+    kind = operator.fragment._condition_types.get(wanted.kind) or supplies.conditions[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.core.fragment_graph import FragmentGraph
 from headrace.core.graph import Graph
-from headrace.core.graph_queries import GraphQueries
+from headrace.core.graph_queries import GraphQueries, Link
 
 __all__ = [
     "FlowGraphImpl",
@@ -25,6 +25,19 @@ class OperatorFlowGraphImpl(Graph):
     """The operators of a fragment and the flows between them."""
 
     __slots__ = ()
+
+    @property
+    def _links(self) -> list[Link[Any]]:
+        # Each flow to an input that takes any number of them has a port of its own.
+        count: dict[tuple[int, str], int] = {}
+        found = []
+        for link in super()._links:
+            port = link.target.spec.inputs.get(link.input)
+            if port is not None and port.is_receivers:
+                number = count[id(link.target), link.input] = count.get((id(link.target), link.input), -1) + 1
+                link = link._replace(input=f"{link.input}:{number}")
+            found.append(link)
+        return found
 
     @property
     def context(self) -> None:

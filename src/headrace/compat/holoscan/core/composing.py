@@ -51,11 +51,6 @@ class ComposedFragment:
         else:
             super().stop_execution()  # type: ignore[misc]
 
-    def _check_composing(self, call: str) -> None:
-        """Let a graph be composed before a run, too."""
-        if self._whole._run_control.is_run:
-            super()._check_composing(call)  # type: ignore[misc]
-
     def _check_place(self, end: Any) -> None:
         """Let the operators of a subgraph be connected outside of it."""
         check_member(self._root, owner_of(end), or_subgraph=True)

@@ -11,15 +11,17 @@ from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
 from headrace.compat.holoscan.core.operator import Operator as _Operator
+from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
 from headrace.core.notes import notes_of
+from headrace.core.wiring import are_ends
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.core.graph import Graph
+    from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
     from headrace.core.scheduler import Scheduler
 
@@ -45,6 +47,7 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
     passes_acquisition_times_on = False
     _start_type = _Start
     _start_name = "<|start|>"
+    _condition_types = CONDITION_TYPES
 
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
         super().__init__(app, name, *args, **kwargs)
@@ -120,16 +123,34 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
         """Compose and check the graph without running it."""
         return super().compose_graph()
 
+    # The operators and flows that were added outside of compose.
+    _outside: tuple[list[Operator], list[Flow]] = ([], [])
+
+    def _begin_graph(self) -> None:
+        super()._begin_graph()
+        self.graph.rebuild(*self._outside)
+
+    def _check_composing(self, call: str) -> None:
+        if self._made is not None or self._engine is not None:
+            super()._check_composing(call)
+
+    def _keep_outside(self) -> None:
+        if self._made is None and self._engine is None:
+            self._outside = list(self.graph.operators), list(self.graph.flows)
+
     @raises_runtime_errors
     def add_operator(self, op: Any) -> None:
         """Add an operator that is not connected."""
+        _check_ends(op)
         super().add_operator(op)
+        self._keep_outside()
 
     @raises_runtime_errors
     def add_flow(
         self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any
     ) -> None:
         """Connect two operators; if it is not clear at which ports, they stay unconnected."""
+        _check_ends(upstream_op, downstream_op)
         try:
             connect(super().add_flow, upstream_op, downstream_op, port_pairs or None, *more, **options)
         except GraphError as error:
@@ -138,6 +159,7 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
             ):
                 raise
             tell(f"add_flow({upstream_op.name!r}, {downstream_op.name!r}) adds no flow", str(error))
+        self._keep_outside()
 
     # Running.
 
@@ -169,6 +191,12 @@ class Fragment(DeclaresFlows, ComposedFragment, _Fragment):
 
     def __repr__(self) -> str:
         return f"<holoscan.Fragment: name:{self.name}>"
+
+
+def _check_ends(*ends: Any) -> None:
+    for end in ends:
+        if not (are_ends(end) or isinstance(end, _Fragment)):
+            raise TypeError(f"{end!r} is not an operator")
 
 
 def _raised(operator: Operator, errors: list[BaseException]) -> bool:

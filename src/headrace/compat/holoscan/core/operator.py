@@ -7,15 +7,14 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from headrace.compat.holoscan.core.arguments import described
+from headrace.compat.holoscan.core.arguments import Arg, described
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ChoosesFlows
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
-from headrace.compat.holoscan.core.yaml_values import dump
+from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.condition import Condition
-from headrace.core.construction import Arg
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError
 from headrace.core.operator import NamedPart, Part
@@ -87,8 +86,10 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         if self._is_ready:
             super()._take_policies(given)
             return
-        for name in [key for key, value in given.items() if key not in self.spec.params]:
-            if not isinstance(given[name], (Condition, Resource)):
+        values = {name: given[name] for name in given if not self._is_part(name, given[name])}
+        self.args += [Arg(name, value_of_argument(value)) for name, value in values.items()]
+        for name in values:
+            if name not in self.spec.params:
                 refused(f"operator {self.name!r}", name, self.spec.params)
                 del given[name]
 
@@ -103,16 +104,16 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         return owner is not _Operator and not issubclass(owner, Operator)
 
     def _has_own(self, name: str) -> bool:
-        """Return whether the program, or the SDK, gave the operator an attribute of this name."""
-        if name in vars(self) or name in _NAMES:
+        """Return whether the program, or the SDK, gave the operator an attribute of this name that is not None."""
+        if name in _NAMES:
             return True
-        return any(name in vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))
+        places = [vars(self), *(vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))]
+        return next((place[name] for place in places if name in place), None) is not None
 
     def _recall_values(self) -> None:
         """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
         if not self._is_ready:
-            for name, value in self._explicit.items():
-                self.spec.give(self, f"operator {self.name!r}", name, value)
+            self.spec.apply(self, {arg.name: arg.value for arg in self.args if arg.name in self.spec.params})
         super()._recall_values()
 
     @raises_runtime_errors
@@ -122,7 +123,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
     def _set_parameter(self, name: str, value: Any, origin: str = "") -> None:
         self.spec.give(self, f"operator {self.name!r}", name, value)
-        self.args.append(Arg(name, value, origin))
+        self.args.append(Arg(name, value_of_argument(value), origin))
 
     def _is_part(self, key: str, value: Any) -> bool:
         return isinstance(value, (Condition, Resource)) and (
@@ -141,6 +142,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         parts[part.name] = part
 
     def _refuse(self, arg: object) -> None:
+        self.args.append(Arg("", value_of_argument(arg)))
         tell(
             f"operator {self.name!r} was given {arg!r} by position, which is ignored",
             "an operator takes conditions, resources and Arg values as positional arguments",

@@ -96,6 +96,9 @@ def _fragment_name(fragment: Any) -> str:
 class ComponentSpec(_ComponentSpec):
     """The parameters of a component."""
 
+    def __init__(self, fragment: Any = None, component: Any = None) -> None:
+        super().__init__(fragment)  # a parameter may have any name
+
     @property
     def description(self) -> str:
         """What it declares, in YAML."""
@@ -114,8 +117,8 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
     is_strict = False
     """Whether parameters are checked: those of the ready operators."""
 
-    def __init__(self, fragment: Any = None, owner: str = "", check_name: Any = None) -> None:
-        super().__init__(fragment, owner)  # a parameter may have any name
+    def __init__(self, fragment: Any = None, op: Any = None, check_name: Any = None) -> None:
+        super().__init__(fragment, op if isinstance(op, str) else getattr(op, "name", ""))
 
     def input(
         self, name: str = "__iospec_input", *, size: _Size = 1, policy: _IOSpec.QueuePolicy | None = None

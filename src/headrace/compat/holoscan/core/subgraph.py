@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
 from headrace.core.errors import GraphError, absent
 from headrace.core.subgraph import Subgraph as _Subgraph
@@ -59,6 +60,7 @@ class Subgraph(DeclaresFlows, _Subgraph):
 
     _separator: ClassVar[str] = "_"
 
+    @raises_runtime_errors
     def __init__(
         self, fragment: Any, name: str | None = None, *, config: Any = None, instance_name: str | None = None
     ) -> None:

@@ -1,0 +1,44 @@
+"""Conditions of ports that differ from headrace's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.compat.holoscan.lenience import tell
+from headrace.conditions import MultiMessageAvailableCondition, MultiMessageAvailableTimeoutCondition
+from headrace.core.condition_types import ConditionType, SchedulingStatusType
+from headrace.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from headrace.core.node import Node
+
+
+class Messages(MultiMessageAvailableCondition):
+    """Waits for messages at several inputs, even for more than they hold."""
+
+    def join(self, node: Node) -> None:
+        """Look up the inputs."""
+        try:
+            super().join(node)
+        except GraphError as error:
+            tell(f"operator {node.name!r} waits for more messages than its inputs hold", str(error))
+
+
+class MessagesOrTimeout(Messages, MultiMessageAvailableTimeoutCondition):
+    """The same, or for a message that arrives when the time is up: the time alone makes no operator run.
+
+    So it keeps no run alive in which nothing else happens.
+    """
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if enough messages wait or the time is up."""
+        status, due = super().check(timestamp)
+        if status is SchedulingStatusType.WAIT_TIME:
+            return SchedulingStatusType.WAIT, None
+        return status, due
+
+
+CONDITION_TYPES = {
+    ConditionType.MULTI_MESSAGE_AVAILABLE: Messages,
+    ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT: MessagesOrTimeout,
+}
