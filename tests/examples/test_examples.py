@@ -44,6 +44,13 @@ def test_the_frames_of_two_cameras_are_paired() -> None:
     assert dropped == "{'unmatched': 6}"
 
 
+def test_a_loop_measures_until_the_value_is_steady() -> None:
+    assert lines_of("flow_control.py") == [
+        *("measured 20", "control reads 20", "measured 95", "alarm: 95"),
+        *("measured 40", "measured 31", "measured 30", "steady", "control reads 30", "control reads 30"),
+    ]
+
+
 def test_two_flows_run_on_two_slices() -> None:
     assert lines_of("parallel_slices.py") == [
         "NVIDIA H200 (simulated): 132 SMs",
