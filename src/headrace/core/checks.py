@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
-from headrace.core.execution import settle_execution
+from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource

@@ -5,78 +5,19 @@ after each of its computes. An operator that comes after others has the input ``
 each of them; the run takes these messages before each of its computes. In everything else they are ordinary ports:
 in their queues, in room and ends, in metadata, and in the order of streams.
 
-An operator waits for all that come before it. The head of a loop, to which the loop leads back, would wait for
-itself. So it runs after each of them, one at a time. The flows back to it come first, and have room for all
-messages that the loop can hold: a message from outside enters the loop only if none waits there. So the operators
-of a loop never wait for each other's room.
+An operator waits for all that come before it, except for the head of a loop (`loops`). After a compute, a program may
+choose which flows its messages take (`DynamicFlows`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
-from headrace.core.metadata import MetadataPolicy
-from headrace.core.ports import INPUT_EXEC
 from headrace.core.wiring import Port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from headrace.core.graph import Flow, Graph
-    from headrace.core.operator import Operator
-
-
-def settle_execution(graph: Graph) -> None:
-    """Let the heads of loops run after each of the operators before them; when the graph is complete."""
-    if not any(INPUT_EXEC in operator.spec.inputs for operator in graph):
-        return
-    for flow in _flows_back(graph):
-        if flow.input != INPUT_EXEC:
-            continue
-        head, larger = flow.target, replace(flow, size=len(graph) + len(graph.flows))
-        for flows in (graph.flows, flow.source._outgoing, head._incoming):
-            flows[flows.index(flow)] = larger
-        if not any(condition.ports == (INPUT_EXEC,) for condition in head.spec.multi_port):
-            head.spec.multi_port_condition(
-                ConditionType.MULTI_MESSAGE_AVAILABLE, [INPUT_EXEC], sampling_mode="SumOfAll", min_sum=1
-            )
-        if head.metadata_policy is MetadataPolicy.DEFAULT:
-            # What it sets comes back to it.
-            head.metadata_policy = MetadataPolicy.UPDATE
-
-
-def back_flows(operator: Operator) -> list[Flow]:
-    """Return the flows by which loops lead back to an operator and order its computes."""
-    return [flow for flow in operator._incoming if flow.input == INPUT_EXEC and flow.size is not None]
-
-
-def _flows_back(graph: Graph) -> list[Flow]:
-    """Return the flows at which a way through the graph, from its sources on, comes back to itself."""
-    found: list[Flow] = []
-    seen: set[Operator] = set()
-    sources = [operator for operator in graph if not operator._incoming]
-    for first in (*sources, *graph):
-        if first in seen:
-            continue
-        seen.add(first)
-        way: dict[Operator, Iterator[Flow]] = {first: iter(first._outgoing)}
-        while way:
-            operator = next(reversed(way))
-            flow = next(way[operator], None)
-            if flow is None:
-                del way[operator]
-            elif flow.target in way:
-                found.append(flow)
-            elif flow.target not in seen:
-                seen.add(flow.target)
-                way[flow.target] = iter(flow.target._outgoing)
-    return found
-
-
-# Dynamic flows.
+    from collections.abc import Callable
 
 
 class DynamicFlows:
@@ -92,10 +33,10 @@ class DynamicFlows:
 
     __slots__ = ("_operator", "choose", "chosen")
 
-    def __init__(self, operator: Operator, choose: Callable[[Any], object]) -> None:
+    def __init__(self, operator: Any, choose: Callable[[Any], object]) -> None:
         self._operator = operator
         self.choose = choose
-        self.chosen: list[Flow] | None = None
+        self.chosen: list[Any] | None = None
 
     def add(self, given: tuple[Any, ...]) -> None:
         """Choose flows, in one of the forms of :meth:`Operator.add_dynamic_flow`."""
@@ -113,7 +54,7 @@ class DynamicFlows:
             if flow not in self.chosen:
                 self.chosen.append(flow)
 
-    def _named(self, given: tuple[Any, ...]) -> list[Flow]:
+    def _named(self, given: tuple[Any, ...]) -> list[Any]:
         operator = self._operator
         if len(given) == 1 and given[0] in operator._outgoing:
             return [given[0]]

@@ -46,6 +46,9 @@ class _QueuePolicy(enum.Enum):
         return int(self.value)
 
 
+_QueuePolicy.__name__ = "QueuePolicy"  # as it is shown
+
+
 @dataclass(frozen=True, slots=True)
 class _IOSize:
     """The length of a queue, or one of the two special values."""

@@ -189,10 +189,10 @@ def poses_of_a_robot():
             tree = self.service(PoseTreeManager, "poses").tree
             for pair in (("world", "base"), ("base", "hand"), ("world", "hand"), ("hand", "world")):
                 pose = tree.get(*pair, self.now)
-                print(*pair, np.round(np.asarray(pose.translation) + 0.0, 6).tolist())
+                print(*pair, (np.round(np.asarray(pose.translation), 6) + 0.0).tolist())
             if self.now > 1:
                 between = tree.get("world", "base", self.now - 0.5)
-                print("between", np.round(between.translation, 6).tolist())
+                print("between", (np.round(between.translation, 6) + 0.0).tolist())
 
     def compose(app):
         app.register_service(PoseTreeManager(app, name="poses", number_frames=64))

@@ -26,7 +26,10 @@ class _ConnectorType(enum.IntEnum):
     UCX = 3
     PUBSUB = 4
 
+    __str__ = enum.Enum.__str__
 
+
+_ConnectorType.__name__ = "ConnectorType"  # as it is shown
 ConnectorType = _ConnectorType
 _ABSENT = {
     ConnectorType.UCX: "operators of one process pass their messages directly; leave the connector out",

@@ -133,10 +133,18 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
 
     # Composing.
 
+    # The operators of a graph that was composed, and has not run yet.
+    _composed: list[AnyOperator] | None = None
+    _keeps_graph = False
+
     @raises_runtime_errors
     def compose_graph(self) -> Graph:
-        """Compose and check the graph without running it."""
-        return super().compose_graph()
+        """Compose and check the graph without running it; the next run has this graph."""
+        self._keeps_graph = True
+        try:
+            return super().compose_graph()
+        finally:
+            self._keeps_graph = False
 
     # The operators and flows that were added outside of compose.
     _outside: tuple[list[AnyOperator], list[Flow]] = ([], [])
@@ -146,8 +154,12 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         self.graph.rebuild(*self._outside)
 
     def _compose_graph(self) -> list[AnyOperator]:
-        made = super()._compose_graph()
-        self.graph.rebuild(_in_order(self.graph), self.graph.flows)
+        made, self._composed = self._composed, None
+        if made is None:
+            made = super()._compose_graph()
+            self.graph.rebuild(_in_order(self.graph), self.graph.flows)
+        if self._keeps_graph:
+            self._composed = made
         return made
 
     def _check_composing(self, call: str) -> None:
@@ -231,6 +243,8 @@ def _check_ends(*ends: Any) -> None:
     for end in ends:
         if not (are_ends(end) or isinstance(end, _Fragment)):
             raise TypeError(f"{end!r} is not an operator")
+        if isinstance(end, _Operator) and not hasattr(end, "spec"):
+            raise TypeError(f"{type(end).__name__}.__init__ must call super().__init__(fragment, ...)")
 
 
 def _raised(operator: AnyOperator, errors: list[BaseException]) -> bool:

@@ -74,6 +74,8 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
     @raises_runtime_errors
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
+        if fragment is None:
+            raise ValueError(f"{type(self).__name__}: the fragment that the operator belongs to is None")
         super().__init__(fragment, *args, **kwargs)
 
     def _construct(self, fragment: Any, args: tuple[Part, ...], name: str, keywords: dict[str, Any]) -> None:
@@ -117,6 +119,11 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         if not self._is_ready:
             self.spec.apply(self, {arg.name: arg.value for arg in self.args if arg.name in self.spec.params})
         super()._recall_values()
+
+    @raises_runtime_errors
+    def queue_policy(self, port_name: str, port_type: Any = None, policy: Any = None) -> None:
+        """Set what a full queue of a port does."""
+        super().queue_policy(port_name, port_type, policy)
 
     @raises_runtime_errors
     def add_arg(self, /, *args: Any, **kwargs: Any) -> None:

@@ -126,6 +126,10 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
     def __init__(self, fragment: Any = None, op: Any = None, check_name: Any = None) -> None:
         super().__init__(fragment, op if isinstance(op, str) else getattr(op, "name", ""))
 
+    def multi_port_conditions(self) -> list[Any]:
+        """Return the conditions over several ports."""
+        return list(self.multi_port)
+
     def input(
         self, name: str = "__iospec_input", *, size: _Size = 1, policy: _IOSpec.QueuePolicy | None = None
     ) -> _IOSpec:
