@@ -23,6 +23,7 @@ from cupti import cupti
 from benchmarks.report import circumstances, publish, table
 from headrace import Application, CountCondition, Operator
 from headrace.resources import CudaStreamPool
+from headrace.tensor import TensorMap
 
 WARM, FRAMES = 50, 500
 STOPS = "calls that make the host wait"
@@ -110,7 +111,7 @@ class Stage(Operator):
             with stream.cupy():
                 result = cupy.asarray(taken(received)) + 1
         if self.place < self.last:
-            op_output.emit(result if self.way == "arrays" else {"frame": result}, "out")
+            op_output.emit(result if self.way == "arrays" else TensorMap(frame=result), "out")
 
 
 def taken(received: Any) -> Any:

@@ -31,6 +31,8 @@ def test_every_module_with_code_postpones_annotations(folder: str) -> None:
     without = []
     for file in sorted((ROOT / folder).rglob("*.py")):
         tree = parsed(file)
+        if "compat" in file.parts and "programs" in file.parts:
+            continue  # they are written as users of another system write them
         code = [node for node in tree.body if not (isinstance(node, ast.Expr) and node is tree.body[0])]
         has_it = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in code)
         if code and not has_it:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import PATIENCE
+
 PROGRAM = """
 import holoscan
 import holoscan as hs
@@ -35,7 +37,7 @@ def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", *command, str(tmp_path / "app.py")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 

@@ -5,8 +5,8 @@ after each of its computes. An operator that comes after others has the input ``
 each of them; the run takes these messages before each of its computes. In everything else they are ordinary ports:
 in their queues, in room and ends, in metadata, and in the order of streams.
 
-An operator waits for all that come before it, except for the head of a loop (`loops`). After a compute, a program may
-choose which flows its messages take (`DynamicFlows`).
+An operator waits for all that come before it, except for the head of a loop (`loops`). After a compute, a program
+may choose which flows its messages take (`DynamicFlows`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ANY_COUNT = {
     "status.a_monitor_that_ends_itself": "monitor",
 }
 
-# Readers and writers in real time. Which value is read when depends on the machine; `test_corpus` says what does not.
+# Readers and writers in real time: which value is read when depends on the machine.
 IN_REAL_TIME = {
     "buffers.a_fast_reader_of_an_asynchronous_buffer",
     "buffers.a_slow_reader_of_an_asynchronous_buffer",

@@ -257,7 +257,7 @@ class CreatedOperator(Operator):
         self._emit(op_output, result)
 
     def _take(self, port: Input, message: Any) -> None:
-        """Give a message, or its parts, to arguments."""
+        """Pass a message, or its parts, to arguments."""
         if isinstance(port.arg_map, str):
             if isinstance(message, dict):
                 message = _tensor_for(port.arg_map, message)

@@ -12,7 +12,7 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Callable[[Class], Class]:
-    """Give a class the constructor of the SDK's class of that name.
+    """Put in place the constructor of the SDK's class of that name.
 
     None stands for an argument that is not given, where the SDK's default is None. An argument that headrace's
     class does not take is kept as an attribute. An operator takes all arguments as parameters, and has headrace's

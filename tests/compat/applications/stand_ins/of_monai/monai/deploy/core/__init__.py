@@ -1,5 +1,7 @@
 """The classes of holoscan.core, under this name, with the paths of the application in environment variables."""
 
+from __future__ import annotations
+
 import os
 
 from holoscan.core import *  # noqa: F403
