@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -45,6 +46,20 @@ def run(samples: Path, tmp_path: Path) -> Run:
 def square(number: int) -> tuple[slice, slice]:
     left = data.corner(number)
     return slice(data.SIDE, 2 * data.SIDE), slice(left, left + data.SIDE)
+
+
+def assert_a_frame_with_its_square(picture: np.ndarray, color: list[int]) -> None:
+    """Assert that the last frame is shown, with its square in a colour.
+
+    On a GPU it may be an earlier frame: one that comes before the viewer wants another is not copied to the host.
+    """
+    number = LAST
+    if os.environ.get("HEADRACE_DEVICE") == "cuda":
+        values = [int(data.frame(number)[0, 0, 0]) for number in range(data.FRAMES)]
+        number = values.index(int(picture[0, 0, 0]))
+    expected = data.frame(number)
+    expected[square(number)] = color
+    np.testing.assert_array_equal(picture, expected)
 
 
 # The ping family.
@@ -166,16 +181,12 @@ def test_endoscopy_tool_tracking(run: Run, record: str, tmp_path: Path) -> None:
 
 def test_ultrasound_segmentation(run: Run) -> None:
     pytest.importorskip("onnxruntime")
-    expected = data.frame(LAST)
-    expected[square(LAST)] = [0, 255, 0]
-    np.testing.assert_array_equal(run("ultrasound_segmentation").picture(), expected)
+    assert_a_frame_with_its_square(run("ultrasound_segmentation").picture(), [0, 255, 0])
 
 
 def test_bring_your_own_model(run: Run) -> None:
     pytest.importorskip("onnxruntime")
-    expected = data.frame(LAST)
-    expected[square(LAST)] = [255, 0, 0]
-    np.testing.assert_array_equal(run("byom").picture(), expected)
+    assert_a_frame_with_its_square(run("byom").picture(), [255, 0, 0])
 
 
 def test_the_folder_of_the_data_as_an_argument(run: Run, samples: Path) -> None:
