@@ -134,7 +134,10 @@ def test_messages_are_counted_where_the_application_asks_for_it(scheduler: MakeS
     }
 
 
-@pytest.mark.parametrize("policy", IOSpec.QueuePolicy)
+@pytest.mark.parametrize(
+    "policy",
+    [policy for policy in IOSpec.QueuePolicy if policy.name != "LATEST"],  # whose messages are read for ever
+)
 def test_counted_messages_add_up_with_every_policy(policy: IOSpec.QueuePolicy) -> None:
     def compose(app: App) -> None:
         burst = Step(
