@@ -48,7 +48,16 @@ class Node(RunningOperator):
 
     __slots__ = (
         *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
-        *("input_states", "is_closing", "is_guarded", "is_measured", "joined", "joining", "output_states"),
+        *(
+            "input_states",
+            "is_closing",
+            "is_guarded",
+            "is_measured",
+            "joined",
+            "joining",
+            "output_states",
+            "place",
+        ),
         *(
             "ready_queue",
             "routing",
@@ -81,6 +90,8 @@ class Node(RunningOperator):
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None
+        # Its place among the nodes: what is due at the same time runs in this order.
+        self.place = 0
         # What orders its computes among others, or chooses its flows, if anything does.
         self.routing: Routing | None = None
         # Its end, if its operator has one.

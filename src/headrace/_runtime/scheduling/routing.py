@@ -10,7 +10,7 @@ of its output. Before it computes, the operator waits for room in the queues of 
 known which ones will be chosen. A message without a flow is dropped, and counted as that of an unconnected output.
 
 A flow that was not declared, where that is allowed, leads into the first queue of its input. The operator does not
-wait for room there: a full queue follows its policy.
+wait for room there, so the queue holds as many messages as come; declared producers wait as before.
 
 The wrapper is inside that for errors (`faults`): a compute that is tried again receives again, and is not told of.
 """
@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace._runtime.scheduling.queue_state import ANY
 from headrace.core.execution import back_flows
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 
@@ -185,6 +186,7 @@ class DynamicRouting(Routing):
         if queue not in node.outputs:
             with node.engine.lock:
                 queue.share()
+                queue.resize(ANY)
                 node.outputs = (*node.outputs, queue)
                 node.output_states = (*node.output_states, queue.state)
         return queue

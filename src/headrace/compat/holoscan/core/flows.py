@@ -26,6 +26,9 @@ class _ConnectorType(enum.IntEnum):
     UCX = 3
     PUBSUB = 4
 
+    def __str__(self) -> str:
+        return f"ConnectorType.{self.name}"
+
 
 ConnectorType = _ConnectorType
 _ABSENT = {
