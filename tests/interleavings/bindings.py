@@ -72,7 +72,7 @@ _MODULES = [
     "headrace._runtime.scheduling.timers",
     "headrace._runtime.scheduling.waiting",
     "headrace._runtime.scheduling.workers",
-    "headrace.conditions.asynchronous",
+    "headrace.core.asynchronous",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.program_clocks",
@@ -330,7 +330,7 @@ def _miscounted(engine: Engine) -> list[str]:
             for node in (*ready_queue.now, *ready_queue.later)
             if node.blockers and node.may_compute
         ]
-    armed = {(node, until) for until, _, node in engine.timers._heap}
+    armed = {(node, until) for until, _, _, node in engine.timers._heap}
     for node in engine.nodes:
         if node.awaited.until is not None and (node, node.awaited.until) not in armed:
             found.append(f"no timer for {node.name}")

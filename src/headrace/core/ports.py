@@ -45,6 +45,9 @@ class _QueuePolicy(enum.Enum):
     def __int__(self) -> int:
         return int(self.value)
 
+    def __str__(self) -> str:
+        return f"QueuePolicy.{self.name}"
+
 
 _QueuePolicy.__name__ = "QueuePolicy"  # as it is shown
 

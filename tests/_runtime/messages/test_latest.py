@@ -50,6 +50,10 @@ def test_a_slow_reader_misses_messages_which_are_counted(scheduler: MakeSchedule
     assert app.outcome.operators["reader"].undelivered == {"in": 1}
 
 
+def test_a_writer_that_is_due_with_its_reader_writes_first(scheduler: MakeScheduler) -> None:
+    assert read(20, "20ms", 5, "100ms", scheduler)[0] == [1, 6, 11, 16, 20]
+
+
 def test_before_the_first_message_there_is_none() -> None:
     seen: list[Any] = []
 

@@ -54,6 +54,7 @@ def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: 
 def test_a_timer_that_is_set_again_and_again_keeps_the_last_time() -> None:
     class Waiter:
         awaited = NOTHING
+        place = 0
 
     def wait(waiter: Waiter, until: int | None) -> None:
         before = waiter.awaited.until

@@ -242,7 +242,8 @@ class Engine:
 
     def count_blockers(self) -> None:
         """Count the queues that keep each node from running, and enqueue the nodes that can run."""
-        for node in self.nodes:
+        for place, node in enumerate(self.nodes):
+            node.place = place
             node.input_states = tuple([queue.state for queue in node.inputs])
             node.output_states = tuple([queue.state for queue in node.outputs])
             for state in node.input_states:

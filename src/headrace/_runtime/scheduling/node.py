@@ -48,9 +48,9 @@ class Node(RunningOperator):
 
     __slots__ = (
         *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
-        "routing",
         *("input_states", "is_closing", "is_guarded", "is_measured", "joined", "joining", "output_states"),
-        *("ready_queue", "serves_others", "shared_room", "slow", "stop_requested", "sweep", "wants_alone"),
+        *("place", "ready_queue", "routing", "serves_others", "shared_room", "slow", "stop_requested"),
+        *("sweep", "wants_alone"),
     )
 
     def __init__(self, engine: Any, operator: Operator) -> None:
@@ -73,6 +73,8 @@ class Node(RunningOperator):
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None
+        # Its place among the nodes: what is due at the same time runs in this order.
+        self.place = 0
         # What orders its computes among others, or chooses its flows, if anything does.
         self.routing: Routing | None = None
         # Its end, if its operator has one.

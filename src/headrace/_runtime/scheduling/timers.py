@@ -18,7 +18,7 @@ _FEW = 32
 
 
 class Timers:
-    """A heap of nodes by the time they wait for; nodes with the same time keep their order.
+    """A heap of nodes by the time they wait for; nodes with the same time come in the order of the graph.
 
     All fields are changed under the engine's lock, if there is one. `Engine.set_awaited` calls `arm` and `disarm`.
     """
@@ -26,7 +26,7 @@ class Timers:
     __slots__ = ("_heap", "_sequence", "_stale")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Node]] = []
+        self._heap: list[tuple[int, int, int, Node]] = []
         self._sequence = 0
         self._stale = 0
 
@@ -37,7 +37,7 @@ class Timers:
     def arm(self, node: Node, until: int) -> None:
         """Add the time that a node waits for from now on."""
         self._sequence += 1
-        heapq.heappush(self._heap, (until, self._sequence, node))
+        heapq.heappush(self._heap, (until, node.place, self._sequence, node))
 
     def disarm(self) -> None:
         """Note that a node no longer waits for the time that it was armed with last."""
@@ -45,10 +45,10 @@ class Timers:
         if self._stale > _FEW and 2 * self._stale > len(self._heap):
             # Keep one entry per node: arming for the time of a stale entry adds a second one that also matches. The
             # older one is kept.
-            kept: dict[Node, tuple[int, int, Node]] = {}
+            kept: dict[Node, tuple[int, int, int, Node]] = {}
             for entry in sorted(self._heap):
-                if entry[2].awaited.until == entry[0]:
-                    kept.setdefault(entry[2], entry)
+                if entry[3].awaited.until == entry[0]:
+                    kept.setdefault(entry[3], entry)
             self._heap = list(kept.values())  # sorted, so a heap
             self._stale = 0
 
@@ -56,7 +56,7 @@ class Timers:
         """Return a node whose time has come, or None; the caller disarms it by changing what it waits for."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            until, _, node = heapq.heappop(heap)
+            until, _, _, node = heapq.heappop(heap)
             # In either case there is one stale entry less: that of a node that is due becomes one only now.
             self._stale -= 1
             if node.awaited.until == until:
@@ -66,7 +66,7 @@ class Timers:
     def next(self) -> int | None:
         """Return the next time that a node waits for, or None."""
         heap = self._heap
-        while heap and heap[0][2].awaited.until != heap[0][0]:
+        while heap and heap[0][3].awaited.until != heap[0][0]:
             heapq.heappop(heap)
             self._stale -= 1
         return heap[0][0] if heap else None
