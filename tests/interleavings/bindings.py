@@ -72,7 +72,7 @@ _MODULES = [
     "headrace._runtime.scheduling.timers",
     "headrace._runtime.scheduling.waiting",
     "headrace._runtime.scheduling.workers",
-    "headrace.conditions.asynchronous",
+    "headrace.core.asynchronous",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.program_clocks",
