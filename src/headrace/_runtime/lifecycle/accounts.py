@@ -55,6 +55,8 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
         sent = {port: _sent(node, port) for port in node.output_queues}
         if isinstance(node.routing, DynamicRouting):
             sent |= {port: node.routing.emitted.get(port, 0) for port in sent}
+            if node.operator.spec.dead_letter in sent:
+                sent[node.operator.spec.dead_letter] += node.counts.dead_letters
     counts = node.counts
     return OperatorOutcome(
         node.computes,
