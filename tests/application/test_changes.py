@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import nullcontext
 from threading import Event
 from typing import Any
 
 import pytest
 
 from headrace import CountCondition, IOSpec, op
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
+from headrace.observe import Tracker
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 
@@ -68,6 +70,36 @@ def test_a_removed_flow_delivers_what_was_sent_before(scheduler: MakeScheduler) 
     app = run(compose, scheduler)
     assert taken == [1, 2, 3, 4, 5]
     assert app.dropped() == {"numbers.out": 4}
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_counts_include_what_went_along_flows_that_are_gone(is_tracked: bool) -> None:
+    first: list[int] = []
+    second: list[int] = []
+
+    def compose(app: Any) -> None:
+        remove = {
+            3: lambda app: app.remove_flow(app.numbers, app.first),
+            6: lambda app: app.remove_flow(app.numbers, app.second),
+            8: lambda app: app.add_flow(app.numbers, app.first),
+        }
+        app.numbers = counting(app, 9, remove)
+        app.first, app.second = sink(app, first, name="first"), sink(app, second, name="second")
+        # Otherwise it would end without a flow.
+        app.add_flow(source(app, range(2), PeriodicCondition(app, "1s"), name="slow"), app.first)
+        app.add_flow(app.numbers, (app.first, app.second), size=20)
+
+    app = App(compose)
+    app.count_messages = True
+    with Tracker(app) if is_tracked else nullcontext():
+        app.run()
+    outcome = app.outcome.operators
+    assert outcome["numbers"].sent == {"out": 9}
+    assert outcome["numbers"].dropped == {"out": 2}
+    assert (outcome["first"].received, outcome["second"].received) == (
+        {"in": len(first)},
+        {"in": len(second)},
+    )
 
 
 def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -> None:

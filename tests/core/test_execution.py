@@ -397,3 +397,59 @@ def test_a_paused_run_steps_through_an_order() -> None:
     app.resume()
     done.result(PATIENCE)
     assert sorted(log) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("is_in_choice", [False, True])
+def test_a_flow_that_is_added_in_a_compute_is_chosen_from_the_next_one_on(is_in_choice: bool) -> None:
+    left: list[int] = []
+    late: list[int] = []
+
+    def compose(app: App) -> None:
+        def add(operator: Any) -> None:
+            if operator.ticks == 2:
+                app.add_flow(operator, sink(app, late, name="late"))
+
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(self.ticks, "out")
+            if not is_in_choice:
+                add(self)
+
+        def choose(operator: Any) -> None:
+            if is_in_choice:
+                add(operator)
+            operator.add_dynamic_flow(operator.next_flows)
+
+        numbers = Step(app, CountCondition(app, 4), outputs=["out"], body=body, name="numbers")
+        app.add_flow(numbers, sink(app, left, name="left"))
+        app.set_dynamic_flows(numbers, choose)
+
+    run(compose)
+    assert (left, late) == ([1, 2, 3, 4], [3, 4])
+
+
+def test_what_is_sent_besides_chosen_flows_is_counted() -> None:
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        if op_input.receive("in") == 2:
+            raise ValueError("two")
+        op_output.emit(1, "out")
+
+    def compose(app: App) -> None:
+        routing = Step(
+            app,
+            inputs=["in"],
+            outputs=["out"],
+            body=body,
+            name="routing",
+            on_error={"dead_letter": "failed"},
+        )
+        app.add_flow(source(app, [1, 2, 3]), routing)
+        app.add_flow(routing["out"], sink(app, []))
+        app.add_flow(routing["failed"], sink(app, [], name="failures"))
+        routing.then(Step(app, name="after"))
+        app.set_dynamic_flows(routing, lambda s: s.add_dynamic_flow(app.graph.find("after")))
+
+    app = App(compose)
+    app.count_messages = True
+    app.run()
+    assert app.outcome.operators["routing"].sent == {"out": 2, "failed": 1, OUT: 2}
+    assert app.outcome.operators["routing"].dropped == {"out": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -122,3 +123,46 @@ def test_several_places_and_joins_are_refused() -> None:
 
     with pytest.raises(GraphError, match="use the rule reuse_last"):
         run(joined)
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_a_compute_that_failed_leaves_the_newest_message_for_the_next(is_tracked: bool) -> None:
+    seen: list[Any] = []
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks % 2:
+            raise ValueError("every other time")
+        seen.append(op_input.receive("in"))
+
+    def compose(app: App) -> None:
+        reader = Step(
+            app,
+            PeriodicCondition(app, "1ms"),
+            CountCondition(app, 8),
+            inputs=[("in", {"policy": LATEST})],
+            body=body,
+            on_error="skip",
+        )
+        app.add_flow(source(app, range(5), PeriodicCondition(app, "1ms")), reader)
+
+    app = App(compose)
+    with Tracker(app) if is_tracked else nullcontext():
+        app.run()
+    assert seen == [1, 3, 4, 4]
+
+
+def test_a_receive_of_all_finds_the_newest_message_again() -> None:
+    seen: list[Any] = []
+
+    def compose(app: App) -> None:
+        reader = Step(
+            app,
+            PeriodicCondition(app, "1ms"),
+            CountCondition(app, 4),
+            inputs=[("in", {"policy": LATEST})],
+            body=lambda self, i, o: seen.append((i.receive("in", kind="multi"), i.receive("in"))),
+        )
+        app.add_flow(source(app, [1, 2], PeriodicCondition(app, "2ms")), reader)
+
+    run(compose)
+    assert seen == [((1,), 1), ((1,), 1), ((2,), 2), ((2,), 2)]

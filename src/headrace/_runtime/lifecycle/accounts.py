@@ -8,6 +8,7 @@ in front of the real ones.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.queue import Queue
@@ -17,6 +18,8 @@ from headrace.core.ports import IOSpec
 from headrace.core.progress import counts_of, drop_reasons_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
 
@@ -26,12 +29,14 @@ def operators_of(engine: Engine) -> dict[str, OperatorOutcome]:
     arrived: dict[Queue, int] | None = None
     for group in engine.groups:
         group.runner.count_messages()
+    counters = dict(engine.former_counters)
     for node in engine.operator_nodes:
         for name in node.output_queues:
-            for queue in node.output.ports[name].queues:
-                if isinstance(queue, MessageCounter):
-                    arrived = {} if arrived is None else arrived
-                    arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
+            counters.update(dict.fromkeys(node.output.ports[name].queues))
+    for queue in counters:
+        if isinstance(queue, MessageCounter):
+            arrived = {} if arrived is None else arrived
+            arrived[queue.behind] = arrived.get(queue.behind, 0) + queue.passed_on
     return {node.name: _account(node, arrived) for node in engine.operator_nodes}
 
 
@@ -47,13 +52,11 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
             - discarded.get(port, 0)
             for port, queues in node.input_queues.items()
         }
-        sent = {}
-        for port in node.output_queues:
-            counter = node.output.ports[port].queues[0]
-            assert isinstance(counter, MessageCounter)
-            sent[port] = counter.passed_on
+        sent = {port: _sent(node, port) for port in node.output_queues}
         if isinstance(node.routing, DynamicRouting):
             sent |= {port: node.routing.emitted.get(port, 0) for port in sent}
+            if node.operator.spec.dead_letter in sent:
+                sent[node.operator.spec.dead_letter] += node.counts.dead_letters
     counts = node.counts
     return OperatorOutcome(
         node.computes,
@@ -70,6 +73,29 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
         counts.stuck,
         drop_reasons_of(node.operator),
     )
+
+
+def _sent(node: Node, port: str) -> int:
+    counter = node.output.ports[port].queues[0]
+    assert isinstance(counter, MessageCounter)
+    besides: int = node.engine.sent_besides.get((node, port), 0)
+    return counter.passed_on + besides
+
+
+@contextmanager
+def keeping_counts(engine: Engine) -> Iterator[None]:
+    """Keep what was counted so far, while the queues behind the outputs change."""
+    sent: dict[tuple[Node, str], int] = {}
+    for node in engine.operator_nodes:
+        for name in node.output_queues:
+            queues = node.output.ports[name].queues
+            if isinstance(queues[0], MessageCounter):
+                engine.former_counters.update(dict.fromkeys(queues))
+                sent[node, name] = _sent(node, name)
+    yield
+    for (node, name), count in sent.items():
+        engine.sent_besides.pop((node, name), None)
+        engine.sent_besides[node, name] = count - _sent(node, name)
 
 
 def count_messages(engine: Engine) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.lifecycle.accounts import MessageCounter
+from headrace._runtime.lifecycle.accounts import MessageCounter, keeping_counts
 from headrace._runtime.lifecycle.assembly import attach_conditions, join_node, make_queue, share_rooms
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
@@ -231,7 +231,8 @@ class Changes:
             if self._is_preparing:
                 return  # that change does it when its operators have started, or have failed to
             self._adopt()
-            connect_anew(self._engine, self._supplies)
+            with keeping_counts(self._engine):
+                connect_anew(self._engine, self._supplies)
         with self._applied:
             self._done = self._followed
             self._applied.notify_all()

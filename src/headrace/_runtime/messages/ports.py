@@ -119,9 +119,9 @@ class InputPort:
         ((queue, take_one),) = self._takes
         taken = Batch()
         try:
-            for _ in range(len(queue)):
+            for _ in range(1 if queue.policy is _LATEST else len(queue)):
                 taken.append(take_one())
-        except IndexError:  # the work of the next one is not done
+        except IndexError:  # the work of the next one is not done, or the newest one has not come yet
             pass
         return self._counted(taken)
 

@@ -85,7 +85,7 @@ class Engine:
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
         *("on_stop", "ready_queues", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
-        "watchdog",
+        *("former_counters", "sent_besides", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -98,6 +98,9 @@ class Engine:
         self.groups: list[Group] = []
         # The queue of each flow.
         self.queues: dict[Flow, Queue] = {}
+        # What counted messages before the graph changed, and how many an output sent besides those that count now.
+        self.former_counters: dict[Queue, None] = {}
+        self.sent_besides: dict[tuple[Node, str], int] = {}
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
         # The observer of the run, if there is one.

@@ -81,7 +81,7 @@ class DynamicRouting(Routing):
     Attributes
     ----------
     emitted
-        The number of messages emitted at each output; those that order computes do not count.
+        The number of messages emitted at each output; dead letters, which are not routed, do not count.
     """
 
     def __init__(self, node: Node, flows: DynamicFlows) -> None:
@@ -151,8 +151,7 @@ class DynamicRouting(Routing):
         collected, self._collected[:] = self._collected[:], []
         found = {name: self._queues(name, queues, chosen) for name, (_, queues) in ports.items()}
         for name, message in collected:
-            if name != OUTPUT_EXEC:
-                self.emitted[name] = self.emitted.get(name, 0) + 1
+            self.emitted[name] = self.emitted.get(name, 0) + 1
             output.pass_to(message, found[name] or (self._nowhere[name],))
         return result
 
@@ -165,8 +164,12 @@ class DynamicRouting(Routing):
             if flow.output != output:
                 continue
             queue = known.get(flow)
-            # What counts messages, or holds them back, has the place of the queue.
-            found[queues[behind.index(queue)] if queue in behind else self._late_queue(flow)] = None
+            if queue in behind:
+                # What counts messages, or holds them back, has the place of the queue.
+                found[queues[behind.index(queue)]] = None
+            elif flow not in self._node.operator._outgoing:
+                found[self._late_queue(flow)] = None
+            # A flow that was added in this compute takes effect when it is over.
         return tuple(found)
 
     def _late_queue(self, flow: Flow) -> Queue:

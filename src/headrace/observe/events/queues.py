@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import MessageCounter, Queue
+from headrace.core.ports import IOSpec
 from headrace.observe.events.recorder import DROPPED, Emitter, Receiver
 
 if TYPE_CHECKING:
@@ -75,7 +76,10 @@ class ObservedQueue(Queue):
         """Take a message that is not received, and record that."""
         with nullcontext() if self.lock is None else self.lock:
             self.discarded += 1
-            self.receiver.discard()
+            item = self.receiver.discard()
+            if self.policy is IOSpec.QueuePolicy.LATEST:
+                item, self.last = self.last, item
+        del item  # without the lock: its finalizer may run any code
 
     def expect_join(self, most: int) -> None:
         """Show how many messages may wait."""

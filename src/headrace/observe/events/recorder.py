@@ -230,10 +230,11 @@ class Receiver:
         """Record a message that was received elsewhere."""
         self.receipts += (received, self._recorder.number)
 
-    def discard(self) -> None:
-        """Take a message that is not received."""
-        _popleft(self._queue)
+    def discard(self) -> Any:
+        """Take a message that is not received, and return it."""
+        item = _popleft(self._queue)
         self.note(~self._recorder.now())
+        return item
 
 
 class Emitter:
