@@ -15,6 +15,7 @@ ANY_ORDER = {
     "flow_control.several_dynamic_flows_for_one_compute",
     "parameters.names_of_operators_that_were_given_none",
     "pings.ping_thread_pools_from_a_list",
+    "services.services_of_an_application_of_fragments",
 }
 
 # Operators that look at the others now and then. How often they do depends on the time that the others take.

@@ -7,6 +7,7 @@ from holoscan.conditions import CountCondition
 from holoscan.core import (
     Application,
     DefaultFragmentService,
+    Fragment,
     FragmentService,
     Operator,
     OperatorSpec,
@@ -238,5 +239,49 @@ def questions_about_frames():
                     print(isinstance(error, RuntimeError))
 
         _once(app, body)
+
+    _run(compose)
+
+
+class AskingOp(Operator):
+    def setup(self, spec: OperatorSpec):
+        spec.output("out") if self.name == "first" else spec.input("in")
+
+    def initialize(self):
+        super().initialize()
+        found = [self.service(CounterService, each) for each in ("", "late", "own")]
+        print(self.name, [each and each.value for each in found])
+
+    def compute(self, op_input, op_output, context):
+        if self.name == "first":
+            op_output.emit(1, "out")
+        else:
+            print("received", op_input.receive("in"))
+
+
+class LoudResource(Resource):
+    def initialize(self):
+        print("initialized", self.name)
+
+
+class FirstPart(Fragment):
+    def compose(self):
+        self.register_service(CounterService(3), "own")
+        self.register_service(CounterService(4))
+        self.register_service(LoudResource(self, name="loud"))
+        self.add_operator(AskingOp(self, CountCondition(self, 1), name="first"))
+
+
+class SecondPart(Fragment):
+    def compose(self):
+        self.add_operator(AskingOp(self, CountCondition(self, 1), name="second"))
+
+
+def services_of_an_application_of_fragments():
+    def compose(app):
+        app.register_service(CounterService(1))
+        first, second = FirstPart(app, name="part1"), SecondPart(app, name="part2")
+        app.register_service(CounterService(2), "late")
+        app.add_flow(first, second, {("first", "second")})
 
     _run(compose)

@@ -72,7 +72,15 @@ class ServiceHost(Composition):
         super().register_service(service, id)
 
     def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
-        """Return a service, or None; a resource of that name counts as a service that stands for it."""
+        """Return a service of the application or of the fragment, or None.
+
+        A resource of that name counts as a service that stands for it.
+        """
+        if self._whole is not self:
+            # What the application registers comes before what a fragment of it does.
+            shared: S | None = self._whole.service(service_type, id)
+            if shared is not None:
+                return shared
         found = super().service(service_type, id)
         inner = (
             super().service(Resource, id)
@@ -84,6 +92,12 @@ class ServiceHost(Composition):
             vars(wrapper)["resource"] = inner  # the SDK's wrapper has a property where the class has a method
             return wrapper
         return found
+
+    def _all_services(self) -> list[object]:
+        """Return every service of a run, and those of the fragments of an application."""
+        graph: Any = getattr(self, "fragment_graph", None)  # of applications
+        parts = graph.fragments if graph is not None else []
+        return [*super()._all_services(), *(service for part in parts for service in part._all_services())]
 
 
 def _refuse(call: str) -> NoReturn:
