@@ -308,6 +308,10 @@ class Composition:
         found = root._composed_services.find(service_type, id)
         return root._services.find(service_type, id) if found is None else found
 
+    def _all_services(self) -> list[object]:
+        """Return the services of a run."""
+        return [*self._services.all(), *self._composed_services.all()]
+
     @property
     def segments(self) -> list[Any]:
         """The segments of the last `compose`."""

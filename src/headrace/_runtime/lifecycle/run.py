@@ -259,8 +259,7 @@ class _Life:
 
     def _initialize_all(self, engine: Engine) -> None:
         fragment = self.fragment
-        services = [*fragment._services.all(), *fragment._composed_services.all()]
-        shared = [service for service in services if isinstance(service, Resource)]
+        shared = [service for service in fragment._all_services() if isinstance(service, Resource)]
         for resource in dict.fromkeys((engine.clock, engine.scheduler, *shared)):
             self._call("initialize", resource)
             self._resources.append(resource)
