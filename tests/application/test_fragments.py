@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Fragment, IOSpec, Operator, OperatorSpec, Subgraph, op
+from headrace import (
+    Application,
+    CountCondition,
+    Fragment,
+    IOSpec,
+    Operator,
+    OperatorSpec,
+    Resource,
+    Subgraph,
+    op,
+)
 from headrace.capture import CaptureRefused
 from headrace.core import GraphError
 from headrace.core.errors import ConfigError
@@ -331,3 +341,41 @@ def test_a_part_is_run_by_its_application() -> None:
     for call in (app.sink.run, app.sink.run_async):
         with pytest.raises(GraphError, match=r"of 'sink', which is a part of 'Both' and runs with it"):
             call()
+
+
+def test_a_fragment_has_services_and_finds_those_of_the_application() -> None:
+    log: list[Any] = []
+
+    class Table(Resource):
+        def initialize(self) -> None:
+            log.append(f"initialize {self.name}")
+
+        def release(self) -> None:
+            log.append(f"release {self.name}")
+
+    class Look(Operator):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            log.append([self.service(kind) for kind in (int, str, float)])
+
+    class Part(Fragment):
+        def compose(self) -> None:
+            self.register_service(Table(self, name=f"of {self.name}"))
+            self.register_service(self.name)
+            self.add_operator(Look(self, CountCondition(self, 1), name="look"))
+
+    class Whole(Application):
+        def compose(self) -> None:
+            self.register_service(7)
+            first, second = Part(self, "first"), Part(self, "second")
+            first.register_service(1.5)
+            self.add_fragment(first)
+            self.add_fragment(second)
+
+    app = Whole()
+    app.scheduler(GreedyScheduler(app))
+    app.run()
+    assert log == [
+        *("initialize of first", "initialize of second"),
+        *([7, "first", 1.5], [7, "second", None]),
+        *("release of second", "release of first"),
+    ]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.resources import CudaGreenContextPool
 
 E = TypeVar("E", bound="Operator")
+S = TypeVar("S")
 
 
 class StartOperator(Operator):
@@ -109,14 +110,29 @@ class Fragment(Composition):
         return self if self._application is None else self._application._whole
 
     def _begin_graph(self) -> None:
+        whole = self._application
+        services = None if whole is None else self._composed_services
         super()._begin_graph()
         self._made_parts = []
-        whole = self._application
-        if whole is not None:
+        if whole is not None and services is not None:
+            # The application may have registered some already, and composes a part once.
+            self._composed_services = services
             self._thread_pools = whole._thread_pools
             self._segments = whole._segments
             self._taken_settings = whole._taken_settings
             self._composed_data_loggers = whole._composed_data_loggers
+
+    def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
+        """Return the service of a type, or None; a part of an application finds those of the application, too."""
+        found = super().service(service_type, id)
+        whole = self._application
+        return found if found is not None or whole is None else whole.service(service_type, id)
+
+    def _all_services(self) -> list[object]:
+        return [
+            *super()._all_services(),
+            *(each for part in self._made_parts for each in part._all_services()),
+        ]
 
     def _qualified(self, name: str) -> str:
         return name if self._application is None else f"{self.name}.{name}"

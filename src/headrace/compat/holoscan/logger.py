@@ -80,9 +80,9 @@ def hide() -> None:
     if _State.handler is not None:
         headrace.removeHandler(_State.handler)
         headrace.setLevel(logging.NOTSET)
-    if os.environ.get("HOLOSCAN_LOG_FORMAT") == _State.written:
-        del os.environ["HOLOSCAN_LOG_FORMAT"]
-    _State.level, _State.pattern, _State.handler = LogLevel.INFO, "DEFAULT", None
+    if _State.written:  # otherwise the user has set it
+        os.environ.pop("HOLOSCAN_LOG_FORMAT", None)
+    _State.level, _State.pattern, _State.written, _State.handler = LogLevel.INFO, "DEFAULT", "", None
 
 
 def _show() -> None:
