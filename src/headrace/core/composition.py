@@ -309,11 +309,7 @@ class Composition:
         return root._services.find(service_type, id) if found is None else found
 
     def _all_services(self) -> list[object]:
-<<<<<<< HEAD
         """Return every service of a run."""
-=======
-        """Return the services of a run."""
->>>>>>> w25-break2
         return [*self._services.all(), *self._composed_services.all()]
 
     @property

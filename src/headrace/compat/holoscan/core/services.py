@@ -93,12 +93,6 @@ class ServiceHost(Composition):
             return wrapper
         return found
 
-    def _all_services(self) -> list[object]:
-        """Return every service of a run, and those of the fragments of an application."""
-        graph: Any = getattr(self, "fragment_graph", None)  # of applications
-        parts = graph.fragments if graph is not None else []
-        return [*super()._all_services(), *(service for part in parts for service in part._all_services())]
-
 
 def _refuse(call: str) -> NoReturn:
     raise NotHereError(
