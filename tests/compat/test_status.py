@@ -386,6 +386,20 @@ def test_a_tracker_of_fragments_is_a_dict_of_trackers(capfd: Any) -> None:
     assert trackers["source"].get_path_strings() == []
 
 
+def test_messages_carry_no_label() -> None:
+    class Asking(Rx):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.get_data_flow_tracking_label("in")
+
+    def make(app: Any) -> None:
+        app.add_flow(Tx(app, CountCondition(app, 1), name="tx"), Asking(app, name="rx"))
+
+    with pytest.raises(
+        NotImplementedError, match="operator 'rx' is not here: .* read the paths .* from the tracker"
+    ):
+        run(make)
+
+
 def test_wrong_fragments() -> None:
     with pytest.raises(RuntimeError, match="two fragments are named 'a'"):
         run(lambda app: [app.add_fragment(Source(app, name="a")) for _ in range(2)])

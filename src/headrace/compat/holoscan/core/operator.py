@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from itertools import count
 from operator import attrgetter
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
+from headrace.compat.holoscan.absent import NotHereError
 from headrace.compat.holoscan.core.arguments import Arg, described
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
@@ -155,6 +156,13 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         tell(
             f"operator {self.name!r} was given {arg!r} by position, which is ignored",
             "an operator takes conditions, resources and Arg values as positional arguments",
+        )
+
+    def get_data_flow_tracking_label(self, input_port_name: str) -> NoReturn:
+        """Raise: messages carry no label; a tracker works out their paths after them."""
+        raise NotHereError(
+            f"get_data_flow_tracking_label({input_port_name!r}) of operator {self.name!r} is not here: messages "
+            "carry no label; read the paths and latencies from the tracker (get_path_strings, get_metric)"
         )
 
     @property
