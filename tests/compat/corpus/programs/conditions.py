@@ -520,23 +520,3 @@ def a_native_condition_at_an_output():
         app.add_flow(tx, SlowOp(app, PeriodicCondition(app, 25_000_000), name="rx"))
 
     _run(compose, manual=True)
-
-
-def the_messages_that_are_left_while_the_scheduler_waits():
-    class LeftOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in", size=5).condition(
-                ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT, execution_frequency="200ms", min_sum=5
-            )
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("in"))
-
-    class App(Application):
-        def compose(self):
-            tx = TxOp(self, CountCondition(self, 2), PeriodicCondition(self, 100_000_000), name="tx")
-            self.add_flow(tx, LeftOp(self, name="rx"))
-
-    app = App()
-    app.scheduler(GreedyScheduler(app, stop_on_deadlock_timeout=150))
-    app.run()
