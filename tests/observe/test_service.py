@@ -179,6 +179,24 @@ def test_figures_of_all_runs_and_of_the_process_are_served(app: Service, server:
     assert asked(server, "/ready")[0] == 503
 
 
+def test_two_applications_of_one_name_are_both_seen(app: Service, server: MetricsServer) -> None:
+    second = Service(name="service")
+    second.look = lambda phase: 1 / 0
+    server.add(second)
+    server.add(second)
+    app.run()
+    with pytest.raises(ZeroDivisionError):
+        second.run()
+    status, states = asked(server, "/health")
+    assert status == 503
+    assert {name: len(problems) for name, (_, problems) in states.items()} == {"service": 0, "service_2": 1}
+    second.look = None
+    second.run()
+    _, text = get(f"{server.url}/metrics")
+    for name in ("service", "service_2"):
+        assert f'headrace_computes_total{{application="{name}",operator="meeting"}} 1.0' in text
+
+
 def test_shares_are_those_of_the_last_seconds(server: MetricsServer) -> None:
     from headrace.observe.service import WINDOW
     from tests.harness import App
@@ -243,6 +261,8 @@ def test_the_environment_asks_for_one_server_for_all_runs(
     assert server is not None
     try:
         assert seen == [200, 200]
+        assert set(asked(server, "/health")[1]) == {"first", "second"}
+        Asking(name="first").run()  # takes the place of the one that has ended
         assert set(asked(server, "/health")[1]) == {"first", "second"}
         assert capsys.readouterr().err.splitlines() == [f"metrics: {server.url}/metrics"]
     finally:

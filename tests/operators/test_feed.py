@@ -136,6 +136,27 @@ def test_a_run_that_fails_raises_in_put_and_in_the_iteration(scheduler: MakeSche
     assert app.outcome.ended_by == "failed"
 
 
+def test_an_error_of_the_block_shows_the_error_of_the_run() -> None:
+    app = doubling()
+    with pytest.raises(KeyError) as caught, app.running() as future:
+        app.feed("frames").put(-1)
+        assert future.exception() is not None
+        raise KeyError("mine")
+    assert caught.value.__notes__ == ["and the run of 'App' failed: ValueError: -1 is negative"]
+    assert caught.value.__context__ is future.exception()
+
+
+def test_an_error_that_comes_of_the_run_names_it_once() -> None:
+    app = doubling()
+    with pytest.raises(KeyError) as caught, app.running():
+        try:
+            app.feed("frames").put(-1)
+            list(app.results("found"))
+        except ValueError as error:
+            raise KeyError("mine") from error
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_a_put_that_waits_is_woken_by_the_failure() -> None:
     may_fail = threading.Event()
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import waits
+from headrace.core.notes import add_note, message_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -102,9 +103,30 @@ class Running:
         return cancelled
 
     def _conclude(self, error: BaseException | None) -> None:
-        """Leave no thread behind, and raise what the run raised, unless the block already raises."""
+        """Leave no thread behind, and raise what the run raised; the block's own error shows it, if there is one."""
         assert self._future is not None
         if self._future.thread is not None:
             waits.join(self._future.thread)
         if error is None:
             self._future.result()
+        elif (raised := self._future.exception()) is not None:
+            _show_both(error, raised, self._fragment.name)
+
+
+def _show_both(error: BaseException, raised: BaseException, name: str) -> None:
+    """Show the error of a run at the error of its block, which hides it."""
+    shown, behind = _chain(error), _chain(raised)
+    if any(each is raised for each in shown):
+        return
+    add_note(error, f"and the run of {name!r} failed: {type(raised).__name__}: {message_of(raised)}")
+    if not any(each is shown[-1] for each in behind):  # otherwise the chain would be a ring
+        shown[-1].__context__ = raised
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """Return an error and the errors behind it, as a traceback shows them."""
+    found: list[BaseException] = []
+    while error is not None and not any(error is each for each in found):
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

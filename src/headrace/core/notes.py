@@ -30,6 +30,14 @@ def notes_of(error: BaseException) -> list[str]:
         return []
 
 
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception, even if its ``__str__`` raises."""
+    try:
+        return str(error)
+    except BaseException:
+        return "<its __str__ raised>"
+
+
 def _as_list(notes: Any) -> list[Any]:
     if notes is None:
         return []

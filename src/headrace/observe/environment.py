@@ -134,7 +134,9 @@ def serve_metrics(fragment: Composition) -> None:
         if _metrics is None:
             _metrics = MetricsServer(host=host, port=port, token=os.environ.get("HEADRACE_METRICS_TOKEN", ""))
             print(f"metrics: {_metrics.url}/metrics", file=sys.stderr, flush=True)
-        _metrics.add(fragment)
+        if fragment not in _metrics:
+            _metrics.remove_ended(fragment.name)
+            _metrics.add(fragment)
 
 
 _metrics: MetricsServer | None = None

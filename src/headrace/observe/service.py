@@ -11,6 +11,7 @@ the pages (`headrace._web`), with its limits. Nothing can be changed through it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class MetricsServer:
         self, *fragments: Composition, host: str = "127.0.0.1", port: int = 0, token: str = ""
     ) -> None:
         self._served: dict[Composition, _ServedRuns] = {}
+        self._lock = threading.Lock()
         library = import_or_explain("prometheus_client", "view", "to show figures to Prometheus")
         self._registry = library.CollectorRegistry()
         self._registry.register(
@@ -68,18 +70,39 @@ class MetricsServer:
         """The address, to which ``/metrics``, ``/health`` and ``/ready`` are added."""
         return self._server.address
 
+    def __contains__(self, fragment: Composition) -> bool:
+        return fragment in self._served
+
     def add(self, fragment: Composition) -> None:
-        """Serve the runs of one more fragment."""
-        if fragment not in self._served:
-            watcher = self._served[fragment] = _ServedRuns(fragment)
-            fragment._watchers.append(watcher)
+        """Serve the runs of one more fragment; the second of a name has a number, ``Inspection_2``."""
+        with self._lock:
+            if fragment in self._served:
+                return
+            taken = {each.label for each in self._served.values()}
+            label, number = fragment.name, 2
+            while label in taken:
+                label, number = f"{fragment.name}_{number}", number + 1
+            watcher = self._served[fragment] = _ServedRuns(fragment, label)
+        fragment._watchers.append(watcher)
+
+    def remove_ended(self, name: str) -> None:
+        """Serve the fragments of a name no more whose runs have ended: the next one takes their place."""
+        for fragment, watcher in list(self._served.items()):
+            if fragment.name == name and watcher.has_ended:
+                self._forget(fragment, watcher)
+                with self._lock:
+                    self._served.pop(fragment, None)
 
     def close(self) -> None:
         """End the server, and watch later runs no more."""
         for fragment, watcher in self._served.items():
-            if watcher in fragment._watchers:
-                fragment._watchers.remove(watcher)
+            self._forget(fragment, watcher)
         self._server.close()
+
+    @staticmethod
+    def _forget(fragment: Composition, watcher: _ServedRuns) -> None:
+        if watcher in fragment._watchers:
+            fragment._watchers.remove(watcher)
 
     def __enter__(self) -> MetricsServer:
         return self
@@ -104,14 +127,15 @@ class MetricsServer:
         return is_healthy and is_running, answer
 
     def _states(self) -> dict[str, dict[str, Any]]:
-        return {fragment.name: watcher.describe() for fragment, watcher in list(self._served.items())}
+        return {watcher.label: watcher.describe() for watcher in list(self._served.values())}
 
 
 class _ServedRuns(StatisticsWatcher):
-    """The runs of one fragment: their figures, and what they are doing."""
+    """The runs of one fragment, under a name of its own: their figures, and what they are doing."""
 
-    def __init__(self, fragment: Composition) -> None:
+    def __init__(self, fragment: Composition, label: str) -> None:
         self._fragment = fragment
+        self.label = label
         self._recent = StatisticsWatcher(WINDOW)
         self._has_started = False
         super().__init__()
@@ -152,6 +176,7 @@ class _ServedRuns(StatisticsWatcher):
         recent = self._recent.snapshot(self.observation.now() if self.observation is not None else 0)
         return replace(
             total,
+            application=self.label,
             operators=tuple(
                 replace(each, busy=now.busy, gpu_busy=now.gpu_busy)
                 for each, now in zip(total.operators, recent.operators, strict=False)
@@ -165,6 +190,11 @@ class _ServedRuns(StatisticsWatcher):
         """Return what the fragment is doing, and what is wrong with it, as plain data."""
         fragment = self._fragment
         return {"state": self._state(), "run": fragment.run_id, "problems": self._problems()}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last run has ended."""
+        return self._state() == "ended"
 
     def _state(self) -> str:
         control = self._fragment._run_control

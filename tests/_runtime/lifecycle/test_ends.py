@@ -636,3 +636,18 @@ def test_a_stop_iteration_in_an_end_is_an_error() -> None:
 
     with pytest.raises(StopIteration):
         run(lambda app: app.add_flow(source(app, [1]), Careless(app)))
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_an_interrupt_in_an_end_is_noted_as_such(scheduler: MakeScheduler, on_error: str) -> None:
+    def end(op: Step, i: Any, o: Any) -> None:
+        raise KeyboardInterrupt
+
+    def compose(app: App) -> None:
+        last = Ending(app, inputs=["in"], body=lambda op, i, o: i.receive(), end=end, name="last")
+        last.on_error = on_error
+        app.add_flow(source(app, range(2)), last)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(compose, scheduler)
+    assert caught.value.__notes__ == ["raised in end of operator 'last' (Ending)"]

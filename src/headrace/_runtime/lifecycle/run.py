@@ -22,13 +22,13 @@ from headrace._runtime.lifecycle.starvation import find_starved
 from headrace._runtime.lifecycle.stop_timeout import StopTimeout, stop_timeout_of
 from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.messages.queue import Queue
-from headrace._runtime.scheduling.notes import message_of, note, note_condition
+from headrace._runtime.scheduling.notes import note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError
-from headrace.core.notes import add_note, notes_of
+from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.resource import Resource
 

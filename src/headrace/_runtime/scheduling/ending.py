@@ -64,9 +64,9 @@ class Ending:
                     return
                 self._steps = steps
             self.is_done = next(self._steps, _OVER) is _OVER
-        except Exception as error:
+        except BaseException as error:
             faults = self.node.faults
-            if faults is None:
+            if faults is None or not isinstance(error, Exception):
                 note(error, "end", self.node.operator)
                 raise
             faults.skip_end(error)

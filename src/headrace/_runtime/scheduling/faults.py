@@ -28,12 +28,12 @@ from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.messages.queue import Batch, Queue
 from headrace._runtime.scheduling.backoff import Backoff
-from headrace._runtime.scheduling.notes import message_of, note, traceback_of
+from headrace._runtime.scheduling.notes import note, traceback_of
 from headrace._runtime.scheduling.routing import compute_of
 from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.function import FunctionOperator
-from headrace.core.notes import add_note
+from headrace.core.notes import add_note, message_of
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.notes import add_note, notes_of
+from headrace.core.notes import add_note, message_of, notes_of
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition
@@ -51,14 +51,6 @@ def name_of(component: Any) -> str:
         return str(component.name)
     except BaseException:
         return f"a {type(component).__name__} without a name"
-
-
-def message_of(error: BaseException) -> str:
-    """Return the text of an exception, even if its ``__str__`` raises."""
-    try:
-        return str(error)
-    except BaseException:
-        return "<its __str__ raised>"
 
 
 def traceback_of(error: BaseException) -> str:
