@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace import Subgraph, op
-from headrace.conditions import CountCondition
-from headrace.core import GraphError, MetadataPolicy, Operator
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import EndedBy, GraphError, MetadataPolicy, Operator, StuckError
 from headrace.observe import Tracker
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
@@ -77,6 +77,32 @@ def test_data_and_order_stand_side_by_side(scheduler: MakeScheduler) -> None:
 
     run(compose, scheduler)
     assert (taken, log) == ([1, 2], ["after", "after"])
+
+
+def test_an_operator_that_looks_at_its_ports_sees_what_it_declared(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    class Both(Operator):
+        def setup(self, spec: Any) -> None:
+            spec.input("left")
+            spec.input("right")
+            spec.output("sum")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            total = sum(op_input.receive(name) for name in self.spec.inputs)
+            for name in self.spec.outputs:
+                op_output.emit(total, name)
+
+    def compose(app: App) -> None:
+        both = Both(app, name="both")
+        for port in ("left", "right"):
+            app.add_flow(source(app, [1, 2], name=port), both, {("out", port)})
+        app.add_flow(both, sink(app, taken))
+        app.start_op().then(both["left"].owner)
+        both.then(step(app, [], "after"))
+
+    run(compose, scheduler)
+    assert taken == [2]  # once, after the start
 
 
 def test_functions_and_subgraphs_can_come_after_others() -> None:
@@ -194,6 +220,28 @@ def test_a_loop_runs_with_any_number_of_workers_in_real_time(kind: Any, workers:
     log: list[Any] = []
     run(lambda app: loop(app, log), lambda app: kind(app, worker_thread_number=workers))
     assert log == LOOP
+
+
+def test_an_endless_loop_in_virtual_time_does_not_wait_for_a_duration_that_cannot_come() -> None:
+    def compose(app: App) -> None:
+        head = Step(app, name="head")
+        app.start_op().then(head).then(head)
+
+    with pytest.raises(StuckError, match=r"stood still at 0 ns for 65,536 rounds.*'head'.*PeriodicCondition"):
+        App(compose).run(duration="1s")
+
+
+def test_a_loop_that_takes_time_ends_with_the_duration(scheduler: MakeScheduler) -> None:
+    log: list[Any] = []
+
+    def compose(app: App) -> None:
+        head = step(app, log, "head", PeriodicCondition(app, "10ms"))
+        app.start_op().then(head)
+        head.then(step(app, log, "other")).then(head)
+
+    app = App(compose, scheduler)
+    assert app.run(duration="95ms").ended_by == EndedBy.DURATION
+    assert log.count("head") == 10
 
 
 def test_a_join_inside_of_a_loop_waits_for_all_and_its_head_does_not(scheduler: MakeScheduler) -> None:

@@ -77,7 +77,7 @@ class Running:
             fragment.stop_execution()
             return
         for operator in list(fragment.graph):
-            if not operator.spec.inputs:
+            if not operator.spec.every_input:
                 feed = getattr(operator, "feed", None)
                 if feed is None:
                     operator.stop_execution()
@@ -103,7 +103,7 @@ class Running:
         return cancelled
 
     def _conclude(self, error: BaseException | None) -> None:
-        """Leave no thread behind, and raise what the run raised; the block's own error shows it, if there is one."""
+        """Leave no thread behind, and raise what the run raised; an error of the block shows it instead."""
         assert self._future is not None
         if self._future.thread is not None:
             waits.join(self._future.thread)

@@ -73,7 +73,7 @@ class JoinCondition(PortCondition):
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
         """Return the inputs that were given no other condition."""
-        inputs = node.operator.spec.inputs.values()
+        inputs = node.operator.spec.every_input.values()
         return tuple(port.name for port in inputs if not port.conditions or port.name in self._rules)
 
     def join(self, node: Node) -> None:
@@ -95,7 +95,7 @@ class JoinCondition(PortCondition):
         """Raise GraphError if the rules do not say what to do with the inputs."""
         spec, rule, rules = node.operator.spec, self._rule, self._rules
         for name in names:
-            port = spec.inputs[name]
+            port = spec.every_input[name]
             if port.gives_tuple:
                 raise GraphError(
                     f"{self._where}: input {name!r} has size={port.size}, and a join takes one message at a time; "

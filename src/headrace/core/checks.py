@@ -9,6 +9,7 @@ from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
 from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
+from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
 from headrace.core.whole_numbers import whole_number
@@ -73,7 +74,8 @@ def check_operator(operator: Operator) -> None:
     flows = [
         flow
         for flow in operator._outgoing
-        if flow.output != operator.spec.dead_letter and not operator.spec.outputs[flow.output].is_execution
+        if flow.output != operator.spec.dead_letter
+        and not operator.spec.every_output[flow.output].is_execution
     ]
     if flows and operator.never_emits:  # a return is missing
         raise GraphError(
@@ -88,11 +90,11 @@ def _check_policies(operator: Operator) -> None:
     port = policy.dead_letter
     _check_combinations(operator, policy)
     where = f"operator {operator.name!r}: dead_letter={port!r}"
-    if port and port not in operator.spec.outputs:
+    if port and port not in operator.spec.every_output:
         raise GraphError(
             f"{where} names no output; give on_error where the operator is created, which adds it"
         )
-    if port and not operator.spec.inputs:
+    if port and not operator.spec.every_input:
         raise GraphError(f"{where} sends messages that a compute received, and the operator has no input")
     if port and not operator.is_metadata_enabled:
         raise GraphError(
@@ -152,7 +154,7 @@ def waits_for_ever(operator: Operator, connected: set[str]) -> str | None:
     groups = [set(names) for names in operator.spec.or_combined]
     groups += [set(condition.ports) for condition in operator.spec.multi_port]
     groups += [set(condition.port_names) for condition in operator.conditions.values()]
-    for name, port in operator.spec.inputs.items():
+    for name, port in operator.spec.every_input.items():
         if name in connected or port.is_receivers:
             continue
         if port.conditions:  # it runs without a message here, or a condition was declared for this port
@@ -168,7 +170,7 @@ def has_nothing_to_wait_for(operator: Operator, connected: set[str]) -> bool:
 
     A class may mean it: an operator without messages is a source.
     """
-    ports = operator.spec.inputs
+    ports = operator.spec.every_input
     return (
         operator.is_function
         and bool(ports)
@@ -194,12 +196,36 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             "number of flows and has none, so the function would be called without arguments for ever; "
             f"{_connect(graph, operator)}, or give the operator a condition, such as CountCondition(self, 1)"
         )
+    if (
+        operator.is_function
+        and not operator.conditions
+        and not operator._outgoing
+        and _waits_for_none(operator)
+    ):
+        operator.fragment._report_mistake(
+            GraphError(
+                f"operator {operator.name!r} waits for nothing: its inputs keep the latest message, which it "
+                "receives any number of times, so the function would be called for ever; give the operator a "
+                "condition, such as PeriodicCondition(self, '20ms')"
+            )
+        )
+
+
+def _waits_for_none(operator: Operator) -> bool:
+    """Return whether an operator has inputs, and all of them keep their newest message."""
+    ports = operator.spec.every_input.values()
+    queues = [queue for port in ports for queue in queues_of(operator, port)]
+    return bool(queues) and all(
+        queue.policy is IOSpec.QueuePolicy.LATEST and not port.conditions
+        for port in ports
+        for queue in queues
+    )
 
 
 def _through(graph: Graph, operator: Operator, name: str) -> str:
     """Return the port of the outermost subgraph that leads to an input, in words."""
     for subgraph in graph.subgraphs.values():
-        for port, behind in subgraph.spec.inputs.items():
+        for port, behind in subgraph.spec.every_input.items():
             if any(each.owner is operator and each.name == name for each in behind):
                 return f" (port {port!r} of subgraph {subgraph.name!r})"
     return ""
@@ -213,7 +239,7 @@ def _connect(graph: Graph, operator: Operator) -> str:
 
 
 def _check_queues(operator: Operator) -> None:
-    for name, port in operator.spec.inputs.items():
+    for name, port in operator.spec.every_input.items():
         size = min((queue.size for queue in queues_of(operator, port)), default=0)
         for condition in port.conditions:
             if condition.kind is not ConditionType.MESSAGE_AVAILABLE:

@@ -250,7 +250,7 @@ class Composition:
         where = f"operator {source.name!r}: add_dynamic_flow"
         if self.allows_undeclared_flows:
             ports = {(output, input_)} if output or input_ else None
-            if not input_ and all(port.is_execution for port in target.spec.inputs.values()):
+            if not input_ and not target.spec.inputs:
                 ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
             return self.graph.flows_between(source, target, ports, None, None)[0]
         declared = ", ".join(map(str, source._outgoing)) or "none"

@@ -34,7 +34,7 @@ class Flow:
 
     def check(self, where: str) -> None:
         """Raise if it leads from a port that orders computes to one for data, or the other way round."""
-        ports = self.source.spec.outputs[self.output], self.target.spec.inputs[self.input]
+        ports = self.source.spec.every_output[self.output], self.target.spec.every_input[self.input]
         if ports[0].is_execution is not ports[1].is_execution:
             raise GraphError(
                 f"{where}: {self} has data at one end, and orders computes at the other; "
@@ -193,7 +193,7 @@ class Graph(GraphQueries["Operator"]):
         `kind` is ``"input"`` or ``"output"``. Without a name, it is the only one that can be meant.
         """
         owner = owner_of(end)
-        ports = owner.spec.inputs if kind == "input" else owner.spec.outputs
+        ports = owner.spec.every_input if kind == "input" else owner.spec.every_output
         found = _port(owner, ports, kind, end.name if isinstance(end, Port) else name, where, example)
         behind = ports[found]
         return behind if isinstance(behind, tuple) else (Port(owner, found),)
@@ -283,7 +283,7 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
 def is_optional(port: Any) -> bool:
     """Return whether an input of an operator or a subgraph may stay unconnected."""
     if isinstance(port, tuple):
-        return all(is_optional(each.owner.spec.inputs[each.name]) for each in port)
+        return all(is_optional(each.owner.spec.every_input[each.name]) for each in port)
     return any(condition.kind is ConditionType.NONE for condition in port.conditions)
 
 

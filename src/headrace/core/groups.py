@@ -61,9 +61,9 @@ def why_not_in_group(operator: Operator) -> str:
     spec = operator.spec
     if operator._dynamic_flows is not None:
         return "its flows are chosen after each compute, and a replay does not call its compute"
-    if not spec.inputs:
+    if not spec.every_input:
         return "it has no input, and a segment runs when it receives"
-    for port in (*spec.inputs.values(), *spec.outputs.values()):
+    for port in (*spec.every_input.values(), *spec.every_output.values()):
         if port.is_execution:
             return "it orders the computes of others, or is ordered by them, and a replay does not call its compute"
         if port.conditions:
@@ -81,17 +81,19 @@ def why_not_a_group(operators: Sequence[Operator]) -> str:
     """Return why operators cannot run as one, as the flows between them say; an empty text if they can."""
     members = set(operators)
     for operator in operators:
-        for queue in (queue for port in operator.spec.inputs.values() for queue in queues_of(operator, port)):
+        for queue in (
+            queue for port in operator.spec.every_input.values() for queue in queues_of(operator, port)
+        ):
             if queue.policy is IOSpec.QueuePolicy.LATEST:
                 return f"operator {operator.name!r} receives a message several times, at a queue with LATEST"
-        for name in operator.spec.inputs:
+        for name in operator.spec.every_input:
             flows = [flow for flow in operator._incoming if flow.input == name]
             inner = [flow for flow in flows if flow.source in members]
             if inner and len(flows) > 1:
                 return f"operator {operator.name!r}: several flows lead to input {name!r}"
             for flow in inner:
-                sent = flow.source.spec.outputs[flow.output].policy
-                policy = flow.policy or operator.spec.inputs[name].policy or sent
+                sent = flow.source.spec.every_output[flow.output].policy
+                policy = flow.policy or operator.spec.every_input[name].policy or sent
                 if (flow.size or 1) > 1 or policy not in (None, IOSpec.QueuePolicy.FAULT):
                     return (
                         f"{flow} has a size or a policy of its own, and messages do not wait inside a segment"
@@ -123,7 +125,7 @@ def _follows_only(target: Operator, operator: Operator) -> bool:
     """Return whether an operator receives from another alone, and no message waits between them."""
     inputs = [flow.input for flow in target._incoming]
     waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
-    waits = waits or any(port.policy is not None for port in target.spec.inputs.values())
+    waits = waits or any(port.policy is not None for port in target.spec.every_input.values())
     return (
         {flow.source for flow in target._incoming} == {operator} != {target}
         and len(set(inputs)) == len(inputs)

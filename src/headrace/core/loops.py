@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def settle_execution(graph: Graph) -> None:
     """Let the heads of loops run after each of the operators before them; when the graph is complete."""
-    if not any(INPUT_EXEC in operator.spec.inputs for operator in graph):
+    if not any(INPUT_EXEC in operator.spec.every_input for operator in graph):
         return
     for flow in _flows_back(graph):
         if flow.input != INPUT_EXEC:

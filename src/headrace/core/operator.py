@@ -359,7 +359,7 @@ class Operator(Connectable):
     ) -> None:
         """Set what a full queue of a port does."""
         outputs = port_type is IOSpec.IOType.OUTPUT
-        ports = self.spec.outputs if outputs else self.spec.inputs
+        ports = self.spec.every_output if outputs else self.spec.every_input
         if port_name not in ports:
             kind = "output" if outputs else "input"
             raise PortError(absent(f"operator {self.name!r}", kind, port_name, ports))
@@ -510,8 +510,8 @@ class Operator(Connectable):
 
     def dropped(self, port_name: str | None = None) -> int:
         """Return the number of messages that an input, or all inputs, dropped in the last run."""
-        if port_name is not None and port_name not in self.spec.inputs:
-            raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.inputs))
+        if port_name is not None and port_name not in self.spec.every_input:
+            raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.every_input))
         if self._stand_in is not None:
             return self._stand_in.dropped(port_name)
         if self._node is None:

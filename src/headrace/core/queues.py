@@ -96,7 +96,7 @@ def _policy(where: str, port: IOSpec, flows: tuple[Flow, ...]) -> IOSpec.QueuePo
                     f"queue_policy({port.name!r}, policy=...)"
                 )
         return port.policy
-    chosen = [flow.policy or flow.source.spec.outputs[flow.output].policy or _FAULT for flow in flows]
+    chosen = [flow.policy or flow.source.spec.every_output[flow.output].policy or _FAULT for flow in flows]
     if len(set(chosen)) > 1:
         listed = ", ".join(f"{flow} has {policy.name}" for flow, policy in zip(flows, chosen, strict=True))
         flows[0].target.fragment._report_mistake(

@@ -16,7 +16,7 @@ from headrace.core.durations import Duration
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
-from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec, PortCondition
+from headrace.core.ports import INPUT_EXEC, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
 if TYPE_CHECKING:
@@ -183,6 +183,9 @@ class OperatorSpec(ComponentSpec):
         self.owner = owner
         self.inputs: dict[str, IOSpec] = {}
         self.outputs: dict[str, IOSpec] = {}
+        # The ports of execution flows, which a program that looks at its ports does not expect.
+        self._execution_inputs: dict[str, IOSpec] = {}
+        self._execution_outputs: dict[str, IOSpec] = {}
         self.is_ambient = self.is_on_default_stream = False
         self.states: list[str] = []
         self.multi_port: list[PortCondition] = []
@@ -252,10 +255,22 @@ class OperatorSpec(ComponentSpec):
 
     def add_execution_port(self, name: str) -> None:
         """Declare the input or the output that orders computes, unless it is there."""
-        if name == INPUT_EXEC and name not in self.inputs:
-            self._add(self.inputs, name, IOSpec.IOType.INPUT, IOSpec.ANY_SIZE, None)
-        elif name == OUTPUT_EXEC and name not in self.outputs:
-            self._add(self.outputs, name, IOSpec.IOType.OUTPUT, 1, None)
+        ports = self._execution_inputs if name == INPUT_EXEC else self._execution_outputs
+        if name not in ports:
+            kind, size = (
+                (IOSpec.IOType.INPUT, IOSpec.ANY_SIZE) if name == INPUT_EXEC else (IOSpec.IOType.OUTPUT, 1)
+            )
+            self._add(ports, name, kind, size, None)
+
+    @property
+    def every_input(self) -> dict[str, IOSpec]:
+        """The inputs that `setup` declares, and that of the execution flows, if there are any."""
+        return {**self.inputs, **self._execution_inputs} if self._execution_inputs else self.inputs
+
+    @property
+    def every_output(self) -> dict[str, IOSpec]:
+        """The outputs that `setup` declares, and that of the execution flows, if there are any."""
+        return {**self.outputs, **self._execution_outputs} if self._execution_outputs else self.outputs
 
     def _declare_kind(self, name: str, kind: str) -> None:
         if kind != "receivers":
@@ -357,7 +372,7 @@ class OperatorSpec(ComponentSpec):
 
     def _known(self, port_names: Iterable[str]) -> tuple[str, ...]:
         names = names_of(port_names, f"operator {self.owner!r}: the ports of a condition")
-        known = self.inputs | self.outputs
+        known = self.every_input | self.every_output
         for name in names:
             if name not in known:
                 raise GraphError(

@@ -32,6 +32,8 @@ class SubgraphSpec(ComponentSpec):
         super().__init__(fragment, partial(check_parameter_name, kind=type(subgraph), base=Subgraph))
         self.inputs: dict[str, tuple[Port, ...]] = {}
         self.outputs: dict[str, tuple[Port, ...]] = {}
+        # A port of a subgraph that leads to an execution flow is one of its ports, under a name of its own.
+        self.every_input, self.every_output = self.inputs, self.outputs
 
 
 class Subgraph(Connectable, Composition):

@@ -39,7 +39,7 @@ class Connectable:
         """Return a port, for a flow: ``camera["left"] >> detector["frame"]``."""
         if not isinstance(port, str):
             raise TypeError(f"the port of {self._noun} {self.name!r} is named by a str, not {port!r}")
-        known = {**self.spec.inputs, **self.spec.outputs}
+        known = {**self.spec.every_input, **self.spec.every_output}
         if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self.is_subgraph:
             if getattr(self, "_node", None) is not None:
                 raise GraphError(

@@ -46,7 +46,7 @@ def _check(fragment: Composition, operator: Operator) -> None:
             operator._dynamic_flows is not None
             or any(
                 port.is_execution
-                for port in (*operator.spec.inputs.values(), *operator.spec.outputs.values())
+                for port in (*operator.spec.every_input.values(), *operator.spec.every_output.values())
             ),
             "has dynamic flows or execution flows; replicate the operators before or behind it",
         ),
@@ -58,7 +58,7 @@ def _check(fragment: Composition, operator: Operator) -> None:
             "has an end, which a replica in another process does not call; use on='threads'",
         ),
         (
-            operator._has_end and any(port.gives_tuple for port in operator.spec.inputs.values()),
+            operator._has_end and any(port.gives_tuple for port in operator.spec.every_input.values()),
             "has an end and an input of several messages: what is left there would reach no end",
         ),
         (
@@ -74,7 +74,9 @@ def _check(fragment: Composition, operator: Operator) -> None:
     for pool in fragment._thread_pools:
         if operator in pool.operators:
             raise GraphError(f"{where}, which have threads of their own, and is in thread pool {pool.name!r}")
-    mixed = [name for group in operator.spec.or_combined for name in group if name in operator.spec.outputs]
+    mixed = [
+        name for group in operator.spec.or_combined for name in group if name in operator.spec.every_output
+    ]
     if mixed:
         raise GraphError(
             f"{where}, and output {mixed[0]!r} in or_combine_port_conditions: only inputs can be"
@@ -87,7 +89,9 @@ def _expand(
     graph = fragment.graph
     crew = Crew(options.ordered)
     distributor = Distributor(fragment, operator, crew)
-    outputs = [name for name in operator.spec.outputs if any(f.output == name for f in operator._outgoing)]
+    outputs = [
+        name for name in operator.spec.every_output if any(f.output == name for f in operator._outgoing)
+    ]
     collector = crew.collector = Collector(fragment, operator, crew, outputs) if outputs else None
     pool = ThreadPool(fragment, name=f"workers of {operator.name}")
     pool.is_required = True
@@ -143,7 +147,7 @@ def let_run_for_jobs(replica: Operator) -> None:
     spec = replica.spec
     spec.or_combined.clear()
     spec.multi_port.clear()
-    for port in (*spec.inputs.values(), *spec.outputs.values()):
+    for port in (*spec.every_input.values(), *spec.every_output.values()):
         port.conditions[:] = [PortCondition(ConditionType.NONE, {}, (port.name,))]
         port.policy = None
 
@@ -151,7 +155,7 @@ def let_run_for_jobs(replica: Operator) -> None:
 def _give_jobs(operator: Operator, distributor: Distributor, lane: Lane, number: int) -> list[Flow]:
     """Return the flows from the distributor to a replica: one for each queue of the operator."""
     flows = []
-    for name, port in operator.spec.inputs.items():
+    for name, port in operator.spec.every_input.items():
         for place, queue in enumerate(queues_of(operator, port)):
             output = job_port(name, number, place)
             distributor.spec.output(output).condition(ConditionType.NONE)
@@ -162,7 +166,7 @@ def _give_jobs(operator: Operator, distributor: Distributor, lane: Lane, number:
 def _take_results(operator: Operator, collector: Collector, lane: Lane) -> list[Flow]:
     """Return the flows from a replica to the collector, with room for the results of all jobs that may wait."""
     # The number of jobs is limited, and not that of the results of one.
-    return [Flow(lane.operator, name, collector, name, _ANY_NUMBER) for name in collector.spec.inputs]
+    return [Flow(lane.operator, name, collector, name, _ANY_NUMBER) for name in collector.spec.every_input]
 
 
 def _moved(flow: Flow, operator: Operator, distributor: Distributor, collector: Collector | None) -> Flow:

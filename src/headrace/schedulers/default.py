@@ -74,6 +74,6 @@ def _drops(operator: Operator) -> bool:
     """Return whether an operator has a queue that drops the messages of another operator."""
     return any(
         queue.policy is not _FAULT and any(flow.source is not operator for flow in queue.flows)
-        for port in operator.spec.inputs.values()
+        for port in operator.spec.every_input.values()
         for queue in queues_of(operator, port)
     )

@@ -99,7 +99,7 @@ class _PlayedOperator(SingleOperator):
     def connect(self, operator: Operator) -> None:
         """Connect a player to each connection of the inputs."""
         playback = Playback(self._recording, is_paced=True)
-        for name in operator.spec.inputs:
+        for name in operator.spec.every_input:
             for index, ports in enumerate(self._connections(name)):
                 entries = [
                     Entry(time, "out", number)

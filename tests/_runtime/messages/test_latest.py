@@ -166,3 +166,21 @@ def test_a_receive_of_all_finds_the_newest_message_again() -> None:
 
     run(compose)
     assert seen == [((1,), 1), ((1,), 1), ((2,), 2), ((2,), 2)]
+
+
+@pytest.mark.parametrize("by_flow", [False, True])
+def test_a_function_that_waits_for_nothing_is_refused(by_flow: bool) -> None:
+    seen: list[Any] = []
+
+    @op(inputs={"value": Input() if by_flow else Input(policy=LATEST)})
+    def show(value: Any) -> None:
+        seen.append(value)
+
+    def compose(app: App, *conditions: Any) -> None:
+        shown = show(app, *conditions)
+        app.add_flow(source(app, [1]), shown, policy=LATEST if by_flow else None)
+
+    with pytest.raises(GraphError, match=r"'show' waits for nothing.*PeriodicCondition"):
+        run(compose)
+    run(lambda app: compose(app, PeriodicCondition(app, "1ms"), CountCondition(app, 2)))
+    assert seen == [1, 1]

@@ -48,7 +48,7 @@ class InputContext:
 
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
-        inputs = node.operator.spec.inputs
+        inputs = node.operator.spec.every_input
         self.ports = [InputPort(inputs[name], queues) for name, queues in node.input_queues.items()]
         self._by_name = {port.name: port for port in self.ports}
         usual = [port for port in self.ports if port.name != INPUT_EXEC]

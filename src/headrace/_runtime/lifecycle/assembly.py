@@ -128,13 +128,13 @@ def join_node(operator: Operator, engine: Engine) -> Node:
     _set_node(operator, node)
     operator.metadata.clear()
     node.has_extra_work = False
-    for name, port in operator.spec.inputs.items():
+    for name, port in operator.spec.every_input.items():
         size = max(port.size, 1)
         node.input_queues[name] = (
             () if port.is_receivers else (make_queue(engine)(node, name, size, port.policy or _FAULT),)
         )
     node.inputs = tuple(queue for made in node.input_queues.values() for queue in made)
-    node.output_queues = {name: (UnconnectedQueue(),) for name in operator.spec.outputs}
+    node.output_queues = {name: (UnconnectedQueue(),) for name in operator.spec.every_output}
     _take_conditions(node)
     _make_contexts(node, engine)
     return node
@@ -146,7 +146,7 @@ def make_queue(engine: Engine) -> Callable[..., Queue]:
 
 
 def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callable[..., Queue]) -> None:
-    for name, port in node.operator.spec.inputs.items():
+    for name, port in node.operator.spec.every_input.items():
         made = []
         for declared in queues_of(node.operator, port):
             queue = make_queue(node, name, declared.size, declared.policy)
@@ -161,7 +161,7 @@ def _make_input_queues(node: Node, queues: dict[Flow, Queue], make_queue: Callab
 def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
     operator = node.operator
     seen: dict[Queue, None] = {}
-    for name in operator.spec.outputs:
+    for name in operator.spec.every_output:
         behind = dict.fromkeys(queues[flow] for flow in operator._outgoing if flow.output == name)
         node.output_queues[name] = tuple(behind) or (UnconnectedQueue(),)
         seen.update(behind)
@@ -273,14 +273,14 @@ def attach_conditions(node: Node, supplies: Supplies) -> None:
     operator = node.operator
     spec = operator.spec
     given = list(operator.conditions.values())
-    ports = {**spec.outputs, **spec.inputs}  # an input before an output of the same name
+    ports = {**spec.every_output, **spec.every_input}  # an input before an output of the same name
     groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
     multi = [_make(operator, wanted, supplies) for wanted in spec.multi_port]
     taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
 
     made: dict[IOSpec, list[Condition]] = {}
-    for port in (*spec.inputs.values(), *spec.outputs.values()):
+    for port in (*spec.every_input.values(), *spec.every_output.values()):
         made[port] = [
             _make(operator, wanted, supplies) for wanted in port.conditions if wanted.kind is not _NONE
         ]
@@ -318,9 +318,9 @@ def _about(node: Node, condition: Condition) -> list[IOSpec]:
     found = []
     for leaf in leaves_of(condition):
         if leaf.port_role is None:  # a condition of the program, which may name both
-            ports = {**spec.outputs, **spec.inputs}
+            ports = {**spec.every_output, **spec.every_input}
         else:
-            ports = spec.outputs if leaf.port_role == "transmitter" else spec.inputs
+            ports = spec.every_output if leaf.port_role == "transmitter" else spec.every_input
         for name in leaf.ports_of(node):
             if name not in ports:
                 raise GraphError(

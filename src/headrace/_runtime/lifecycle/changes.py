@@ -308,7 +308,7 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
 
 def _connect_inputs(node: Node, engine: Engine, queues: dict[Flow, Queue]) -> None:
     """Find the queues of a node's inputs: those that it had, and new ones for new flows of ``ANY_SIZE`` inputs."""
-    for name, port in node.operator.spec.inputs.items():
+    for name, port in node.operator.spec.every_input.items():
         before = node.input_queues[name]
         found: list[Queue] = []
         for declared in queues_of(node.operator, port):
@@ -332,7 +332,7 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
     # One that watches counts, too.
     operator, counts = node.operator, operator_counts(node) and engine.observer is None
     seen: dict[Queue, None] = {}
-    for name in operator.spec.outputs:
+    for name in operator.spec.every_output:
         behind = dict.fromkeys(engine.queues[flow] for flow in operator._outgoing if flow.output == name)
         # What counts the messages that went nowhere is kept.
         unconnected = [queue for queue in node.output_queues[name] if isinstance(queue, UnconnectedQueue)]
@@ -359,8 +359,8 @@ def operator_counts(node: Node) -> bool:
 def _check_room(operator: Operator) -> None:
     """Raise if an output may emit more messages at once than a queue behind it holds."""
     for flow in operator._outgoing:
-        needed = operator.spec.outputs[flow.output].size
-        for queue in queues_of(flow.target, flow.target.spec.inputs[flow.input]):
+        needed = operator.spec.every_output[flow.output].size
+        for queue in queues_of(flow.target, flow.target.spec.every_input[flow.input]):
             if flow in queue.flows and needed > queue.size and queue.policy.name == "FAULT":
                 raise GraphError(
                     f"output {flow.output!r} of operator {operator.name!r} emits up to {needed} messages at once, "

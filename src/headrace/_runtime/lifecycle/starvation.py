@@ -106,7 +106,7 @@ def _left(node: Node) -> dict[str, int]:
     left: dict[str, int] = {}
     downstream: set[Node] | None = None
     for port, queues in node.input_queues.items():
-        if any(wanted.kind is ConditionType.NONE for wanted in spec.inputs[port].conditions):
+        if any(wanted.kind is ConditionType.NONE for wanted in spec.every_input[port].conditions):
             continue
         for queue in queues:
             if not len(queue):

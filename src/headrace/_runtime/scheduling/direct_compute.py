@@ -147,7 +147,7 @@ class DirectCompute:
 
     def __init__(self, node: Node, streams: DirectStreams, received: dict[str, Any]) -> None:
         self.operator = node.operator
-        self.emitted: dict[str, list[Any]] = {name: [] for name in node.operator.spec.outputs}
+        self.emitted: dict[str, list[Any]] = {name: [] for name in node.operator.spec.every_output}
         self.steps: list[Step] = []
         self.waiting = dict(received)
         self.streams = streams
@@ -158,7 +158,7 @@ class DirectCompute:
 
     def receive(self, name: str = "", *, kind: str = "") -> Any:
         """Take the message that waits at an input."""
-        name = self._name(name, self.operator.spec.inputs, "input")
+        name = self._name(name, self.operator.spec.every_input, "input")
         self._received.add(name)
         if name in self.waiting:
             self.steps.append(Step(True, name))
@@ -261,7 +261,7 @@ class DirectCompute:
         return as_message(data, _DIRECT, (self.operator.name, port))
 
     def _must_have_received(self, name: str, caller: str) -> None:
-        name = self._name(name, self.operator.spec.inputs, "input")
+        name = self._name(name, self.operator.spec.every_input, "input")
         if name not in self._received:
             raise StreamError(
                 f"operator {self.operator.name!r}: {caller}({name!r}) before receive({name!r}); receive first, "

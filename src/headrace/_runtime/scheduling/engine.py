@@ -36,6 +36,7 @@ from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.waiting import WaitingWorkers
 from headrace._runtime.scheduling.watchdog import Watchdog
+from headrace.core.errors import StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from headrace.core.clock import Clock
     from headrace.core.graph import Flow
     from headrace.core.scheduler import Scheduler
+
+STANDSTILL = 64
+"""The number of looks, each after `SWEEPS` sweeps, that find virtual time where it was until a run is given up."""
 
 
 class Engine:
@@ -85,7 +89,7 @@ class Engine:
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
         *("on_stop", "ready_queues", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
-        *("former_counters", "sent_besides", "watchdog"),
+        *("former_counters", "sent_besides", "standstill", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -116,6 +120,8 @@ class Engine:
         self.ends = Ends(self)
         # The time at which the run ends in any case.
         self.limit: int | None = None
+        # The time of the last look for a standstill of virtual time, and how many looks have found the same time.
+        self.standstill: tuple[int, int] = (-1, 0)
 
         # Changed by any thread, without the lock.
         self.inbox: deque[Node | None] = deque()
@@ -349,8 +355,31 @@ class Engine:
         ready_queue.later.clear()
         if not ready_queue.sweep & SWEEPS:
             look_for_unreceived(self.nodes, ready_queue)
+            if self.limit is not None and self.clock.is_virtual:
+                self._look_for_standstill(ready_queue)
         if has_others:
             self.polling.poll()
+
+    def _look_for_standstill(self, ready_queue: ReadyQueue) -> None:
+        """Fail if the end of the run cannot come: its time stands still, because there is always work."""
+        now = self.clock.timestamp()
+        if now != self.standstill[0] or any(
+            node.count_limit is not None and not node.retired for node in self.nodes
+        ):
+            self.standstill = (now, 0)
+            return
+        self.standstill = (now, self.standstill[1] + 1)
+        if self.standstill[1] >= STANDSTILL:
+            names = ", ".join(sorted(repr(node.name) for node in ready_queue.now))
+            self.errors.append(
+                StuckError(
+                    f"the run lasts until {self.limit} ns of its clock {self.clock.name!r}, which has stood still "
+                    f"at {now} ns for {STANDSTILL * (SWEEPS + 1):,} rounds: virtual time moves when there is "
+                    f"nothing to compute, and there always is ({names}); give an operator a PeriodicCondition or a "
+                    "CountCondition, or let a compute take time with the clock's sleep_for"
+                )
+            )
+            self.end()
 
     def compute_with_extra_work(self, node: Node) -> None:
         """Run a node whose step consists of more than its compute."""

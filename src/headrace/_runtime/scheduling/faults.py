@@ -292,7 +292,7 @@ class Faults:
     def _discard(self) -> None:
         """Discard the messages that the failed compute had not received."""
         for port in self._unreceived():
-            spec = self.node.operator.spec.inputs[port.name]
+            spec = self.node.operator.spec.every_input[port.name]
             for queue in port.queues:
                 for _ in range(len(queue) if spec.gives_tuple and not spec.is_receivers else 1):
                     try:

@@ -154,12 +154,12 @@ class Group:
         inside = set(self.members)
         for member in self.members:
             for name, queues in member.input_queues.items():
-                if f"{member.name}.{name}" in node.operator.spec.inputs:
+                if f"{member.name}.{name}" in node.operator.spec.every_input:
                     node.input_queues[f"{member.name}.{name}"] = queues
                     for queue in queues:
                         queue.consumer = node
             for name, queues in member.output_queues.items():
-                if f"{member.name}.{name}" in node.operator.spec.outputs:
+                if f"{member.name}.{name}" in node.operator.spec.every_output:
                     behind = tuple([queue for queue in queues if queue.consumer not in inside])
                     node.output_queues[f"{member.name}.{name}"] = behind
             for flow in member.operator._outgoing:
@@ -327,7 +327,7 @@ class Group:
         leaving_at = {(boundary.node, boundary.port): boundary for boundary in self.outputs}
         emitted: dict[Boundary, Any] = {}
         for node in self.members:
-            missing = [name for name in node.operator.spec.inputs if name not in waiting[node]]
+            missing = [name for name in node.operator.spec.every_input if name not in waiting[node]]
             if missing:
                 raise NotDirect(f"operator {node.name!r} received nothing at {missing[0]!r}")
             compute = DirectCompute(node, streams, waiting[node])

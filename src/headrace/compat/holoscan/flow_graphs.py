@@ -32,7 +32,7 @@ class OperatorFlowGraphImpl(Graph):
         count: dict[tuple[int, str], int] = {}
         found = []
         for link in super()._links:
-            port = link.target.spec.inputs.get(link.input)
+            port = link.target.spec.every_input.get(link.input)
             if port is not None and port.is_receivers:
                 number = count[id(link.target), link.input] = count.get((id(link.target), link.input), -1) + 1
                 link = link._replace(input=f"{link.input}:{number}")

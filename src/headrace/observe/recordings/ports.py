@@ -75,6 +75,6 @@ def describe(port: Port) -> RecordedPort:
     if isinstance(port, OutputInfo):
         return RecordedPort(operator.name, name)
     index = None
-    if operator.node.operator.spec.inputs[name].is_receivers:
+    if operator.node.operator.spec.every_input[name].is_receivers:
         index = [other for other in operator.inputs if other.port == name].index(port)
     return RecordedPort(operator.name, name, False, index)

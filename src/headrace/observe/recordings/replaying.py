@@ -107,7 +107,7 @@ class Replay:
                 self._check_outputs(operator, source, recorded)
                 players[operator] = Player(
                     fragment,
-                    operator.spec.outputs,
+                    operator.spec.every_output,
                     playback,
                     entries[operator.name],
                     name=operator.name,
@@ -149,9 +149,9 @@ class Replay:
     def _check_outputs(self, operator: Operator, source: MessageSource, recorded: set[str]) -> None:
         where = f"operator {operator.name!r} cannot be replaced by the {source.name}"
         for name in recorded:
-            if name not in operator.spec.outputs:
+            if name not in operator.spec.every_output:
                 raise GraphError(
-                    f"{where}: it has no output {name!r}; it has {choices(operator.spec.outputs, name)}"
+                    f"{where}: it has no output {name!r}; it has {choices(operator.spec.every_output, name)}"
                 )
         for flow in operator._outgoing:
             if flow.output not in recorded:

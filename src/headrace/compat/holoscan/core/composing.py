@@ -78,7 +78,7 @@ class ComposedOperator:
         """Return a view of an output: `size`, `back_size`, `capacity`."""
         if self._view("transmitter", port_name) is None:
             return None
-        return Transmitter(port_name, max(self.spec.outputs[port_name].size, 1))
+        return Transmitter(port_name, max(self.spec.every_output[port_name].size, 1))
 
     def _view(self, call: str, port_name: str) -> Any:
         try:

@@ -119,12 +119,12 @@ class FlowInfo:
     @property
     def output_port_spec(self) -> Any:
         """The declaration of the output."""
-        return self._flow.source.spec.outputs[self._flow.output]
+        return self._flow.source.spec.every_output[self._flow.output]
 
     @property
     def input_port_spec(self) -> Any:
         """The declaration of the input."""
-        return self._flow.target.spec.inputs[self._flow.input]
+        return self._flow.target.spec.every_input[self._flow.input]
 
 
 class ChoosesFlows:
