@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Live, Operator, op
-from headrace.core import ParameterError, Reloaded
-from tests.harness import MakeScheduler, wait_until
+from headrace.core import MetadataPolicy, ParameterError, Reloaded
+from tests.harness import App, MakeScheduler, Step, sink, wait_until
+from tests.replicas.operators import Scale
 
 BEFORE = "camera: {fps: 25, gain: 1.0}\nscale: {factor: 1}\nother: 1\n"
 AFTER = "camera: {fps: 50, gain: 2.5}\nscale: {factor: 3}\nother: 2\n"
@@ -206,3 +207,31 @@ def test_sighup_with_a_broken_file_logs_an_error(
     assert caplog.records[0].getMessage().startswith("'Program' keeps its configuration: configuration file")
     assert caplog.records[0].exc_info
     assert app.seen == [(25, 1.0, 1)] * 3
+
+
+@pytest.mark.parametrize("on", ["threads", "processes"])
+def test_live_parameters_of_replicas_follow_the_file(file: Path, on: str) -> None:
+    came: list[Reloaded] = []
+    seen: list[Any] = []
+
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 2:
+            file.write_text("one: {gain: 7}\ntwo: {gain: 8}\n")
+            came.append(self.fragment.reload_config())
+        op_output.emit(1)
+
+    def compose(app: Any) -> None:
+        app.metadata_policy = MetadataPolicy.UPDATE  # both operators set the same names
+        one = Scale(app, app.from_config("one"), name="a", workers=2, on=on)
+        two = Scale(app, **app.kwargs("two"), name="two", workers=2, on=on)
+        first = Step(app, CountCondition(app, 6), outputs=["out"], body=emit)
+        app.add_flow(first, one)
+        app.add_flow(one, two)
+        app.add_flow(two, sink(app, seen))
+
+    file.write_text("one: {gain: 5}\ntwo: {gain: 6}\n")
+    app = App(compose)
+    app.config(file)
+    app.run()
+    assert came == [Reloaded({"a.gain": 7, "two.gain": 8}, ())]
+    assert seen[-1] == 56

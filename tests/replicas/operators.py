@@ -60,6 +60,40 @@ class Unwilling(Scale):
         raise OSError("no such model")
 
 
+class Telling(Scale):
+    """Tells what it knows of its run, and stops itself, the run ("run ") or an operator ("run name") at 3."""
+
+    stops: str
+
+    def setup(self, spec: OperatorSpec) -> None:
+        super().setup(spec)
+        spec.param("stops", "")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        value = op_input.receive("in")
+        context.knob("level", "uint8", 1)
+        if value == 3 and self.stops:
+            self.stop_execution() if self.stops == "itself" else self.fragment.stop_execution(self.stops[4:])
+        try:
+            raise KeyError(value)
+        except KeyError:
+            self.logger.warning("at %s", value, exc_info=True, extra={"place": lambda: 1})
+        op_output.emit((value, context.timestamp, self.fragment.name), "out")
+
+
+class Stuck(Scale):
+    """Waits until somebody opens the file that it is given."""
+
+    def setup(self, spec: OperatorSpec) -> None:
+        super().setup(spec)
+        spec.deadline("1ms")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        path = op_input.receive("in")
+        with open(path) as file:
+            op_output.emit(file.read(), "out")
+
+
 class Pair(Operator):
     """Adds what comes from two inputs, the second of which may stay empty."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -12,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, Operator, OperatorSpec, gpu
-from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
+from headrace import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition, gpu
+from headrace.core.errors import CrossingError, GraphError, ParameterError, WorkerProcessError
+from headrace.core.log_fields import RunFields
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
-from tests.harness import Step, run, sink, source, wait_until
+from tests.harness import App, Step, run, sink, source, wait_until
 from tests.harness.processes import signal_python
-from tests.replicas.operators import Fragile, Scale, Unwilling, count_down, square
+from tests.replicas.operators import Fragile, Scale, Stuck, Telling, Unwilling, count_down, square
 
 
 def through(make: Any, values: Any, **options: Any) -> list[Any]:
@@ -122,6 +124,70 @@ def test_what_cannot_cross_is_refused() -> None:
         through(lambda app, **options: Scale(app, CudaStreamPool(app, name="pool"), **options), [1])
     with pytest.raises(CrossingError, match=r"'middle\[0\]': a message of it: .* cannot be pickled"):
         through(square, [lambda: 1])
+
+
+@pytest.mark.parametrize("on", ["threads", "processes"])
+@pytest.mark.parametrize("stops", ["", "itself", "run "])
+def test_a_run_is_the_same_on_threads_and_on_processes(
+    on: str, stops: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[Any] = []
+    wrong: list[Exception] = []
+
+    def check(self: Any, op_input: Any, op_output: Any) -> None:
+        taken.append(op_input.receive("in"))
+        if len(taken) != 2:
+            return
+        try:
+            self.fragment.middle.set_knob("nothing", 1)
+        except ParameterError as error:
+            wrong.append(error)
+
+    def compose(app: Any) -> None:
+        app.middle = Telling(app, name="middle", workers=2, on=on, stops=stops)
+        app.middle.set_knob("level", 2)
+        app.add_flow(source(app, range(1, 6), PeriodicCondition(app, "1s")), app.middle)
+        app.add_flow(app.middle, Step(app, inputs=["in"], body=check, name="last"))
+
+    handler = caplog.handler
+    handler.addFilter(RunFields())
+    app = App(compose)
+    app.name = "telling"
+    outcome = app.run()
+    expected = [(number, (number - 1) * 10**9, "telling") for number in range(1, 6)]
+    assert taken == (expected[:2] if stops.startswith("run") else expected)
+    assert outcome.ended_by == ("stopped" if stops.startswith("run") else "finished")
+    assert [str(error).partition(" has no knob")[0] for error in wrong][:1] == ["operator 'middle[0]'"]
+    records: list[Any] = [each for each in caplog.records if each.name.startswith("headrace.operator.middle")]
+    assert [each.getMessage() for each in records] == [
+        f"at {n}" for n in range(1, 4 if stops.startswith("run") else 6)
+    ]
+    assert {(each.fragment, each.run) for each in records} == {("telling", app.run_id)}
+    assert [each.operator for each in records[:3]] == ["middle[0]"] * 3
+    if stops == "itself":
+        assert [each.operator for each in records[3:]] == ["middle[1]"] * 2
+    handler.setFormatter(logging.Formatter())
+    assert all("KeyError: " in handler.format(each) for each in records)
+
+
+def test_a_deadline_is_watched_from_here(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    told: list[Any] = []
+    taken: list[Any] = []
+
+    def on_stuck(stuck: Any) -> None:
+        told.append(stuck.operator)
+        path.write_text("released")
+
+    class Watched(Application):
+        def compose(self) -> None:
+            middle = Stuck(self, name="middle", workers=1, on="processes", on_stuck=on_stuck)
+            self.add_flow(source(self, [path]), middle)
+            self.add_flow(middle, sink(self, taken))
+
+    Watched().run()
+    assert (told, taken) == (["middle[0]"], ["released"])
 
 
 PROGRAM = """

@@ -6,19 +6,26 @@ ends: it receives a job from the other process, sends its messages to the operat
 
 from __future__ import annotations
 
+import copy
+import logging
 import multiprocessing
 import os
 import pickle
 import signal
 import threading
+import time
 import traceback
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.application.application import Application
+from headrace.core.clock import Clock
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import CrossingError
 from headrace.core.graph import Flow
+from headrace.core.log_fields import RunFields
+from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.replicas.crew import Crew, Lane, job_port
 from headrace.replicas.crossing import receive, send
@@ -43,11 +50,12 @@ def run_child(connection: Connection, creation: bytes) -> None:
         try:
             created: Creation = pickle.loads(creation)
             os.environ.update(created.environment)
+            _send_log(connection, created)
             _Child(connection, created).run()
         except BaseException as error:
             _send_error(connection, error)
         else:
-            send(connection, Reply([]))
+            _send(connection, Reply([]))
     except (EOFError, OSError):
         pass  # the program has ended
     finally:
@@ -59,23 +67,94 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _send_error(connection: Connection, error: BaseException) -> None:
+# Held while something is sent, since any thread of the process may log.
+_SENDING = threading.RLock()
+
+
+def _send(connection: Connection, content: Any) -> None:
+    with _SENDING:
+        send(connection, content)
+
+
+def _send_log(connection: Connection, creation: Creation) -> None:
+    """Let the program log what is logged here, if its levels let it pass."""
+    for name, level in creation.log_levels.items():
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger("headrace.run").disabled = True  # the run of the program has records of its own
+    handler = _LogSender(connection)
+    handler.addFilter(RunFields())
+    logging.root.addHandler(handler)
+
+
+class _LogSender(logging.Handler):
+    """Sends log records to the program."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record, with its objects as text."""
+        try:
+            plain = copy.copy(record)
+            plain.msg, plain.args = record.getMessage(), None
+            if record.exc_info and record.exc_info[1] is not None:
+                plain.exc_text = self._formatter.formatException(record.exc_info)
+                vars(plain)["exception"] = type(record.exc_info[1]).__name__
+            plain.exc_info = None
+            try:
+                _send(self._connection, plain)
+            except CrossingError:  # something that was given by `extra`
+                vars(plain).update((name, _as_text(value)) for name, value in vars(plain).items())
+                _send(self._connection, plain)
+        except OSError:
+            pass  # the program has ended
+        except Exception:
+            self.handleError(record)
+
+
+def _as_text(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, int, float)) else repr(value)
+
+
+def _send_error(connection: Connection, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
     text = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # of a class that has more arguments than it keeps, or of a local class
         error = RuntimeError(f"{type(error).__name__}: {error}")
-    send(connection, Reply([], error, text))
+    _send(connection, Reply([], error, text, stops))
 
 
 class _Child(Application):
     """The program of the process."""
 
     def __init__(self, connection: Connection, creation: Creation) -> None:
-        super().__init__()
+        super().__init__(name=creation.fragment)
         self.connection = connection
         self.creation = creation
-        self.scheduler(GreedyScheduler(self))
+        # What the operator wants to be stopped since the last reply, as in `Reply`.
+        self.stops: deque[str | None] = deque()
+        self.time = _RunTime(self, creation.clock_passes)
+        self.scheduler(GreedyScheduler(self, clock=self.time))
+
+    @property
+    def run_id(self) -> str:
+        """The run of the program, which log records name."""
+        return self.creation.run
+
+    def stop_execution(self, op_name: str = "") -> None:
+        """Stop the program, of which this is a part, or one of its operators."""
+        self.stops.append(op_name)
+
+    def end_process(self) -> None:
+        """End the run of this process."""
+        super().stop_execution()
+
+    def take_stops(self) -> tuple[str | None, ...]:
+        """Return what the operator wants to be stopped since the last call."""
+        return tuple(self.stops.popleft() for _ in range(len(self.stops)))
 
     def service(self, service_type: type[Any], id: str = "") -> Any:  # noqa: A002
         """Refuse: a service is an object of the program's own process."""
@@ -86,23 +165,27 @@ class _Child(Application):
 
     def compose(self) -> None:
         """Connect the operator with the door, in a loop."""
-        kind, args, keywords, values, name, inputs, outputs, _ = self.creation
-        operator = kind(self, *args, **keywords)
-        operator.name = operator.spec.owner = name
-        for key, value in values.items():
+        created = self.creation
+        operator = created.kind(self, *created.args, **created.keywords)
+        operator.name = operator.spec.owner = created.name
+        operator.metadata = MetadataDictionary(created.metadata_policy, created.name)
+        operator.enable_metadata(created.has_metadata)
+        operator.stop_execution = partial(self.stops.append, None)  # type: ignore[method-assign]
+        for key, value in created.values.items():
             setattr(operator._parameters, key, value)
+        operator.spec.time_limit, operator.spec.on_stuck = 0, None  # the program watches it
         let_run_for_jobs(operator)
         lane = Lane(Crew(is_ordered=True), operator, [])
         lane.crew.lanes.append(lane)
         door = Door(self, lane, self.connection)
         flows = [
             Flow(door, job_port(name, 0, place), operator, name, size)
-            for name, sizes in inputs.items()
+            for name, sizes in created.inputs.items()
             for place, size in enumerate(sizes)
         ]
         for flow in flows:
             door.spec.output(flow.output).condition(ConditionType.NONE)
-        for name, size in outputs.items():
+        for name, size in created.outputs.items():
             door.spec.input(name, size=size).condition(ConditionType.NONE)
             flows.append(Flow(operator, name, door, name))
         self.graph.rebuild([operator, door], flows)
@@ -111,8 +194,10 @@ class _Child(Application):
 class Door(Operator):
     """Receives jobs, and sends their results."""
 
-    def __init__(self, fragment: Application, lane: Lane, connection: Connection) -> None:
+    def __init__(self, fragment: _Child, lane: Lane, connection: Connection) -> None:
+        self.child = fragment
         self.lane = lane
+        self._has_told_knobs = False
         self.connection = connection
         self.error: BaseException | None = None
         self._construct(fragment, (), "door", {})
@@ -122,7 +207,7 @@ class Door(Operator):
         """Announce that the operator, which comes first, has started; from now on its errors are replies."""
         operator = self.lane.operator
         operator.compute = partial(self._guard, operator.compute)  # type: ignore[method-assign]
-        send(self.connection, Reply([]))
+        _send(self.connection, Reply([]))
 
     def _guard(self, compute: Any, op_input: Any, op_output: Any, context: Any) -> None:
         try:
@@ -132,21 +217,23 @@ class Door(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Send the results of the last job, and receive the next one."""
-        lane = self.lane
+        lane, child = self.lane, self.child
         results = [as_parcel(*taken) for taken in op_input.take_messages()]
         error, self.error = self.error, None
         if error is not None:
-            _send_error(self.connection, error)
+            _send_error(self.connection, error, child.take_stops())
         elif lane.done:
+            stops = child.take_stops()
             try:
-                send(self.connection, Reply(results))
+                _send(self.connection, Reply(results, stops=stops, knobs=self._new_knobs()))
             except CrossingError as refused:
                 text = f"operator {lane.operator.name!r}: a result of it: {refused}"
-                _send_error(self.connection, CrossingError(text))
+                _send_error(self.connection, CrossingError(text), stops)
         job: Job | None = receive(self.connection)
         if job is None:
-            self.fragment.stop_execution()
+            child.end_process()
             return
+        child.time.set(job.now)
         for name, value in job.live.items():
             lane.operator.set_live(name, value)
         for name, value in job.knobs.items():
@@ -154,3 +241,43 @@ class Door(Operator):
         for parcel in job.messages:
             op_output.pass_message(as_message(parcel), job_port(parcel.port, 0, parcel.place))
         lane.give(bool(job.messages))
+
+    def _new_knobs(self) -> dict[str, str] | None:
+        """Return the types of the knobs after the compute that asked for them, once."""
+        types = self.lane.operator._knobs.types
+        if self._has_told_knobs or not types:
+            return None
+        self._has_told_knobs = True
+        return {name: each.name for name, each in types.items()}
+
+
+class _RunTime(Clock):
+    """The time of the run of the program, as it was when the job was sent."""
+
+    def __init__(self, fragment: Application, passes: bool) -> None:
+        super().__init__(fragment, name="run_time")
+        self._moves = passes
+        self.set(0)
+
+    def set(self, now: int) -> None:
+        """Show a time from now on."""
+        self._reading = now, time.monotonic_ns()
+
+    def timestamp(self) -> int:
+        """Return the time in nanoseconds."""
+        shown, since = self._reading
+        return shown + (time.monotonic_ns() - since if self._moves else 0)
+
+    def sleep_until(self, target_time_ns: int) -> None:
+        """Sleep until this clock shows a time, if it passes."""
+        if not self._moves:
+            raise CrossingError(
+                "the time of the run stands still while a replica computes on a process, which cannot move it; use "
+                "replicas on threads in virtual time"
+            )
+        while (left := target_time_ns - self.timestamp()) > 0:
+            time.sleep(left / 1e9)
+
+    def seconds_until(self, target_time_ns: int) -> float | None:
+        """Return the seconds until a time, if it passes."""
+        return (target_time_ns - self.timestamp()) / 1e9 if self._moves else None

@@ -151,6 +151,8 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             fields["exception"] = type(record.exc_info[1]).__name__
             fields["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # of another process
+            fields["traceback"] = record.exc_text
         if record.stack_info:
             fields["stack"] = record.stack_info
         try:
@@ -195,6 +197,8 @@ class _PatternFormatter(logging.Formatter):
         text = re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}\n{self.formatException(record.exc_info)}"
+        elif record.exc_text:  # of another process
+            text = f"{text}\n{record.exc_text}"
         return text
 
 

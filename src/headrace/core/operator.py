@@ -114,6 +114,8 @@ class Operator(Connectable):
     # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
     _stand_in: Operator | None = None
     _result_collector: Operator | None = None
+    # The declared operator in whose place it is in the graph, if it is a replica, or hands them their messages.
+    _stands_for: Operator | None = None
 
     INPUT_EXEC_PORT_NAME: ClassVar[str] = INPUT_EXEC
     """The name of the input at which it is told that an operator before it has computed (`then`)."""

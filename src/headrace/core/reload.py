@@ -66,8 +66,9 @@ def reload_config(fragment: Composition) -> Reloaded:
             assert operator._live_state is not None
             changes[f"{operator.name}.{name}"] = operator._live_state.check(name, value)
         for operator, name, value in found:
-            assert operator._live_state is not None
-            operator._live_state.set(name, value, is_remembered=False)  # later runs read the file
+            for each in operator._in_run():
+                assert each._live_state is not None
+                each._live_state.set(name, value, is_remembered=False)  # later runs read the file
     fragment._config = now
     return Reloaded(changes, tuple(needs_restart))
 
@@ -76,7 +77,7 @@ def _followers(fragment: Composition, key: str, before: Config) -> list[tuple[Op
     """Return the parameters that follow a key, with their operators."""
     section, _, name = key.rpartition(".")
     found: list[tuple[Operator, str]] = []
-    for operator in fragment.graph:
+    for operator in dict.fromkeys(each._stands_for or each for each in fragment.graph):
         if name not in operator.spec.params:
             continue
         if name in operator._explicit:

@@ -61,10 +61,6 @@ def _check(fragment: Composition, operator: Operator) -> None:
             operator._has_end and any(port.gives_tuple for port in operator.spec.every_input.values()),
             "has an end and an input of several messages: what is left there would reach no end",
         ),
-        (
-            bool(operator.spec.time_limit) and operator._replicas.on == "processes",  # type: ignore[union-attr]
-            "has a deadline, which is not watched in another process; use on='threads'",
-        ),
     ):
         if is_so:
             raise GraphError(f"{where} and {what}")
@@ -110,8 +106,10 @@ def _expand(
             inner += _take_results(operator, collector, lane)
     operator._stand_in, operator._result_collector = distributor, collector
     operator._replica_copies = tuple(lane.operator for lane in crew.lanes)
+    distributor._stands_for = operator
     for replica in operator._replica_copies:
         replica._replica_copies = operator._replica_copies
+        replica._stands_for = operator
     operators: list[Operator] = []
     for other in graph:
         operators += [other] if other is not operator else [distributor, *operator._replica_copies]
@@ -138,6 +136,7 @@ def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
         setattr(replica._parameters, name, getattr(operator._parameters, name))
     for name in ("on_error", "max_in_flight", "_metadata_enabled"):
         setattr(replica, name, getattr(operator, name))
+    replica.spec.time_limit, replica.spec.on_stuck = operator.spec.time_limit, operator.spec.on_stuck
     replica._knobs.given.update(operator._knobs.given)
     let_run_for_jobs(replica)
 

@@ -1,7 +1,8 @@
 """ProcessReplica: a replica whose operator computes in a process of its own.
 
 In this process it is an operator with the same ports and parameters, whose compute sends the messages of one job to
-the process and emits what comes back. It has a thread of its own, as every replica, which waits meanwhile.
+the process and emits what comes back. What the operator logs there is logged here, and what it stops is stopped
+here. It has a thread of its own, as every replica, which waits meanwhile.
 
 Forking a process that has threads and a GPU context is not safe. So the process is forked by a server that has only
 imported headrace (``forkserver``), which is faster than a new interpreter. The class of the operator must be
@@ -11,6 +12,7 @@ this process decides when it stops. It ends by itself when this process has ende
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace._runtime import Details, Envelope, make_envelope
 from headrace.core.condition import Condition
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
+from headrace.core.knob_types import KnobType
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
@@ -32,9 +35,12 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from headrace.core.composition import Composition
+    from headrace.core.metadata import MetadataPolicy
     from headrace.core.spec import OperatorSpec
 
-_VARIABLES = ("HEADRACE_DEVICE", "HEADRACE_LOG_LEVEL", "CUDA_VISIBLE_DEVICES")
+_VARIABLES = ("HEADRACE_DEVICE", "CUDA_VISIBLE_DEVICES")
+# The keywords that count in this process.
+_OURS = ("fragment", "workers", "on", "ordered", "on_error", "deadline", "on_stuck")
 _MANY = 256  # messages at an output that is not connected
 _PATIENCE = 1.0  # seconds after which the main thread looks for signals in any case
 
@@ -53,7 +59,16 @@ class Creation(NamedTuple):
     outputs: dict[str, int]
     """The number of messages that one job may emit, by output."""
     environment: dict[str, str]
-    """The variables that choose the device and the log."""
+    """The variables that choose the device."""
+    metadata_policy: MetadataPolicy
+    has_metadata: bool
+    fragment: str
+    """The name of the fragment, and of its run."""
+    run: str
+    clock_passes: bool
+    """Whether the time of the run passes while the operator computes."""
+    log_levels: dict[str, int]
+    """The levels of the loggers of the program, by name."""
 
 
 class Parcel(NamedTuple):
@@ -67,8 +82,13 @@ class Parcel(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What is sent to the process: the messages of one compute, and the values that were set since the last."""
+    """What is sent to the process: the messages of one compute, and the values that were set since the last.
 
+    While it computes, the process sends log records (`logging.LogRecord`), and then a `Reply`.
+    """
+
+    now: int
+    """The time of the run."""
     live: dict[str, Any]
     knobs: dict[str, Any]
     messages: list[Parcel]
@@ -80,6 +100,10 @@ class Reply(NamedTuple):
     results: list[Parcel]
     error: BaseException | None = None
     traceback: str = ""
+    stops: tuple[str | None, ...] = ()
+    """What the operator wants to be stopped: itself (None), an operator by name, or the run ("")."""
+    knobs: dict[str, str] | None = None
+    """The types of its knobs, by name, when they are known."""
 
 
 class ProcessReplica(Operator):
@@ -94,7 +118,9 @@ class ProcessReplica(Operator):
         self._connection: Connection | None = None
         # Whether its `start` was called: if not, nobody calls its `stop`.
         self._is_started = False
+        # The values of live parameters and knobs that the process has.
         self._shown_values: dict[str, Any] = {}
+        self._shown_knobs: dict[str, Any] = {}
         self._construct(fragment, (), f"{declared.name}[{number}]", {})
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -136,6 +162,7 @@ class ProcessReplica(Operator):
             theirs.close()
         self._process, self._connection = process, ours
         self._shown_values = {name: getattr(self, name) for name in self.spec.params}
+        self._shown_knobs = {}
 
     def stop(self) -> None:
         """Stop the operator and end the process."""
@@ -186,13 +213,20 @@ class ProcessReplica(Operator):
             {
                 name: value
                 for name, value in keywords.items()
-                if name not in ("fragment", "workers", "on", "ordered") and not isinstance(value, Condition)
+                if not (name in _OURS and name not in declared.spec.params)
+                and not isinstance(value, Condition)
             },
             values,
             self.name,
             {name: [queue.limit for queue in queues] for name, queues in self._node.input_queues.items()},
             {} if declared.never_emits else self._room(),
             {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+            declared.metadata.policy,
+            declared.is_metadata_enabled,
+            self.fragment.name,
+            self.fragment.run_id,
+            self._node.engine.clock.passes and not self._node.engine.clock.is_virtual,
+            _log_levels(),
         )
         try:
             return pack(creation)
@@ -211,10 +245,16 @@ class ProcessReplica(Operator):
         process, link = self._process, self._connection
         assert process is not None
         assert link is not None
-        while not connection.wait([link, process.sentinel], _PATIENCE):
-            pass
         try:
-            reply: Reply = receive(link)
+            while True:
+                while not connection.wait([link, process.sentinel], _PATIENCE):
+                    pass
+                reply: Reply | logging.LogRecord = receive(link)
+                if isinstance(reply, Reply):
+                    break
+                logger = logging.getLogger(reply.name)
+                if logger.isEnabledFor(reply.levelno):
+                    logger.handle(reply)
         except (EOFError, OSError):
             process.join()
             code, pid = process.exitcode or 0, process.pid
@@ -231,6 +271,14 @@ class ProcessReplica(Operator):
             raise WorkerProcessError(
                 f"operator {self.name!r}: its process {pid} {how} {when}{hint}"
             ) from None
+        if reply.knobs is not None and not self._knobs.are_known:
+            self._knobs.types.update((name, KnobType(dtype)) for name, dtype in reply.knobs.items())
+            self._knobs.are_known = True
+        for name in reply.stops:
+            if name is None:
+                self.stop_execution()
+            else:
+                self.fragment.stop_execution(name)
         if reply.error is not None:
             reply.error.add_note(f"raised in the process of {self.name!r}:\n{reply.traceback}")
             raise reply.error
@@ -243,23 +291,32 @@ class ProcessReplica(Operator):
         if self._process is None:
             self.start()  # it was killed, and the error was skipped
         assert self._connection is not None
-        live = {
-            name: value
-            for name in self.spec.params
-            if (value := getattr(self, name)) is not self._shown_values.get(name)
-        }
-        self._shown_values.update(live)
-        knobs = dict(self._knobs.given)
+        live = _changed({name: getattr(self, name) for name in self.spec.params}, self._shown_values)
+        knobs = _changed(dict(self._knobs.given), self._shown_knobs)
         messages = [as_parcel(*taken) for taken in op_input.take_messages()]
         try:
-            send(self._connection, Job(live, knobs, messages))
+            send(self._connection, Job(context.timestamp, live, knobs, messages))
         except CrossingError as error:
             raise CrossingError(f"operator {self.name!r}: a message of it: {error}") from error
         except OSError:  # it has ended; the reply says how
             pass
-        self._knobs.given.clear()
         for result in self._receive("while it computed").results:
             op_output.pass_message(as_message(result), result.port)
+
+
+def _changed(values: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that were not shown to the process, and note that they are from now on."""
+    found = {name: value for name, value in values.items() if value is not shown.get(name, shown)}
+    shown.update(found)
+    return found
+
+
+def _log_levels() -> dict[str, int]:
+    """Return the levels of all loggers that have one."""
+    loggers = {"": logging.root, **logging.root.manager.loggerDict}
+    return {
+        name: each.level for name, each in loggers.items() if isinstance(each, logging.Logger) and each.level
+    }
 
 
 @cache
