@@ -491,7 +491,6 @@ def test_a_window_may_be_longer_than_what_a_join_usually_holds(scheduler: MakeSc
         ({"join": window(2), "concurrency": 2}, "has concurrency= and joins its inputs"),
         ({"on_error": retry(times=1)}, "is async and retries or sends dead letters"),
         ({"on_error": restart(times=1), "concurrency": 2}, "has concurrency= and restarts after errors"),
-        ({"deadline": "1s"}, "is async and has a deadline; use asyncio.timeout in it"),
     ],
 )
 def test_what_does_not_go_together_is_refused(declared: dict[str, Any], what: str) -> None:

@@ -69,6 +69,94 @@ def test_each_compute_of_an_async_source_emits_one_value(scheduler: MakeSchedule
     assert taken == [5, 5, 5]
 
 
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_count_counts_calls(scheduler: MakeScheduler, count: int) -> None:
+    begun: list[int] = []
+    taken: list[int] = []
+    most = 0
+
+    @op(concurrency=3)
+    async def overlap(value: int) -> int:
+        nonlocal most
+        most = max(most, value)
+        await asyncio.sleep(0)
+        return value
+
+    @op(on_error="skip")
+    async def twice(value: int) -> Any:
+        begun.append(value)
+        await asyncio.sleep(0)
+        yield value
+        if value == 2:
+            raise ValueError("the second")
+        yield -value
+
+    def compose(app: App) -> None:
+        first, middle = overlap(app, CountCondition(app, 5)), twice(app, CountCondition(app, count))
+        app.add_flow(source(app, range(1, 9)), first)
+        app.add_flow(first, middle)
+        app.add_flow(middle, sink(app, taken))
+
+    run(compose, scheduler)
+    assert most <= 5
+    assert begun == list(range(1, count + 1))
+    assert taken == [1, -1, 2, 3, -3, 4, -4][: 2 * count - (count > 1)]
+
+
+def test_a_source_makes_no_call_that_is_not_counted(scheduler: MakeScheduler) -> None:
+    calls: list[int] = []
+
+    @op
+    async def five() -> int:
+        calls.append(5)
+        return 5
+
+    run(lambda app: app.add_flow(five(app, CountCondition(app, 3)), sink(app, [])), scheduler)
+    assert calls == [5, 5, 5]
+
+
+@pytest.mark.parametrize("is_source", [False, True])
+def test_a_deadline_is_that_of_a_call(is_source: bool) -> None:
+    """In real time, since an event loop has no other: a call ends when it was reported."""
+    loops: list[Any] = []
+    found: list[Any] = []
+
+    def on_stuck(stuck: Any) -> None:
+        found.append(stuck)
+        loop, event = loops[0]
+        loop.call_soon_threadsafe(event.set)
+
+    async def hang_in_here() -> int:
+        loops.append((asyncio.get_running_loop(), event := asyncio.Event()))
+        await event.wait()
+        return 1
+
+    @op(deadline="1ms", on_stuck=on_stuck)
+    async def hang() -> int:
+        return await hang_in_here()
+
+    @op(deadline="1ms", on_stuck=on_stuck)
+    async def hang_for(value: int) -> int:
+        return await hang_in_here()
+
+    taken: list[int] = []
+
+    class Hanging(Application):
+        def compose(self) -> None:
+            first = CountCondition(self, 1)
+            stuck = hang(self, first, name="hang") if is_source else hang_for(self, first, name="hang")
+            if not is_source:
+                self.add_flow(source(self, [1]), stuck)
+            self.add_flow(stuck, sink(self, taken))
+
+    app = Hanging()
+    outcome = app.run()
+    assert taken == [1]
+    assert [each.operator for each in found] == ["hang"]
+    assert "await event.wait()" in found[0].stack
+    assert outcome.operators["hang"].stuck == 1
+
+
 def test_calls_overlap_only_if_asked_for_and_results_stay_in_order(scheduler: MakeScheduler) -> None:
     most = {1: 0, 3: 0}
 

@@ -285,7 +285,7 @@ def test_a_pause_holds_the_replicas(machine: sim.Machine, scheduler: MakeSchedul
     assert app.wait_until_paused(PATIENCE)
     before = len(taken)
     assert before < 20
-    app.step(1, "slow")
+    app.step(1)  # of any operator: whether "slow" can run depends on its replicas
     assert app.wait_until_paused(PATIENCE)
     app.resume()
     future.result(PATIENCE)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import traceback
 import types
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -38,8 +39,12 @@ _ENDED = object()  # the value of a generator that has no more
 class AsyncFunctionOperator(FunctionOperator):
     """The operator of a decorated function that is async."""
 
+    _awaits = True
     _calls: deque[_Call]
     _computes: int
+    # How many calls may still begin; None for any number. And what watches calls that have a deadline.
+    _calls_left: int | None
+    _watch_call: Callable[[Callable[[], str]], Callable[[], None]] | None
     _emits_for: _Call | None
     _loop: LoopThread | None
     _answered: _Answered
@@ -60,6 +65,8 @@ class AsyncFunctionOperator(FunctionOperator):
         self._calls = deque()
         self._emits_for = None
         self._computes = 0
+        self._calls_left = None
+        self._watch_call = None
         self._loop = None
         self._answered = _Answered(fragment, self)
         self.add_arg(self._answered)
@@ -87,6 +94,17 @@ class AsyncFunctionOperator(FunctionOperator):
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
         return not self.yields and super().never_emits
+
+    def _limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a call takes two computes, or more."""
+        self._calls_left = count if self._calls_left is None else min(count, self._calls_left)
+        return count > 0 and bool(self.declared.inputs)  # each compute of a source emits one value
+
+    def watch_calls(self, watch: Callable[[Callable[[], str]], Callable[[], None]]) -> None:
+        """Let the calls be watched, from now on and those that have begun."""
+        self._watch_call = watch
+        for call in self._calls:
+            call.watch()
 
     def start(self) -> None:
         """Join the event loop of the run; a source begins its first call."""
@@ -185,12 +203,16 @@ class AsyncFunctionOperator(FunctionOperator):
         call = self._emits_for = self._calls.popleft()
         resume.noted = call.note
         resume.begin_step()
-        value = call.result()
+        try:
+            value = call.result()
+            if value is not _ENDED and call.generator is not None:
+                self._calls.appendleft(call)
+                call.begin()
+        finally:
+            if not self._calls and self._calls_left == 0:
+                self.stop_execution()
         if value is _ENDED:
             return
-        if call.generator is not None:
-            self._calls.appendleft(call)
-            call.begin()
         metadata = call.keywords.get("metadata")
         if metadata is not None:
             self.metadata.clear()
@@ -202,6 +224,12 @@ class AsyncFunctionOperator(FunctionOperator):
         return {"metadata": dict(self.metadata)} if "metadata" in self.declared.supplied else {}
 
     def _begin(self, call: _Call) -> None:
+        """Begin a call, unless there is none left."""
+        left = self._calls_left
+        if left is not None:
+            if not left:
+                return
+            self._calls_left = left - 1
         self._calls.append(call)
         call.begin()
 
@@ -212,6 +240,7 @@ class AsyncFunctionOperator(FunctionOperator):
             return SchedulingStatusType.READY
         if (
             len(calls) < self.declared.concurrency
+            and self._calls_left != 0
             and self._resume is not None
             and self._resume.messages_wait()
         ):
@@ -250,12 +279,32 @@ class _Call:
         self.is_done = False
         self.was_cancelled = False
         self.ended = asyncio.Event()
+        self._end_watch: Callable[[], None] | None = None
+        self._awaited: Awaitable[Any] | None = None
+
+    def watch(self) -> None:
+        """Let it be watched until it is done, if its operator has a deadline."""
+        if self._operator._watch_call is not None and not self.is_done:
+            self._end_watch = self._operator._watch_call(self._stack)
+
+    def _stack(self) -> str:
+        """Return where the function awaits: its own frames, and those of the coroutines that it awaits."""
+        frames = []
+        each: Any = self.generator if self.generator is not None else self._awaited
+        while each is not None:
+            kind = "ag" if inspect.isasyncgen(each) else "cr"
+            frame = getattr(each, f"{kind}_frame", None)
+            if frame is not None:
+                frames.append((frame, frame.f_lineno))
+            each = getattr(each, f"{kind}_await", None)
+        return "".join(traceback.StackSummary.extract(iter(frames)).format())
 
     def begin(self) -> None:
         """Run the function on the loop, to its end or to the next value."""
         self.is_done = False
         self.error = None
         self.ended.clear()
+        self.watch()
         loop = self._operator._loop
         assert loop is not None
         loop.loop.call_soon_threadsafe(self._create_task)
@@ -283,11 +332,15 @@ class _Call:
 
     async def _run(self) -> None:
         try:
-            self._value = await _on_stream(self._stream, self._next())
+            self._awaited = self._next()
+            self._value = await _on_stream(self._stream, self._awaited)
         except BaseException as error:
             self.error = error
         finally:
             self.is_done = True
+            end, self._end_watch = self._end_watch, None
+            if end is not None:
+                end()
             self.ended.set()
             self._operator._answered.notify_scheduler()
 

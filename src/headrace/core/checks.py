@@ -118,10 +118,6 @@ def _check_combinations(operator: Operator, policy: ErrorPolicy) -> None:
         (again and is_async, "is async and retries or sends dead letters"),
         (overlaps and policy.action == "restart", "has concurrency= and restarts after errors"),
         (overlaps and operator.spec.is_joined, "has concurrency= and joins its inputs"),
-        (
-            is_async and bool(operator.spec.time_limit),
-            "is async and has a deadline; use asyncio.timeout in it",
-        ),
     ):
         if is_so:
             raise GraphError(f"operator {operator.name!r} {what}, which is not supported together")

@@ -269,6 +269,13 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
+    # Whether it is an async function, which computes nothing while it awaits.
+    _awaits: ClassVar[bool] = False
+
+    def _limit_calls(self, count: int) -> bool:
+        """Compute at most `count` times, and return True, if it counts its computes by itself."""
+        return False
+
     @property
     def _has_end(self) -> bool:
         """Whether it has an `end` of its own."""

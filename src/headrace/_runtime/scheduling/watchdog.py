@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,11 @@ class _Watched:
         When the compute in progress began, None if there is none, and its thread. Changed by the compute alone.
     reported
         When the last compute began that was reported. Changed under the watchdog's lock.
+    stack
+        Returns where a call is that awaits and has no thread; None for a compute.
     """
 
-    __slots__ = ("began", "limit", "node", "reported", "thread")
+    __slots__ = ("began", "limit", "node", "reported", "stack", "thread")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -52,6 +55,7 @@ class _Watched:
         self.began: int | None = None
         self.thread = 0
         self.reported: int | None = None
+        self.stack: Callable[[], str] | None = None
 
 
 class Watchdog:
@@ -71,7 +75,11 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return the compute of a node, which is watched."""
+        """Return the compute of a node, which is watched; of one that awaits, watch its calls instead."""
+        operator: Any = node.operator
+        if operator._awaits:
+            operator.watch_calls(partial(self._watch_call, node))
+            return compute
         watched = _Watched(node)
         self._watched.append(watched)
         now, limit = self._clock.timestamp, watched.limit
@@ -90,11 +98,32 @@ class Watchdog:
 
         return compute_watched
 
+    def _watch_call(self, node: Node, stack: Callable[[], str]) -> Callable[[], None]:
+        """Watch one call of an operator that awaits, from now until the returned function is called."""
+        watched = _Watched(node)
+        watched.stack = stack
+        began = watched.began = self._clock.timestamp()
+        self._watched.append(watched)
+        if self._is_idle:
+            self._wake()
+
+        def end() -> None:
+            watched.began = None
+            self._watched.remove(watched)
+            if self._clock.timestamp() - began > watched.limit:
+                self._report(watched, began)
+
+        return end
+
     def computing_for(self) -> dict[str, float]:
         """Return the seconds for which each operator with a deadline that computes now has computed."""
         now = self._clock.timestamp()
-        pairs = [(watched.node.name, watched.began) for watched in self._watched]
-        return {name: max(now - began, 0) / 1e9 for name, began in pairs if began is not None}
+        found: dict[str, float] = {}
+        for watched in tuple(self._watched):
+            began, name = watched.began, watched.node.name
+            if began is not None:
+                found[name] = max(found.get(name, 0.0), (now - began) / 1e9)
+        return found
 
     def start(self) -> None:
         """Start the thread, unless it runs."""
@@ -136,7 +165,7 @@ class Watchdog:
         """Report computes that take too long; return when the next compute in progress will, or None."""
         now = self._clock.timestamp()
         due: int | None = None
-        for watched in self._watched:
+        for watched in tuple(self._watched):
             began = watched.began
             if began is None or began == watched.reported:
                 continue
@@ -157,7 +186,9 @@ class Watchdog:
             node.counts.stuck += 1
             number = node.counts.stuck
         seconds = (self._clock.timestamp() - began) / 1e9
-        stack = stack_of(watched.thread, node.operator) if watched.began == began else ""
+        stack = ""
+        if watched.began == began:
+            stack = stack_of(watched.thread, node.operator) if watched.stack is None else watched.stack()
         if watched.began != began:
             stack = ""  # it ended meanwhile
         stuck = Stuck(node.name, seconds, watched.limit / 1e9, stack)
