@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Operator, op
+from headrace import Application, Condition, CountCondition, Operator, PeriodicCondition, Subgraph, op
 from headrace.core.errors import ConfigError
+from headrace.resources import CudaStreamPool, ManualClock
+from headrace.schedulers import GreedyScheduler
+from tests.harness import Step
 
 
 class Camera(Operator):
@@ -88,3 +91,80 @@ def test_a_key_of_the_configuration_is_set_there() -> None:
 def test_what_does_not_exist_is_an_error_that_lists_what_does(pair: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         run(*setting(pair), config={"camera": {"gain": 5.0}})
+
+
+class Every(Condition):
+    """A condition of the program, which lets every n-th check pass."""
+
+    n: int
+
+    def setup(self, spec: Any) -> None:
+        spec.param("n", 2)
+
+
+class Parts(Application):
+    """An operator with conditions and resources that have names, in a subgraph too."""
+
+    def compose(self) -> None:
+        class Inner(Subgraph):
+            def compose(self) -> None:
+                self.add_operator(Step(self, CountCondition(self, 1, name="times"), name="step"))
+
+        self.scheduler(GreedyScheduler(self, clock=ManualClock(self), name="turns"))
+        self.parts = {
+            "tick": PeriodicCondition(self, "1s", name="tick"),
+            "times": CountCondition(self, 3, name="times"),
+            "every": Every(self, n=1),
+            "pool": CudaStreamPool(self, max_size=1, name="pool"),
+        }
+        self.step = Step(self, *self.parts.values(), name="step")
+        self.add_operator(self.step)
+        Inner(self, name="left")  # its condition is left.times
+
+
+def run_parts(*pairs: str) -> Parts:
+    app = Parts(["program.py", *setting(*pairs)])
+    app.config({}, argv=True)
+    app.run()
+    return app
+
+
+def test_parameters_of_conditions_resources_and_schedulers_can_be_set() -> None:
+    app = run_parts(
+        "tick.recess_period=20ms", "times.count=4", "every.n=5", "pool.max_size=3", "left.times.count=2"
+    )
+    parts: Any = app.parts
+    assert (parts["tick"].recess_period_ns(), parts["every"].n, parts["pool"].max_size) == (20_000_000, 5, 3)
+    assert app.outcome is not None
+    assert {name: each.computes for name, each in app.outcome.operators.items()} == {
+        "step": 4,
+        "left.step": 2,
+    }
+    stopped = run_parts("turns.max_duration_ms=1500").outcome
+    assert stopped is not None
+    assert (stopped.ended_by, stopped.operators["step"].computes) == ("duration", 2)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (
+            "tick.period=1",
+            r"--set tick.period=1: 'tick' has no parameter 'period'; it has 'recess_period', 'policy'",
+        ),
+        ("tick.recess_period=soon", r"^--set tick.recess_period=soon: .*soon"),
+        ("every.n=many", r"^--set every.n=many: parameter 'n' of Every 'every' must be an int"),
+        ("count_condition.count=1", r"several are called 'count_condition'; give each a name of its own"),
+    ],
+)
+def test_a_part_that_cannot_be_set_so_is_an_error(pair: str, message: str) -> None:
+    class Twins(Parts):
+        def compose(self) -> None:
+            super().compose()
+            for _ in range(2):
+                CountCondition(self, 1)
+
+    app = Twins(["program.py", *setting(pair)])
+    app.config({}, argv=True)
+    with pytest.raises(ConfigError, match=message):
+        app.run()

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Live, Operator, op
@@ -235,3 +236,28 @@ def test_live_parameters_of_replicas_follow_the_file(file: Path, on: str) -> Non
     app.run()
     assert came == [Reloaded({"a.gain": 7, "two.gain": 8}, ())]
     assert seen[-1] == 56
+
+
+class Ambiguous:
+    """Compares as a tensor of several elements does."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Any:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+
+@pytest.mark.parametrize("value", [np.arange(3), Ambiguous()], ids=["an array", "a tensor"])
+def test_a_value_that_does_not_compare_follows_no_key(file: Path, value: Any) -> None:
+    came: list[Reloaded] = []
+
+    @op(live="factor")
+    def scale(*, factor: Any) -> None:
+        file.write_text("scale: {factor: 2}\n")
+        came.append(app.reload_config())
+
+    file.write_text("scale: {factor: 1}\n")
+    app = App(lambda app: app.add_operator(scale(app, CountCondition(app, 1), factor=value)))
+    app.config(file)
+    app.run()
+    assert came == [Reloaded({}, ("scale.factor",))]

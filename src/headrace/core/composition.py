@@ -6,6 +6,7 @@ It is the part of a fragment that operators, the runtime and watchers know. It d
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import pairwise
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -25,7 +26,7 @@ from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
@@ -110,6 +111,8 @@ class Composition:
         # The settings of the environment, for a program without a configuration, and those that operators took.
         self._environment_settings = environment_parameters()
         self._taken_settings: set[str] = set()
+        # The parameters of conditions and resources, by their names, if anything is set.
+        self._settable: dict[str, list[str]] = {}
         self._composed_data_loggers: list[Any] = []
         self._composed_services = Services()
         self._start_operator: Operator | None = None
@@ -386,8 +389,30 @@ class Composition:
                 self._taken_settings.add(key)
         return found
 
+    @contextmanager
+    def _component_settings(self, name: str, known: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Give the values that were set for arguments of a condition or resource, which takes them here."""
+        settings, found = self._parameter_settings, {}
+        self._settable.setdefault(name, []).extend(known)
+        for parameter in known:
+            key = setting_name(f"{name}.{parameter}")
+            if key not in settings:
+                continue
+            if key in self._taken_settings:
+                raise ConfigError(
+                    f"{settings[key].origin}: several are called {name!r}; give each a name of its own: name=..."
+                )
+            self._taken_settings.add(key)
+            found[parameter] = settings[key]
+        try:
+            yield {parameter: setting.value for parameter, setting in found.items()}
+        except (TypeError, ValueError) as error:
+            if not found:
+                raise
+            raise ConfigError(f"{', '.join(each.origin for each in found.values())}: {error}") from error
+
     def _check_settings(self, made: list[Operator]) -> None:
-        """Raise ConfigError if something was set that exists neither in the configuration nor in an operator."""
+        """Raise ConfigError if something was set that exists neither in the configuration nor in the program."""
         for key, setting in self._parameter_settings.items():
             if key in self._taken_settings:
                 continue
@@ -395,6 +420,8 @@ class Composition:
             operators = {operator.name: operator for operator in made}
             if named in operators:
                 why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
+            elif named in self._settable:
+                why = absent(repr(named), "parameter", parameter, self._settable[named])
             else:
                 why = f"there is no operator {named!r}; there are {choices(operators, named)}"
             raise ConfigError(

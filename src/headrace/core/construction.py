@@ -9,6 +9,7 @@ fragment
 - It turns named values (an :class:`Arg`, or what ``from_config`` returns) among the arguments into keywords.
   Explicit arguments win over them.
 - It rejects an unknown keyword, and names the known ones.
+- It replaces arguments that users set by name (``--set tick.recess_period=20ms``).
 
 A metaclass could do the same in one place, but then a class could not derive from a class with another metaclass.
 """
@@ -67,7 +68,23 @@ def constructor(init: Constructor) -> Constructor:
             unknown = [name for name in kwargs if name not in signature.keywords]
             if unknown:
                 refuse_keywords(type(self), unknown)
-        init(self, *args, **kwargs)
+        place: Any = args[0] if args else kwargs.get("fragment")
+        if (
+            type(self).__init__ is not wrapper
+            or not _is_fragment(place)
+            or not place._root._parameter_settings
+        ):
+            init(self, *args, **kwargs)
+            return
+        # What users set wins over what the program gives.
+        known = known_keywords(type(self))
+        name = place._qualified(kwargs.get("name") or known.pop("name", "") or type(self).__name__.lower())
+        with place._root._component_settings(name, known) as values:
+            here = [each for each in signature.positional[: len(args)] if each in values]
+            given = list(args)
+            for each in here:
+                given[signature.positional.index(each)] = values[each]
+            init(self, *given, **{**kwargs, **{each: values[each] for each in values if each not in here}})
 
     return cast(Constructor, wrapper)
 

@@ -81,15 +81,20 @@ def _followers(fragment: Composition, key: str, before: Config) -> list[tuple[Op
         if name not in operator.spec.params:
             continue
         if name in operator._explicit:
-            try:
-                follows = operator.name == section and bool(before.value(key) == operator._explicit[name])
-            except (KeyError, ValueError):  # it was not there, or an array was given
-                follows = False
+            follows = operator.name == section and _had(before, key, operator._explicit[name])
         else:
             follows = bool(section) and any(arg.origin == section for arg in operator.args)
         if follows:
             found.append((operator, name))
     return found
+
+
+def _had(config: Config, key: str, value: Any) -> bool:
+    """Return whether a configuration has a value under a key."""
+    try:
+        return bool(config.value(key) == value)
+    except Exception:  # it was not there; or an array, a tensor or an object of the program cannot tell
+        return False
 
 
 def reload_and_log(fragment: Composition) -> None:

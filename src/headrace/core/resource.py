@@ -49,7 +49,12 @@ class Component:
         unknown = [key for key in kwargs if key not in self.spec.params]
         if unknown:
             refuse_keywords(kind, unknown, list(self.spec.params))
-        self.spec.apply(self, kwargs)
+        if fragment is not None and self.spec.params and fragment._root._parameter_settings:
+            name = fragment._qualified(self.name)
+            with fragment._root._component_settings(name, self.spec.params) as values:
+                self.spec.apply(self, {**kwargs, **values})
+        else:
+            self.spec.apply(self, kwargs)
 
     @property
     def _parameters(self) -> Any:
