@@ -21,6 +21,7 @@ from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
+from headrace.core.private_names import check_private_names, is_ours
 from headrace.core.resource import Resource
 from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
@@ -57,6 +58,10 @@ class Composition:
 
     _condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
     """The classes of the conditions of ports, where they are not headrace's own."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_private_names(cls, next(each for each in cls.__mro__ if is_ours(each)))
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:

@@ -20,6 +20,7 @@ from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import add_note
 from headrace.core.parameter import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
+from headrace.core.private_names import check_private_names
 from headrace.core.replicas import Replicas
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
@@ -148,6 +149,7 @@ class Operator(Connectable):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        check_private_names(cls, Operator)
         for method, form in cls._methods.items():
             check_method(cls, method, form)
         said, computes = (

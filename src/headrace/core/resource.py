@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
 from headrace.core.parameter import check_parameter_name
+from headrace.core.private_names import check_private_names
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Component:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        roots = [each for each in cls.__mro__ if Component in each.__bases__]
+        if roots:
+            check_private_names(cls, roots[0])
         if "__init__" in vars(cls):
             cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
