@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from headrace.conditions.by_type import CONDITIONS
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.core.control import RUNNING, RunControl
+from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,19 +30,57 @@ if TYPE_CHECKING:
 class Runner:
     """Runs fragments."""
 
+    _MOST_KEPT = 1000  # runs
+
+    def __init__(self) -> None:
+        # What the runs so far returned or raised, None while one is in progress. The processes of a program repeat
+        # the program up to the run that they take part in, and do not repeat the runs before it.
+        self._results: list[Any] = []
+
     def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end, or to the limits of this run."""
-        from headrace._runtime import run
-
-        _serve(fragment)
-        return run(fragment, RunControl(RUNNING), _supplies(limits))
+        return self._run_numbered(fragment, RunControl(RUNNING), limits, self._begin())
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
+        control, number = RunControl(RUNNING), self._begin()
         _serve(fragment)
-        return run_async(fragment, RunControl(RUNNING), _supplies(limits))
+        return run_async(fragment, control, partial(self._run_numbered, fragment, control, limits, number))
+
+    def run_here(self, fragment: Fragment, control: RunControl, limits: RunOptions) -> Outcome:
+        """Run a fragment in this process."""
+        from headrace._runtime import run
+
+        _serve(fragment)
+        return run(fragment, control, _supplies(limits))
+
+    def _begin(self) -> int:
+        self._results.append(None)
+        return len(self._results) - 1
+
+    def _run_numbered(
+        self, fragment: Fragment, control: RunControl, limits: RunOptions, number: int
+    ) -> Outcome:
+        try:
+            if read_run_options().over(limits).processes:
+                from headrace.parts.driver import drive
+
+                result = drive(fragment, control, self._results[:number])
+            else:
+                result = self.run_here(fragment, control, limits)
+        except BaseException as error:
+            from headrace.parts.failures import Failure
+
+            self._keep(number, Failure.of(error))
+            raise
+        self._keep(number, result)
+        return result
+
+    def _keep(self, number: int, result: Any) -> None:
+        if number < self._MOST_KEPT:
+            self._results[number] = result
 
 
 def _serve(fragment: Fragment) -> None:

@@ -1,0 +1,353 @@
+"""Supervision: the driver's decisions about the processes of a run, without processes, sockets and clocks.
+
+A process goes through these states::
+
+    SPAWNED --composed--> COMPOSED --all are, links made--> LINKED --started--> RUNNING --ended--> REPORTED --> GONE
+
+A process may be lost in each of them: it exits, or says nothing for longer than `silence` while it is linked. What
+happens then is the fragment's policy (``on_loss``), unless the run is ending anyway:
+
+``stop``     the run fails; all others are stopped.
+``restart``  a new process takes the place of the lost one, with an epoch of its own, and new links to the others. Only
+             a process that had started is replaced: one that fails before would fail again.
+``go_on``    the others run on. What they receive from the part has ended, and what they send to it is dropped.
+
+An error in any part, an interrupt and a stop in any part end all parts. The run raises the error that came first,
+except that an interrupt comes before errors, and errors before their consequences: a part whose peer has gone reports
+that as an error, and it is not why the run ended.
+
+Every method returns the actions to be carried out, in order. Times are passed in.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import DigestError, PartLost
+from headrace.core.outcome import EndedBy, Outcome
+from headrace.core.places import GO_ON, STOP
+from headrace.parts.control import Ask, Ended, EndIdle, Idle, Stop
+from headrace.parts.digest import difference
+from headrace.parts.failures import Failure
+
+if TYPE_CHECKING:
+    from headrace.parts.cut import CutFlow
+
+
+GRACE = 5.0
+"""The seconds between the report of a process and its exit, or after a stop before the run began there."""
+
+
+class State(enum.IntEnum):
+    """What is known of a process."""
+
+    SPAWNED = 0
+    COMPOSED = 1
+    LINKED = 2
+    RUNNING = 3
+    REPORTED = 4
+    GONE = 5
+
+
+# Actions.
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a process for a part."""
+
+    part: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Make a link for each of these flows, and send their ends to the processes of both parts.
+
+    The named parts begin with it, even if they have no links.
+    """
+
+    flows: tuple[CutFlow, ...]
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell a process something."""
+
+    part: str
+    what: Stop | Ask | EndIdle
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Interrupt a process that has not begun its run."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a process at once."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Write a line to the log."""
+
+    text: str
+
+
+Action = Spawn | Join | Tell | Interrupt | Kill | Warn
+
+
+@dataclass(slots=True)
+class Part:
+    """A part, and the process that runs it now."""
+
+    name: str
+    on_loss: str = STOP
+    state: State = State.SPAWNED
+    epoch: int = 0
+    heard_at: float = 0.0
+    kill_at: float | None = None
+    idle: Idle | None = None
+    is_interrupted: bool = False
+    """Whether it was interrupted because the run ends, and says so."""
+    report: Ended | None = None
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Decides what becomes of the processes of a run.
+
+    Attributes
+    ----------
+    failures
+        The exceptions of the run, in the order in which they became known: the part, and the exception. The first
+        one in the order of `rank` is raised.
+    """
+
+    parts: dict[str, Part]
+    flows: Sequence[CutFlow]
+    description: dict[str, str]
+    silence: float = 3.0
+    failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
+    is_stopping: bool = False
+    ended_by: EndedBy | None = None
+    restarts: dict[str, int] = field(default_factory=dict)
+    _asked: dict[str, Idle] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no process is left."""
+        return all(part.state is State.GONE for part in self.parts.values())
+
+    def begin(self) -> list[Action]:
+        """Start all processes."""
+        return [Spawn(part.name, part.epoch) for part in self.parts.values()]
+
+    # What the processes say.
+
+    def composed(self, name: str, description: dict[str, str], now: float) -> list[Action]:
+        """Handle that a process has composed the program."""
+        part = self._heard(name, now)
+        if part.state is not State.SPAWNED:
+            return []
+        part.state = State.COMPOSED
+        differs = difference(self.description, description, name)
+        if differs:
+            error = DigestError(
+                f"part {name!r} composed another program than the driver: {differs}. Every process composes the "
+                "program anew, so compose() must not depend on the time, random numbers, or files that change"
+            )
+            return self.fail(name, error, now)
+        if self.is_stopping:
+            return self._stop_part(part, now)
+        if part.epoch:
+            return [self._join(part, now)]
+        if all(each.state is State.COMPOSED for each in self.parts.values()):
+            for each in self.parts.values():
+                each.state, each.heard_at = State.LINKED, now
+            return [Join(tuple(self.flows), tuple(self.parts))]
+        return []
+
+    def _join(self, part: Part, now: float) -> Action:
+        """Link a part that takes the place of a lost one with the parts that are there."""
+        part.state, part.heard_at = State.LINKED, now
+        there = {each.name for each in self.parts.values() if State.LINKED <= each.state <= State.RUNNING}
+        flows = [flow for flow in self.flows if part.name in (flow.source, flow.target)]
+        return Join(tuple(flow for flow in flows if {flow.source, flow.target} <= there), (part.name,))
+
+    def started(self, name: str, now: float) -> list[Action]:
+        """Handle that all operators of a part have started."""
+        part = self._heard(name, now)
+        if part.state is State.LINKED:
+            part.state = State.RUNNING
+        return []
+
+    def beat(self, name: str, now: float) -> list[Action]:
+        """Handle that a process is alive."""
+        self._heard(name, now)
+        return []
+
+    def idle(self, name: str, idle: Idle, now: float) -> list[Action]:
+        """Handle that nothing can run in a part unless a link brings something.
+
+        The program is idle if all parts are and nothing is under way between them. The reports of the parts are not
+        of one moment. So all are asked a second time: if nothing has passed meanwhile, it was so in between.
+        """
+        part = self._heard(name, now)
+        part.idle = idle
+        alive = [each for each in self.parts.values() if each.state in (State.LINKED, State.RUNNING)]
+        if self.is_stopping or any(each.state < State.LINKED for each in self.parts.values()):
+            return []
+        found = {each.name: each.idle for each in alive if each.idle is not None}
+        if len(found) < len(alive) or not all(self._is_still(flow, found) for flow in self.flows):
+            return []
+        is_sure, self._asked = found == self._asked, found
+        for each in alive:
+            each.idle = None
+        return [Tell(each.name, EndIdle() if is_sure else Ask()) for each in alive]
+
+    def _is_still(self, flow: CutFlow, found: dict[str, Idle]) -> bool:
+        """Return whether nothing is under way on a flow, by what its ends said."""
+        sender, receiver = found.get(flow.source), found.get(flow.target)
+        if sender is not None and receiver is not None:
+            return sender.passed.get(flow.name) == receiver.passed.get(flow.name)
+        if receiver is not None:  # and the sender's part has ended
+            return flow.name in receiver.ended
+        return True
+
+    def ended(self, name: str, report: Ended, now: float) -> list[Action]:
+        """Handle the report of a process whose run is over."""
+        part = self._heard(name, now)
+        part.state, part.report = State.REPORTED, report
+        part.kill_at = now + GRACE
+        if report.failure is not None:
+            return self._failed(name, report.failure, now)
+        outcome = report.outcome
+        by = None if outcome is None else outcome.ended_by
+        if not self.is_stopping and by in (EndedBy.STOPPED, EndedBy.DURATION):
+            self.ended_by = by
+            return self.stop(now)
+        return []
+
+    def _failed(self, name: str, failure: Failure, now: float) -> list[Action]:
+        if failure.is_interrupt and self.parts[name].is_interrupted:
+            return []
+        rank = 0 if failure.is_interrupt else 3 if failure.is_consequence else 1
+        return self.fail(name, failure.error(name), now, rank)
+
+    # What happens to the processes.
+
+    def exited(self, name: str, how: str, now: float, failure: BaseException | None = None) -> list[Action]:
+        """Handle that a process is gone; `how` says in words how it ended, for one that should not have."""
+        part = self.parts[name]
+        state, part.state = part.state, State.GONE
+        part.idle = None
+        if state >= State.REPORTED or self.is_stopping:
+            return []
+        doing = {
+            State.SPAWNED: "before it had composed the program",
+            State.COMPOSED: "before its links were made",
+            State.LINKED: "while its operators started",
+            State.RUNNING: "while it ran",
+        }[state]
+        return self._lost(part, state, PartLost(f"part {name!r}: {how} {doing}"), now, failure)
+
+    def _lost(
+        self, part: Part, state: State, error: PartLost, now: float, failure: BaseException | None
+    ) -> list[Action]:
+        if failure is not None:  # it was interrupted before it could say so
+            return self.fail(part.name, failure, now, 0)
+        if state is not State.RUNNING or part.on_loss == STOP:
+            return self.fail(part.name, error, now, 2)
+        if part.on_loss == GO_ON:
+            return [Warn(f"{error}; the other parts go on")]
+        part.state, part.epoch = State.SPAWNED, part.epoch + 1
+        self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
+        return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
+
+    def tick(self, now: float) -> list[Action]:
+        """Notice processes that say nothing, or do not end."""
+        found: list[Action] = []
+        for part in self.parts.values():
+            if part.state is State.GONE:
+                continue
+            if part.kill_at is not None and now >= part.kill_at:
+                part.kill_at = None
+                found += [Kill(part.name)]
+            elif State.LINKED <= part.state <= State.RUNNING and now - part.heard_at >= self.silence:
+                part.heard_at = now
+                if self.is_stopping:
+                    found += [Kill(part.name)]
+                    continue
+                found += [Kill(part.name), *self._silent(part, now)]
+        return found
+
+    def _silent(self, part: Part, now: float) -> list[Action]:
+        state, part.state, part.idle = part.state, State.GONE, None
+        error = PartLost(
+            f"part {part.name!r}: its process has said nothing for {self.silence:g} s: it is frozen, or a call "
+            "holds the interpreter lock"
+        )
+        return self._lost(part, state, error, now, None)
+
+    def next_time(self) -> float | None:
+        """Return when `tick` has something to do; None if never."""
+        times = [part.kill_at for part in self.parts.values() if part.kill_at is not None]
+        times += [
+            part.heard_at + self.silence
+            for part in self.parts.values()
+            if State.LINKED <= part.state <= State.RUNNING
+        ]
+        return min(times, default=None)
+
+    # The end.
+
+    def fail(self, name: str, error: BaseException, now: float, rank: int = 1) -> list[Action]:
+        """End the run with an error."""
+        self.failures.append((name, error, rank))
+        return self.stop(now)
+
+    def stop(self, now: float) -> list[Action]:
+        """End all parts."""
+        if self.is_stopping:
+            return []
+        self.is_stopping = True
+        return [action for part in self.parts.values() for action in self._stop_part(part, now)]
+
+    def _stop_part(self, part: Part, now: float) -> list[Action]:
+        if part.state < State.LINKED:
+            part.kill_at, part.is_interrupted = now + GRACE, True
+            return [Interrupt(part.name)]
+        if part.state <= State.RUNNING:
+            part.heard_at = now
+            return [Tell(part.name, Stop())]
+        return []
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What `run` raises, with the other errors in its notes; None if the run did not fail."""
+        ranked = sorted(self.failures, key=lambda failure: failure[2])
+        return ranked[0][1] if ranked else None
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The outcomes that were reported, by part."""
+        return {
+            name: part.report.outcome
+            for name, part in self.parts.items()
+            if part.report is not None and part.report.outcome is not None
+        }
+
+    def _heard(self, name: str, now: float) -> Part:
+        part = self.parts[name]
+        part.heard_at = now
+        return part

@@ -1,0 +1,263 @@
+"""The process of a part: runs the program up to the driver's call of `run`, and there runs one fragment.
+
+It executes the same file with the same arguments, as ``__main__``. Runs that came before return what they returned in
+the driver. At the run in question it composes the program, sends its description, gets the ends of its links, keeps
+its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit` where the
+program called `run`: the rest of the program is the driver's, while ``with`` and ``finally`` clean up here as well.
+
+A thread of its own listens to the driver and sends a sign of life each second. The process ends with the driver: the
+system kills it (PR_SET_PDEATHSIG), and the end of the channel does.
+
+Decided against: to fork the processes from the driver, which may have threads and a GPU context; and to pickle the
+fragments, since compose() may use what cannot be pickled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace.parts.cut import Cut
+
+from headrace import waits
+from headrace.application import Fragment
+from headrace.application.runner import Runner
+from headrace.cli.program import ProgramError
+from headrace.core.control import RUNNING, RunControl
+from headrace.core.errors import GraphError, PeerLost
+from headrace.core.outcome import Outcome
+from headrace.core.places import GO_ON, RESTART
+from headrace.link.ends import Receiver, Sender, Terms
+from headrace.link.unix import UnixCarrier
+from headrace.parts.control import Ask, Beat, Channel, Composed, Connect, Ended, EndIdle, Started, Stop
+from headrace.parts.digest import describe
+from headrace.parts.failures import Failure
+
+if TYPE_CHECKING:
+    from headrace.parts.cut import CutFlow
+
+    from headrace.core.run_options import RunOptions
+    from headrace.parts.control import Assignment
+
+_PR_SET_PDEATHSIG = 1
+_BEAT = 1.0  # seconds
+
+
+def main(descriptor: int, part: str) -> None:
+    """Run a part of a program for the driver at the other end of a socket."""
+    # What the driver put there to find headrace, and the folder that `python -c` adds.
+    del sys.path[: 1 if sys.flags.safe_path else 2]
+    channel = Channel(socket.socket(fileno=descriptor))
+    first = channel.receive_one()
+    if first is None:
+        return
+    assignment: Assignment = first
+    _end_with(assignment.driver)
+    if assignment.cpus:
+        os.sched_setaffinity(0, assignment.cpus)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
+    worker = Worker(channel, assignment)
+    threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
+    worker.run()
+
+
+def _end_with(driver: int) -> None:
+    """Let the system kill this process when the driver ends, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != driver:  # it ended before
+        os._exit(1)
+
+
+def _is_not_the_outcome(record: logging.LogRecord) -> bool:
+    """Leave the outcome to the driver, which logs that of the whole program."""
+    return not (isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Outcome))
+
+
+class Over(SystemExit):
+    """The part has ended, and with it what this process has to do of the program."""
+
+
+class Worker:
+    """A part in its process."""
+
+    def __init__(self, channel: Channel, assignment: Assignment) -> None:
+        self.channel = channel
+        self.assignment = assignment
+        self.cut: Cut | None = None
+        self.control: RunControl | None = None
+        self.is_over = False
+        self._ends: dict[str, tuple[socket.socket, int]] = {}
+        self._is_linked = threading.Event()
+        self._has_begun = False
+        self._lock = threading.Lock()
+
+    # The program.
+
+    def run(self) -> None:
+        """Execute the program."""
+        launch = self.assignment.program
+        if launch.as_holoscan:
+            from headrace.compat.holoscan.alias import install
+
+            install()
+        Fragment._runner = PartRunner(self)
+        try:
+            launch.program.execute(list(launch.arguments), lambda kind: kind().run(), lambda: self.is_over)
+            if not self.is_over:
+                raise ProgramError(
+                    "the program ended without the run that the driver is in: it does something else in this process"
+                )
+        except Over:
+            pass
+        except BaseException as error:
+            if not self.is_over:
+                self.report(None, error)
+
+    def run_part(self, application: Any, runner: PartRunner, limits: RunOptions) -> NoReturn:
+        """Run the part, report how that ended, and leave the program."""
+        if self.is_over:
+            raise Over(0)
+        self.is_over = True  # whatever comes, this was the run
+        failure: BaseException | None = None
+        try:
+            control = self.control = PartControl(self)
+            control.run_id = self.assignment.run_id
+            self.cut = Cut(application, self.assignment.part, self._join)
+            self.cut.on_failure = self._on_failure
+            runner.run_here(application, control, limits)
+        except BaseException as error:
+            failure = error
+        self.report(getattr(application, "outcome", None), failure)
+        raise Over(0)
+
+    def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
+        """Tell the driver how the run ended."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), self._lost()))
+
+    def _lost(self) -> dict[str, int]:
+        return {}
+
+    # The links.
+
+    def _join(self, cut: Cut) -> None:
+        """Compare the composed program with that of the driver, and connect the part with the others."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.channel.send(Composed(describe(cut.application)))
+        waits.wait(self._is_linked)
+        with self._lock:
+            for name, (end, epoch) in self._ends.items():
+                self._connect(name, end, epoch)
+            self._has_begun = True
+
+    def _connect(self, name: str, end: socket.socket, epoch: int) -> None:
+        cut = self.cut
+        assert cut is not None
+        flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
+        terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
+        kind: Any = Sender if flow.source == cut.part else Receiver
+        cut.connect(name, kind(UnixCarrier(end), terms, cut.listener(name)))
+
+    def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
+        """Handle that a link has failed, by the policy of the part at its other end."""
+        cut = self.cut
+        assert cut is not None
+        peer = flow.target if flow.source == cut.part else flow.source
+        policy = next(part.on_loss for part in cut.application.fragment_graph.fragments if part.name == peer)
+        if isinstance(error, PeerLost) and policy == GO_ON:
+            cut.end_flow(flow.name)
+        elif not (isinstance(error, PeerLost) and policy == RESTART):
+            cut.application.fail(error)
+
+    # The driver.
+
+    def listen(self) -> None:
+        """Do what the driver says, until it is gone; on a thread of its own."""
+        while True:
+            if not self.channel.wait(_BEAT):
+                self.channel.send(Beat())
+                continue
+            messages = self.channel.receive()
+            if messages is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+                return
+            for message, descriptors in messages:
+                self._handle(message, [socket.socket(fileno=each) for each in descriptors])
+
+    def _handle(self, message: Any, ends: list[socket.socket]) -> None:
+        match message:
+            case Connect(flows, epochs, is_last):
+                with self._lock:
+                    for name, end, epoch in zip(flows, ends, epochs, strict=True):
+                        if self._has_begun:
+                            self._connect(name, end, epoch)
+                        else:
+                            self._ends[name] = end, epoch
+                if is_last:
+                    self._is_linked.set()
+            case Stop():
+                if self.control is not None:
+                    self.control.stop()
+            case Ask() | EndIdle():
+                pass
+
+
+class PartControl(RunControl):
+    """The control of the run of a part, which tells the driver when the operators have started."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(RUNNING)
+        self._worker = worker
+
+    def start(self) -> None:
+        """Record that every operator has started."""
+        super().start()
+        self._worker.channel.send(Started())
+
+
+class PartRunner(Runner):
+    """Runs the part in the place of the run that the driver is in."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+        self._runs = 0
+
+    def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
+        """Return what an earlier run returned in the driver, or run the part."""
+        earlier = self._worker.assignment.earlier
+        number, self._runs = self._runs, self._runs + 1
+        if number >= len(earlier):
+            self._worker.run_part(fragment, self, limits)
+        known = earlier[number]
+        if known is None:
+            raise GraphError(
+                f"run {number + 1} of the program had not ended in the driver when this one began; runs side by side "
+                "cannot be in processes"
+            )
+        if isinstance(known, Failure):
+            raise known.error("")
+        fragment.outcome = known
+        return known
+
+    def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
+        """Do the same for a run beside the program."""
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(self.run(fragment, limits))
+        except Exception as error:
+            future.set_exception(error)
+        return future
