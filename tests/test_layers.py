@@ -71,6 +71,7 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
+    "parts": {"core", "_runtime", "conditions", "link", "application"},
     "compat": {
         *("tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"),
         "application",

@@ -8,6 +8,8 @@ from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
 from headrace._runtime.messages.envelope import make_envelope as make_envelope
+from headrace._runtime.messages.envelope import open_message as open_message
+from headrace._runtime.messages.envelope import seal_message as seal_message
 from headrace._runtime.messages.fences import Fences as Fences
 from headrace._runtime.messages.fences import is_complete as is_complete
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream

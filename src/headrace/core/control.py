@@ -60,6 +60,7 @@ class RunControl:
         "changes",
         "doing",
         "engine",
+        "error",
         "errors",
         "failure",
         "has_ended",
@@ -90,6 +91,8 @@ class RunControl:
         """Whether the use is over; set after `failure`."""
         self.failure: BaseException | None = None
         """What the run raised, once it has ended."""
+        self.error: BaseException | None = None
+        """The first error of a run that is stopping its operators."""
         self._at_end: deque[Callable[[], object]] = deque()
 
     @property

@@ -92,6 +92,10 @@ class PeerAborted(LinkError):
         return str(self.args[0])
 
 
+class RunStopped(LinkError):
+    """The run of another part of the application was stopped, so that this one stops, too."""
+
+
 class ProtocolError(LinkError):
     """What arrived over a link cannot be: the peer is not one of ours, is of another version, or is broken."""
 

@@ -337,6 +337,7 @@ class _Life:
             self._add(error, "and in the same run")
         engine.errors.clear()
         self._take_outside_errors("and from outside of the run")
+        self.control.error = self.errors[0] if self.errors else self.interrupts.first
         # All steps before the first is taken, since nothing may raise between them.
         steps = list(
             steps_of(

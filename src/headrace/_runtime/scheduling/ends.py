@@ -137,6 +137,9 @@ class Ends:
 
     def _tell(self, node: Node) -> None:
         engine = self._engine
+        for state in node.input_states:
+            for watcher in state.watchers:  # a condition may depend on whether messages are still taken
+                watcher.enqueue_if_ready()
         for queue in node.outputs:
             if queue.has_ended or not all(feeder.retired for feeder in queue.feeders):
                 continue

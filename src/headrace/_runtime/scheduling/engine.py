@@ -437,11 +437,13 @@ class Engine:
 
     def announce_room(self, node: Node, queues: Iterable[Queue]) -> None:
         """Announce room in the queues of a node to their producers, in the middle of its compute."""
-        states = [state for queue in queues if not (state := self._state(queue)).affordable]
+        states = [state for queue in queues if not (state := self._state(queue)).affordable or state.watchers]
         if states:
             with self.lock:
                 for state in states:
                     state.update_producers(self.pausing.is_paused)
+                    for producer in state.watchers:
+                        producer.enqueue_if_ready()
                 self.waiting.wake_others(node.ready_queue, computes=True)
 
     def _state(self, queue: Queue) -> QueueState:
@@ -462,7 +464,10 @@ class Engine:
         node.slow = SLOW
         node.is_measured = True
         for queue in node.inputs:
-            self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
+            state = self._state(queue)
+            state.update_producers(self.pausing.is_paused)  # no receive did
+            for producer in state.watchers:
+                producer.enqueue_if_ready()
 
     def retire(self, node: Node) -> None:
         """Let a node compute no more; its end comes when it does not compute (`ends`)."""
