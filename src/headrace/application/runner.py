@@ -39,13 +39,13 @@ class Runner:
 
     def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end, or to the limits of this run."""
-        return self._run_numbered(fragment, RunControl(RUNNING), limits, self._begin())
+        return self._run_numbered(fragment, RunControl(RUNNING), limits, self._next_number())
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
-        control, number = RunControl(RUNNING), self._begin()
+        control, number = RunControl(RUNNING), self._next_number()
         _serve(fragment)
         return run_async(fragment, control, partial(self._run_numbered, fragment, control, limits, number))
 
@@ -56,7 +56,7 @@ class Runner:
         _serve(fragment)
         return run(fragment, control, _supplies(limits))
 
-    def _begin(self) -> int:
+    def _next_number(self) -> int:
         self._results.append(None)
         return len(self._results) - 1
 

@@ -54,16 +54,6 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
-    """The ends of the links of a part; its descriptors come in the order of the flows."""
-
-    flows: tuple[str, ...]
-    epochs: tuple[int, ...]
-    is_last: bool = True
-    """Whether all ends have come with it; a message takes so many."""
-
-
-@dataclass(frozen=True, slots=True)
 class Stop:
     """End the run, as `stop_execution` does."""
 

@@ -42,7 +42,7 @@ from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, Super
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.parts.cut import CutFlow
+    from headrace.parts.cut_flow import CutFlow
 
     from headrace.application import Application
     from headrace.core.control import RunControl

@@ -34,7 +34,7 @@ from headrace.parts.digest import difference
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
-    from headrace.parts.cut import CutFlow
+    from headrace.parts.cut_flow import CutFlow
 
 
 GRACE = 5.0

@@ -41,7 +41,7 @@ from headrace.parts.digest import describe
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
-    from headrace.parts.cut import CutFlow
+    from headrace.parts.cut_flow import CutFlow
 
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Assignment
