@@ -7,6 +7,7 @@ its observer here. ``headrace run`` replaces the runner to know what a program r
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,15 +40,15 @@ class Runner:
 
     def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end, or to the limits of this run."""
-        return self._run_numbered(fragment, RunControl(RUNNING), limits, self._next_number())
+        run_it, _ = self._prepare(fragment, limits)
+        return run_it()
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
-        control, number = RunControl(RUNNING), self._next_number()
-        _serve(fragment)
-        return run_async(fragment, control, partial(self._run_numbered, fragment, control, limits, number))
+        run_it, control = self._prepare(fragment, limits)
+        return run_async(fragment, control, run_it)
 
     def run_here(self, fragment: Fragment, control: RunControl, limits: RunOptions) -> Outcome:
         """Run a fragment in this process."""
@@ -56,20 +57,23 @@ class Runner:
         _serve(fragment)
         return run(fragment, control, _supplies(limits))
 
-    def _next_number(self) -> int:
+    def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:
+        """Return what runs a fragment, in this process or in others, and the control of that run."""
+        number = len(self._results)
         self._results.append(None)
-        return len(self._results) - 1
+        if read_run_options().over(limits).processes:
+            from headrace.parts.driver import DriverControl, drive
 
-    def _run_numbered(
-        self, fragment: Fragment, control: RunControl, limits: RunOptions, number: int
-    ) -> Outcome:
+            driver_control = DriverControl()
+            run_it = partial(drive, fragment, driver_control, self._results[:number])
+            return partial(self._run_numbered, number, run_it), driver_control
+        control = RunControl(RUNNING)
+        run_it = partial(self.run_here, fragment, control, limits)
+        return partial(self._run_numbered, number, run_it), control
+
+    def _run_numbered(self, number: int, run_it: Callable[[], Outcome]) -> Outcome:
         try:
-            if read_run_options().over(limits).processes:
-                from headrace.parts.driver import drive
-
-                result = drive(fragment, control, self._results[:number])
-            else:
-                result = self.run_here(fragment, control, limits)
+            result = run_it()
         except BaseException as error:
             from headrace.parts.failures import Failure
 

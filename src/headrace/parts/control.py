@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
+    from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
 
 _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
@@ -65,7 +67,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class EndIdle:
-    """No part can run any more and nothing is under way: wait for other parts no longer."""
+    """No part can run any more, and nothing is under way: do what comes next (`PartIdleness.end`)."""
+
+    stage: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,7 @@ class Beat:
 class Idle:
     """Nothing can run in the part unless a link brings something."""
 
-    passed: dict[str, tuple[int, int]]
-    """How many messages went along each flow so far, as this end sees it, and how many credits came back."""
-    ended: tuple[str, ...] = ()
-    """The flows whose end has arrived."""
+    report: IdleReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,8 @@ class Ended:
 
     outcome: Outcome | None
     failure: Failure | None = None
-    lost: dict[str, int] = field(default_factory=dict)
-    """How many messages of each flow were lost with the process at the other end."""
+    flows: dict[str, FlowCounts] = field(default_factory=dict)
+    """What this end of each flow has seen."""
 
 
 class Channel:

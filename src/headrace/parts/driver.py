@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,28 +25,40 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.parts.cut import cut_flows
 
+from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
+from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
-from headrace.parts.control import Assignment, Beat, Channel, Composed, Connect, Ended, Idle, Started
+from headrace.parts.control import (
+    Assignment,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    Ended,
+    Idle,
+    Paused,
+    Request,
+    Started,
+)
 from headrace.parts.digest import describe
 from headrace.parts.environment import assign, check_options, environment_of
 from headrace.parts.launch import Launch
 from headrace.parts.lines import Lines
 from headrace.parts.outcomes import merge
-from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, Supervisor, Tell, Warn
+from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.cut_flow import CutFlow, FlowCounts
 
     from headrace.application import Application
-    from headrace.core.control import RunControl
     from headrace.parts.failures import Failure
     from headrace.parts.supervision import Action
 
@@ -56,7 +69,7 @@ _BOOT = "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import
 
 
 def drive(
-    application: Application, control: RunControl, earlier: Sequence[Outcome | Failure | None] = ()
+    application: Any, control: DriverControl, earlier: Sequence[Outcome | Failure | None] = ()
 ) -> Outcome:
     """Run the fragments of an application in processes; return the outcome, or raise what ended the run."""
     check_options(os.environ)
@@ -87,7 +100,8 @@ def drive(
     if failure is not None:
         control.failure = failure
         raise failure
-    return application.outcome
+    outcome: Outcome = application.outcome
+    return outcome
 
 
 def _waits_for(driver: Driver | None) -> str:
@@ -102,13 +116,50 @@ def _tell(application: Application, outcome: Outcome, failure: BaseException | N
     logging.getLogger("headrace.run").log(level, "%s", outcome, exc_info=raised, extra=extra)
 
 
+class DriverControl(RunControl):
+    """The control of a run in processes, whose pauses are passed on to them."""
+
+    __slots__ = ("_is_paused", "on_request")
+
+    def __init__(self) -> None:
+        super().__init__(RUNNING)
+        self.on_request: Callable[[], None] | None = None
+        self._is_paused = threading.Event()
+
+    def step(self, count: int, op_name: str = "") -> None:
+        """Refuse: a step of one process does not say which of the others it comes before."""
+        raise GraphError("step() of a program in processes: the computes of several processes have no order")
+
+    def _request(self, request: tuple[str, int, str]) -> None:
+        self._is_paused.clear()
+        self.requests.append(request)
+        if self.on_request is not None:
+            self.on_request()
+
+    def tell_paused(self, is_paused: bool) -> None:
+        """Tell whoever waits for it that all parts are paused."""
+        if is_paused:
+            self._is_paused.set()
+
+    def wait_until_paused(self, timeout: float | None) -> bool:
+        """Wait until every part is paused and nothing computes; return whether that is so."""
+        waits.wait(self._is_paused, timeout)
+        return self._is_paused.is_set() and self.pause_wanted
+
+    def end(self) -> None:
+        """End the waits for a run, because it is over or there will be none."""
+        super().end()
+        self.pause_wanted = False
+        self._is_paused.set()
+
+
 class Driver:
     """The processes of one run."""
 
     def __init__(
         self,
         application: Application,
-        control: RunControl,
+        control: DriverControl,
         launch: Launch,
         earlier: Sequence[Outcome | Failure | None],
     ) -> None:
@@ -119,6 +170,7 @@ class Driver:
                 "connects Fragments, each of which gets a process, as in add_flow(Edge(self, 'edge'), Server(self, "
                 "'server'), {('camera.out', 'detector.frame')})"
             )
+        _refuse_ends(application)
         self._application = application
         self._control = control
         self._launch = launch
@@ -130,6 +182,10 @@ class Driver:
             cut_flows(application),
             describe(application),
         )
+        self._looked_at = monotonic()
+        # The last request to pause or to resume, and the parts that are paused.
+        self._request: Request | None = None
+        self._paused: set[str] = set()
         self._processes: dict[str, Process] = {}
         self._leaving: list[Process] = []
         self._selector = selectors.DefaultSelector()
@@ -138,16 +194,18 @@ class Driver:
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
-        self._control.on_stop = lambda: os.eventfd_write(self._wake, 1)
+        self._control.on_stop = self._control.on_request = lambda: os.eventfd_write(self._wake, 1)
         try:
             self._carry_out(self.supervisor.begin())
             self._control.start()
             while self._processes or self._leaving:
                 self._step()
         finally:
-            self._control.on_stop = None
-            for process in [*self._processes.values(), *self._leaving]:  # only after an error of this file
+            self._control.on_stop = self._control.on_request = None
+            left = [*self._processes.values(), *self._leaving]  # only after an error of this file
+            for process in left:
                 process.kill()
+            for process in left:
                 self._reap(process)
             self._selector.close()
             os.close(self._wake)
@@ -158,6 +216,10 @@ class Driver:
 
     def _step(self) -> None:
         control, now = self._control, monotonic()
+        if now - self._looked_at > 2 * _LONGEST:
+            self.supervisor.forgive(now)  # as by Ctrl-Z, which stops all processes
+        self._looked_at = now
+        self._pass_on_requests()
         while control.errors:
             self._carry_out(self.supervisor.fail("", control.errors.popleft(), now))
         if control.stop_wanted and not self.supervisor.is_stopping:
@@ -169,6 +231,20 @@ class Driver:
         for key, _ in self._selector.select(min(left, _LONGEST)):
             if key.fd in self._selector.get_map():  # it may be gone because of the one before
                 key.data()
+
+    def _pass_on_requests(self) -> None:
+        requests = self._control.requests
+        while requests:
+            kind, count, operator = requests.popleft()
+            self._paused.clear()
+            self._request = Request(kind, count, operator)
+            for part in self._alive():
+                self._processes[part].channel.send(self._request)
+
+    def _alive(self) -> set[str]:
+        """Return the parts whose processes have their links."""
+        parts = self.supervisor.parts.values()
+        return {part.name for part in parts if part.state in (State.LINKED, State.RUNNING)}
 
     def _on_wake(self) -> None:
         os.eventfd_read(self._wake)
@@ -197,7 +273,7 @@ class Driver:
         if former is not None:
             self._leaving.append(former)
         environment = environment_of(part, os.environ, self._gpus[part])
-        process = self._processes[part] = Process(part, environment)
+        process = self._processes[part] = Process(part, environment, self._control.fail)
         process.channel.send(
             Assignment(
                 part,
@@ -226,6 +302,8 @@ class Driver:
                 ends.setdefault(part, []).append((flow.name, epoch, end))
         for part, own in ends.items():
             self._connect(part, own)
+        for part in parts if self._request is not None else ():
+            self._processes[part].channel.send(self._request)
 
     def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
         channel = self._processes[part].channel
@@ -260,8 +338,11 @@ class Driver:
                 self._carry_out(supervisor.started(part, now))
             case Beat():
                 self._carry_out(supervisor.beat(part, now))
-            case Idle():
-                self._carry_out(supervisor.idle(part, message, now))
+            case Idle(report):
+                self._carry_out(supervisor.idle(part, report, now))
+            case Paused():
+                self._paused.add(part)
+                self._control.tell_paused(self._paused >= self._alive())
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
 
@@ -301,13 +382,7 @@ class Driver:
             ended_by = EndedBy.INTERRUPTED
         elif failure is not None:
             ended_by = EndedBy.FAILED
-        reports = [part.report for part in supervisor.parts.values() if part.report is not None]
-        inputs = {flow.name: tuple(flow.input.rsplit(".", 1)) for flow in supervisor.flows}
-        lost: dict[tuple[str, str], int] = {}
-        for report in reports:
-            for name, count in report.lost.items():
-                operator, port = inputs[name]
-                lost[operator, port] = lost.get((operator, port), 0) + count
+        reports = {name: part.report for name, part in supervisor.parts.items() if part.report is not None}
         graph = self._application.graph
         restarts = {
             operator.name: supervisor.restarts.get(operator.fragment.name, 0)
@@ -318,9 +393,9 @@ class Driver:
             self._application.name,
             [operator.name for operator in graph],
             supervisor.outcomes.values(),
+            [(flow, _ends_of(flow, reports)) for flow in supervisor.flows],
             ended_by,
             _records(supervisor),
-            lost,
             restarts,
         )
 
@@ -328,7 +403,9 @@ class Driver:
 class Process:
     """The process of a part, its control channel and its pipes."""
 
-    def __init__(self, part: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self, part: str, environment: dict[str, str], on_error: Callable[[BaseException], None]
+    ) -> None:
         self.part = part
         self.channel, theirs = Channel.pair()
         out, err = os.pipe(), os.pipe()
@@ -352,8 +429,8 @@ class Process:
             theirs.close()
             os.close(out[1])
             os.close(err[1])
-        self.stdout = Lines(out[0], lambda: sys.stdout)
-        self.stderr = Lines(err[0], lambda: sys.stderr)
+        self.stdout = Lines(out[0], lambda: sys.stdout, on_error)
+        self.stderr = Lines(err[0], lambda: sys.stderr, on_error)
         self.pidfd = os.pidfd_open(self._process.pid)
         self._was_interrupted = False
 
@@ -419,6 +496,16 @@ def _files(selector: selectors.BaseSelector) -> list[Any]:
     return [key.fileobj for key in selector.get_map().values()]
 
 
+def _refuse_ends(application: Application) -> None:
+    """Raise for operators through which the program exchanges frames with its own process."""
+    for operator in application.graph:
+        if type(operator).__name__ in ("FeedOp", "ResultsOp"):
+            raise GraphError(
+                f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while each "
+                "fragment runs in a process of its own; leave out processes, or use a topic"
+            )
+
+
 def _devices(parts: Sequence[Any]) -> list[int]:
     """Return the numbers of the GPUs, if a part asks for some."""
     if all(part.gpus is None for part in parts):
@@ -426,6 +513,14 @@ def _devices(parts: Sequence[Any]) -> list[int]:
     from headrace import gpu
 
     return list(range(len(gpu.Device.get_all_devices())))
+
+
+def _ends_of(flow: CutFlow, reports: Mapping[str, Ended]) -> tuple[FlowCounts | None, FlowCounts | None]:
+    sender, receiver = reports.get(flow.source), reports.get(flow.target)
+    return (
+        None if sender is None else sender.flows.get(flow.name),
+        None if receiver is None else receiver.flows.get(flow.name),
+    )
 
 
 def _records(supervisor: Supervisor) -> list[ErrorRecord]:

@@ -45,6 +45,7 @@ def environment_of(part: str, environment: Mapping[str, str], gpus: Sequence[int
         value = found.get(name, "")
         if PurePath(value).suffix:
             found[name] = _own_file(value, part)
+    found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
     if gpus is not None:
         visible = [each.strip() for each in found.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]

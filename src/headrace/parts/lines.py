@@ -24,12 +24,17 @@ class Lines:
         The end of the pipe to read from, which it owns from now on.
     stream
         Returns the stream to write to, which the program may replace in the meantime.
+    on_error
+        Called with the exception if the stream takes no more; then nothing more is written to it.
     """
 
-    def __init__(self, descriptor: int, stream: Callable[[], Any]) -> None:
+    def __init__(
+        self, descriptor: int, stream: Callable[[], Any], on_error: Callable[[BaseException], None]
+    ) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._stream = stream
+        self._on_error = on_error
         self._kept = b""
         self._is_open = False
         self.is_closed = False
@@ -62,7 +67,7 @@ class Lines:
         self._kept += data
         if self._is_open:
             whole, newline, self._kept = self._kept.rpartition(b"\n")
-            _write(self._stream(), whole + newline)
+            self._write(whole + newline)
         else:
             self._kept = self._kept[-_LAST_WORDS:]
         return True
@@ -80,7 +85,14 @@ class Lines:
         os.close(self._descriptor)
         if self._is_open:
             rest, self._kept = self._kept, b""
-            _write(self._stream(), rest)
+            self._write(rest)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            _write(self._stream(), data)
+        except (OSError, ValueError) as error:  # nobody reads it any more
+            self._is_open = False
+            self._on_error(error)
 
 
 def _write(stream: Any, data: bytes) -> None:

@@ -1,20 +1,24 @@
 """Outcomes: the outcome of a program, put together from those of its parts.
 
 It has the same fields as that of one process: the operators of all parts in the order of the graph, and nothing of
-the operators that stand for links. Messages that were under way between two parts when the run ended are undelivered
-at the input that they were sent to. Messages that were lost with a process are `lost` there.
+the operators that stand for links. What was emitted into a flow between parts and did not reach its receiver counts
+there, as in one process: as dropped by the queue, as undelivered, or as lost with a process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome
+from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
+from headrace.parts.cut_flow import FlowCounts
 
 if TYPE_CHECKING:
-    pass
+    from headrace.parts.cut_flow import CutFlow
+
+Ends = tuple[FlowCounts | None, FlowCounts | None]
+"""What the sender and the receiver of a flow counted; None for one whose process was lost."""
 
 # The first of these that a part ended by is how the program ended.
 _ORDER = (
@@ -31,10 +35,10 @@ def merge(
     application: str,
     operators: Iterable[str],
     outcomes: Iterable[Outcome],
+    flows: Sequence[tuple[CutFlow, Ends]] = (),
     ended_by: EndedBy | None = None,
     errors: Iterable[ErrorRecord] = (),
-    lost: Mapping[tuple[str, str], int] = {},
-    restarts: Mapping[str, int] = {},
+    restarts: Mapping[str, int] | None = None,
 ) -> Outcome:
     """Return the outcome of a program.
 
@@ -44,29 +48,59 @@ def merge(
         The names of all operators, in the order of the graph.
     outcomes
         Those of the parts; a part that was lost has none.
+    flows
+        The flows between parts, with what their ends counted.
     ended_by
         Why the driver ended the run, if it did.
-    lost
-        The number of messages that were lost on the way to each input.
     restarts
-        How many times the processes of operators were started again.
+        How many times the processes of operators were started again, by the name of the operator.
     """
     parts = list(outcomes)
     known = {name: each for part in parts for name, each in part.operators.items()}
-    found: dict[str, OperatorOutcome] = {}
-    for name in operators:
-        each = known.get(name, OperatorOutcome(0))
-        missing = {port: count for (operator, port), count in lost.items() if operator == name and count}
-        if missing or restarts.get(name):
-            each = replace(each, lost=missing, restarts=each.restarts + restarts.get(name, 0))
-        found[name] = each
+    found = {name: known.get(name, OperatorOutcome(0)) for name in operators}
+    for name, count in (restarts or {}).items():
+        found[name] = replace(found[name], restarts=found[name].restarts + count)
+    for flow, ends in flows:
+        operator, _, port = flow.input.rpartition(".")
+        found[operator] = _with_flow(found[operator], port, ends)
     ways = {part.ended_by for part in parts}
     return Outcome(
         application,
         ended_by or next((way for way in _ORDER if way in ways), EndedBy.STOPPED),
         max((part.seconds for part in parts), default=0.0),
         found,
-        tuple(starved for part in parts for starved in part.starved),
+        tuple(_named(starved, flows) for part in parts for starved in part.starved),
         tuple(errors),
         tuple(segment for part in parts for segment in part.segments),
     )
+
+
+def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutcome:
+    """Add what did not reach the queue of an input, because of the link before it."""
+    sender, receiver = ends
+    if sender is None:
+        return outcome
+    under_way = sender.sent - (0 if receiver is None else receiver.arrived)
+    counts = {
+        "dropped": sender.dropped,
+        "undelivered": sender.waiting + (under_way if receiver is not None else 0),
+        "lost": sender.lost + (0 if receiver is not None else sender.unanswered),
+    }
+    changed: dict[str, Any] = {
+        name: {**(before := getattr(outcome, name)), port: before.get(port, 0) + count}
+        for name, count in counts.items()
+        if count > 0
+    }
+    return replace(outcome, **changed) if changed else outcome
+
+
+def _named(starved: Starved, flows: Iterable[tuple[CutFlow, Ends]]) -> Starved:
+    """Name the operators that send to a flow in the place of the flow."""
+    waits_for = []
+    for waiting in starved.waits_for:
+        sources = waiting.sources
+        for flow, _ in flows:
+            senders = " or ".join(repr(output.rpartition(".")[0]) for output in flow.outputs)
+            sources = tuple(source.replace(repr(flow.name), senders) for source in sources)
+        waits_for.append(replace(waiting, sources=sources))
+    return replace(starved, waits_for=tuple(waits_for))

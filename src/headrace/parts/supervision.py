@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import DigestError, PartLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.places import GO_ON, STOP
-from headrace.parts.control import Ask, Ended, EndIdle, Idle, Stop
+from headrace.parts.control import Ask, Ended, EndIdle, Stop
 from headrace.parts.digest import difference
 from headrace.parts.failures import Failure
+from headrace.parts.idleness import IdleReport, decide, is_still
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
@@ -116,9 +117,11 @@ class Part:
     epoch: int = 0
     heard_at: float = 0.0
     kill_at: float | None = None
-    idle: Idle | None = None
+    idle: IdleReport | None = None
     is_interrupted: bool = False
     """Whether it was interrupted because the run ends, and says so."""
+    is_killed: bool = False
+    """Whether it was killed because it did not end, or was frozen."""
     report: Ended | None = None
 
 
@@ -141,7 +144,7 @@ class Supervisor:
     is_stopping: bool = False
     ended_by: EndedBy | None = None
     restarts: dict[str, int] = field(default_factory=dict)
-    _asked: dict[str, Idle] | None = None
+    _asked: dict[str, IdleReport] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -196,33 +199,31 @@ class Supervisor:
         self._heard(name, now)
         return []
 
-    def idle(self, name: str, idle: Idle, now: float) -> list[Action]:
+    def idle(self, name: str, report: IdleReport, now: float) -> list[Action]:
         """Handle that nothing can run in a part unless a link brings something.
 
         The program is idle if all parts are and nothing is under way between them. The reports of the parts are not
         of one moment. So all are asked a second time: if nothing has passed meanwhile, it was so in between.
         """
-        part = self._heard(name, now)
-        part.idle = idle
-        alive = [each for each in self.parts.values() if each.state in (State.LINKED, State.RUNNING)]
-        if self.is_stopping or any(each.state < State.LINKED for each in self.parts.values()):
+        self._heard(name, now).idle = report
+        alive = [part for part in self.parts.values() if part.state in (State.LINKED, State.RUNNING)]
+        reports = {part.name: part.idle for part in alive if part.idle is not None}
+        is_starting = any(part.state < State.LINKED for part in self.parts.values())
+        if self.is_stopping or is_starting or len(reports) < len(alive):
             return []
-        found = {each.name: each.idle for each in alive if each.idle is not None}
-        if len(found) < len(alive) or not all(self._is_still(flow, found) for flow in self.flows):
+        if not is_still(reports, tuple(flow for flow in self.flows if not self._is_given_up(flow))):
             return []
-        is_sure, self._asked = found == self._asked, found
-        for each in alive:
-            each.idle = None
-        return [Tell(each.name, EndIdle() if is_sure else Ask()) for each in alive]
+        is_sure, self._asked = reports == self._asked, reports
+        for part in alive:
+            part.idle = None
+        if is_sure:
+            return [Tell(part, EndIdle(stage)) for part, stage in decide(reports).items()]
+        return [Tell(part.name, Ask()) for part in alive]
 
-    def _is_still(self, flow: CutFlow, found: dict[str, Idle]) -> bool:
-        """Return whether nothing is under way on a flow, by what its ends said."""
-        sender, receiver = found.get(flow.source), found.get(flow.target)
-        if sender is not None and receiver is not None:
-            return sender.passed.get(flow.name) == receiver.passed.get(flow.name)
-        if receiver is not None:  # and the sender's part has ended
-            return flow.name in receiver.ended
-        return True
+    def _is_given_up(self, flow: CutFlow) -> bool:
+        """Return whether a part of a flow was lost, so that nothing comes from it any more."""
+        ends = (self.parts[flow.source], self.parts[flow.target])
+        return any(part.state is State.GONE and part.report is None for part in ends)
 
     def ended(self, name: str, report: Ended, now: float) -> list[Action]:
         """Handle the report of a process whose run is over."""
@@ -251,7 +252,7 @@ class Supervisor:
         part = self.parts[name]
         state, part.state = part.state, State.GONE
         part.idle = None
-        if state >= State.REPORTED or self.is_stopping:
+        if state >= State.REPORTED or part.is_interrupted or part.is_killed:
             return []
         doing = {
             State.SPAWNED: "before it had composed the program",
@@ -259,7 +260,10 @@ class Supervisor:
             State.LINKED: "while its operators started",
             State.RUNNING: "while it ran",
         }[state]
-        return self._lost(part, state, PartLost(f"part {name!r}: {how} {doing}"), now, failure)
+        error = PartLost(f"part {name!r}: {how} {doing}")
+        if self.is_stopping:  # perhaps since its peers noticed it first
+            return self.fail(name, failure or error, now, 2)
+        return self._lost(part, state, error, now, failure)
 
     def _lost(
         self, part: Part, state: State, error: PartLost, now: float, failure: BaseException | None
@@ -270,7 +274,7 @@ class Supervisor:
             return self.fail(part.name, error, now, 2)
         if part.on_loss == GO_ON:
             return [Warn(f"{error}; the other parts go on")]
-        part.state, part.epoch = State.SPAWNED, part.epoch + 1
+        part.state, part.epoch, part.is_killed = State.SPAWNED, part.epoch + 1, False
         self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
         return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
 
@@ -281,14 +285,11 @@ class Supervisor:
             if part.state is State.GONE:
                 continue
             if part.kill_at is not None and now >= part.kill_at:
-                part.kill_at = None
+                part.kill_at, part.is_killed = None, True
                 found += [Kill(part.name)]
             elif State.LINKED <= part.state <= State.RUNNING and now - part.heard_at >= self.silence:
-                part.heard_at = now
-                if self.is_stopping:
-                    found += [Kill(part.name)]
-                    continue
-                found += [Kill(part.name), *self._silent(part, now)]
+                part.heard_at, part.is_killed = now, True
+                found += [Kill(part.name), *([] if self.is_stopping else self._silent(part, now))]
         return found
 
     def _silent(self, part: Part, now: float) -> list[Action]:
@@ -298,6 +299,11 @@ class Supervisor:
             "holds the interpreter lock"
         )
         return self._lost(part, state, error, now, None)
+
+    def forgive(self, now: float) -> None:
+        """Take all processes for alive, because the driver itself was stopped for a while."""
+        for part in self.parts.values():
+            part.heard_at = now
 
     def next_time(self) -> float | None:
         """Return when `tick` has something to do; None if never."""

@@ -14,6 +14,7 @@ fragments, since compose() may use what cannot be pickled.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -21,6 +22,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,24 +32,38 @@ from headrace import waits
 from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import ProgramError
-from headrace.core.control import RUNNING, RunControl
+from headrace.core.control import PAUSE, RUNNING, RunControl
 from headrace.core.errors import GraphError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
-from headrace.parts.control import Ask, Beat, Channel, Composed, Connect, Ended, EndIdle, Started, Stop
+from headrace.parts.control import (
+    Ask,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    Ended,
+    EndIdle,
+    Idle,
+    Paused,
+    Request,
+    Started,
+    Stop,
+)
 from headrace.parts.digest import describe
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.idleness import IdleReport
 
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Assignment
 
 _PR_SET_PDEATHSIG = 1
-_BEAT = 1.0  # seconds
+_BEAT = 0.5  # seconds
 
 
 def main(descriptor: int, part: str) -> None:
@@ -67,7 +83,12 @@ def main(descriptor: int, part: str) -> None:
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
     worker = Worker(channel, assignment)
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
-    worker.run()
+    try:
+        worker.run()
+        atexit._run_exitfuncs()
+    finally:
+        # Everything was stopped and reported. To take the interpreter apart would keep the driver waiting.
+        os._exit(0)
 
 
 def _end_with(driver: int) -> None:
@@ -92,12 +113,14 @@ class Worker:
     def __init__(self, channel: Channel, assignment: Assignment) -> None:
         self.channel = channel
         self.assignment = assignment
-        self.cut: Cut | None = None
+        self.cut: Any = None  # the Cut, once there is one
         self.control: RunControl | None = None
         self.is_over = False
         self._ends: dict[str, tuple[socket.socket, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
+        self._idle: IdleReport | None = None
+        self._is_asked = False
         self._lock = threading.Lock()
 
     # The program.
@@ -133,6 +156,8 @@ class Worker:
             control.run_id = self.assignment.run_id
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
+            if application.scheduler().stop_on_deadlock:
+                self.cut.idleness.on_idle = self._on_idle
             runner.run_here(application, control, limits)
         except BaseException as error:
             failure = error
@@ -140,13 +165,14 @@ class Worker:
         raise Over(0)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
-        """Tell the driver how the run ended."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), self._lost()))
-
-    def _lost(self) -> dict[str, int]:
-        return {}
+        """Tell the driver how the run ended, and write nothing any more: the rest of the program is the driver's."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+            stream.flush()
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        flows = {} if self.cut is None else self.cut.counts()
+        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows))
 
     # The links.
 
@@ -162,8 +188,7 @@ class Worker:
             self._has_begun = True
 
     def _connect(self, name: str, end: socket.socket, epoch: int) -> None:
-        cut = self.cut
-        assert cut is not None
+        cut: Cut = self.cut
         flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
         terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
@@ -171,10 +196,10 @@ class Worker:
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part at its other end."""
-        cut = self.cut
-        assert cut is not None
+        cut: Cut = self.cut
         peer = flow.target if flow.source == cut.part else flow.source
-        policy = next(part.on_loss for part in cut.application.fragment_graph.fragments if part.name == peer)
+        parts: list[Any] = cut.application.fragment_graph.fragments
+        policy = next(part.on_loss for part in parts if part.name == peer)
         if isinstance(error, PeerLost) and policy == GO_ON:
             cut.end_flow(flow.name)
         elif not (isinstance(error, PeerLost) and policy == RESTART):
@@ -187,6 +212,7 @@ class Worker:
         while True:
             if not self.channel.wait(_BEAT):
                 self.channel.send(Beat())
+                self._tell_idle()
                 continue
             messages = self.channel.receive()
             if messages is None:
@@ -209,8 +235,41 @@ class Worker:
             case Stop():
                 if self.control is not None:
                     self.control.stop()
-            case Ask() | EndIdle():
-                pass
+            case Request(kind):
+                self._pause(kind)
+            case Ask():
+                self._is_asked = True
+                self.cut.idleness.ask()
+            case EndIdle(stage):
+                self.cut.idleness.end(stage)
+
+    def _pause(self, kind: str) -> None:
+        control = self.control
+        if control is None:
+            return
+        if kind != PAUSE:
+            control.resume()
+            return
+        control.pause()
+
+        def tell() -> None:
+            if control.wait_until_paused(None):
+                self.channel.send(Paused())
+
+        threading.Thread(target=tell, name="headrace pause", daemon=True).start()
+
+    # Whether anything can run in the part.
+
+    def _on_idle(self, report: IdleReport) -> None:
+        """Note that the part is idle. The driver is told at the next beat: most parts are idle between two frames."""
+        self._idle = report
+        if self._is_asked:
+            self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        report, self._idle, self._is_asked = self._idle, None, False
+        if report is not None:
+            self.channel.send(Idle(report))
 
 
 class PartControl(RunControl):
