@@ -6,14 +6,16 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from headrace import Application
 from headrace.core.outcome import Outcome
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
-from headrace.parts.cut import Cut, CutFlow
-from headrace.parts.link_operators import FlowCounts
+from headrace.parts.cut import Cut
+from headrace.parts.cut_flow import CutFlow, FlowCounts
+from headrace.parts.idleness import IdleReport, decide, is_still
 from tests.harness import PATIENCE
 from tests.parts.memory_link import MemoryLink
 
@@ -85,6 +87,46 @@ class PartsRun:
         return found
 
 
+class Coordinator:
+    """Finds out that no part can go on, as a driver does for processes."""
+
+    def __init__(self, cuts: dict[str, Cut]) -> None:
+        self._lock = threading.Lock()
+        self._cuts = dict(cuts)
+        self._reports: dict[str, IdleReport] = {}
+        self._before: dict[str, IdleReport] = {}
+        self.decisions: list[dict[str, int]] = []
+        for part, cut in cuts.items():
+            cut.idleness.on_idle = partial(self._report, part)
+
+    def _report(self, part: str, report: IdleReport) -> None:
+        with self._lock:
+            self._reports[part] = report
+            self._look()
+
+    def leave(self, part: str) -> None:
+        """Do not wait for a part that has ended."""
+        with self._lock:
+            self._cuts.pop(part)
+            self._reports.pop(part, None)
+            self._look()
+
+    def _look(self) -> None:
+        flows = {flow for cut in self._cuts.values() for flow in (*cut.outgoing, *cut.incoming)}
+        reports = self._reports
+        if not self._cuts or len(reports) < len(self._cuts) or not is_still(reports, tuple(flows)):
+            return
+        decided = decide(reports) if reports == self._before else {}
+        self._before, self._reports = reports, {}
+        if decided:
+            self.decisions.append(decided)
+        for part, cut in self._cuts.items():
+            if part in decided:
+                cut.idleness.end(decided[part])
+            else:
+                cut.idleness.ask()
+
+
 def run_parts(
     make: Callable[[], Application],
     parts: list[str],
@@ -99,8 +141,10 @@ def run_parts(
         cut = Cut(make(), part, links.connect)
         prepare(cut)
         result.cuts[part] = cut
+    coordinator = Coordinator(result.cuts)
     for part, cut in result.cuts.items():
         futures[part] = cut.application.run_async()
+        futures[part].add_done_callback(lambda _, part=part: coordinator.leave(part))
     for part, future in futures.items():
         try:
             future.result(PATIENCE)

@@ -27,6 +27,10 @@ from headrace._runtime.scheduling.direct_compute import DirectCompute as DirectC
 from headrace._runtime.scheduling.direct_compute import DirectStreams as DirectStreams
 from headrace._runtime.scheduling.direct_compute import NotDirect as NotDirect
 from headrace._runtime.scheduling.direct_compute import RefusingMetadata as RefusingMetadata
+from headrace._runtime.scheduling.ends import FED_BEFORE as FED_BEFORE
+from headrace._runtime.scheduling.ends import IN_LOOP as IN_LOOP
+from headrace._runtime.scheduling.ends import NONE_LEFT as NONE_LEFT
+from headrace._runtime.scheduling.ends import STARVED as STARVED
 from headrace._runtime.scheduling.engine import Engine as Engine
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group

@@ -26,7 +26,7 @@ class ControlledEngine(Protocol):
     def pausing(self) -> Any:
         """The pauses of the run: `requests`, `wake` and `wait`."""
 
-    def request_stop(self) -> None:
+    def request_stop(self, ended_by: str = "stopped") -> None:
         """End the run; may be called from any thread."""
 
 
@@ -147,12 +147,12 @@ class RunControl:
                 return
             callback()
 
-    def stop(self) -> None:
-        """Stop the run; may be called from any thread."""
+    def stop(self, ended_by: str = "stopped") -> None:
+        """Stop the run; may be called from any thread. `ended_by` is how it ends, if it has begun."""
         self.stop_wanted = True
         engine = self.engine
         if engine is not None:
-            engine.request_stop()
+            engine.request_stop(ended_by)
         if self.on_stop is not None:
             self.on_stop()
 

@@ -93,7 +93,20 @@ class PeerAborted(LinkError):
 
 
 class RunStopped(LinkError):
-    """The run of another part of the application was stopped, so that this one stops, too."""
+    """The run of another part of the application was ended, so that this one ends, too.
+
+    Attributes
+    ----------
+    ended_by
+        How it ended: ``"stopped"`` or ``"duration"``; empty if no part can go on.
+    """
+
+    def __init__(self, message: str, ended_by: str) -> None:
+        super().__init__(message, ended_by)
+        self.ended_by = ended_by
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ProtocolError(LinkError):

@@ -25,6 +25,7 @@ from headrace.core.graph import Flow
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.parts.cut_flow import CutFlow as CutFlow
+from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Cut:
         """The flows from other parts."""
         self.on_failure: Callable[[CutFlow, BaseException], object] = self._fail
         """Called once for each link that fails, from any thread. By default it ends the run with that error."""
+        self.idleness = PartIdleness()
+        """Tells when nothing can run in this part, and does what is decided then."""
         self._on_composed = on_composed
         self._links: dict[str, Any] = {}
         self._operators: dict[str, LinkOperator] = {}
@@ -152,17 +155,22 @@ class Cut:
         senders = [each for each in links.values() if isinstance(each, SendToPart)]
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
         application.graph.rebuild([*receivers, *operators, *senders], flows)
+        self.idleness.compose(links.values())
         self._forget_other_parts(operators)
 
     def _sender(self, cut: _CutQueue) -> SendToPart:
-        operator = SendToPart(self.application, cut.flow, cut.input.name, self._failed(cut.flow))
+        operator = SendToPart(
+            self.application, cut.flow, cut.input.name, self._failed(cut.flow), self.idleness
+        )
         self._add(operator)
         return operator
 
     def _receiver(self, cut: _CutQueue) -> ReceiveFromPart:
         if cut.input.size == 0:  # IOSpec.PRECEDING_COUNT: several flows become one
             cut.input.size = cut.queue.least
-        operator = ReceiveFromPart(self.application, cut.flow, cut.port, self._failed(cut.flow))
+        operator = ReceiveFromPart(
+            self.application, cut.flow, cut.port, self._failed(cut.flow), self.idleness
+        )
         self._add(operator)
         return operator
 

@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.spec import OperatorSpec
     from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.idleness import PartIdleness
 
 _READY = (SchedulingStatusType.READY, None)
 _WAIT_EVENT = (SchedulingStatusType.WAIT_EVENT, None)
 _NEVER = (SchedulingStatusType.NEVER, None)
+_CLOSED = (-1, -1)
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
 _REJECT = IOSpec.QueuePolicy.REJECT
@@ -103,9 +105,15 @@ class LinkOperator(Operator):
     _is_link = True
 
     def __init__(
-        self, fragment: Composition, flow: CutFlow, port: str, on_failure: Callable[[BaseException], object]
+        self,
+        fragment: Composition,
+        flow: CutFlow,
+        port: str,
+        on_failure: Callable[[BaseException], object],
+        idleness: PartIdleness,
     ) -> None:
         self.flow = flow
+        self.idleness = idleness
         self.has_news = True
         self.is_done = False
         self._port = port
@@ -135,8 +143,9 @@ class LinkOperator(Operator):
         failure = None if link is None else link.failure
         if failure is not None and not self._has_failed and not self.is_done:
             self._has_failed = True
-            if isinstance(failure.__cause__, RunStopped):
-                self.fragment.stop_execution()
+            cause = failure.__cause__
+            if isinstance(cause, RunStopped):
+                self.fragment._run_control.stop(cause.ended_by)
             else:
                 self._on_failure(failure)
         self._condition.notify_scheduler()
@@ -146,6 +155,7 @@ class LinkOperator(Operator):
         if self._next_link is None:
             raise LinkError(f"flow {self.flow.name!r} has no link; connect it before the run (Cut.connect)")
         self._change_link()
+        self.idleness.begin(self.fragment._engine)
 
     def _change_link(self) -> None:
         before, self._link, self._next_link = self._link, self._next_link, None
@@ -162,10 +172,10 @@ class LinkOperator(Operator):
                 control: Any = self.fragment._run_control
                 if control.error is not None:
                     link.abort(control.error, self._part)
-                elif control.engine is not None and control.engine.ended_by:
-                    link.abort(RunStopped(f"part {self._part!r} was stopped"), self._part)
                 else:
-                    self._finish(link)
+                    # Not END: the operators of the other part would go on to their ends.
+                    ended_by = "" if control.engine is None else control.engine.ended_by
+                    link.abort(RunStopped(f"the run of part {self._part!r} was ended", ended_by), self._part)
         finally:
             link.close()
 
@@ -173,8 +183,27 @@ class LinkOperator(Operator):
     def _part(self) -> str:
         raise NotImplementedError
 
-    def _finish(self, link: Any) -> None:
-        """Say to the other end that this one has ended."""
+    def announce(self) -> None:
+        """Let a worker evaluate its condition; from any thread."""
+        self._condition.notify_scheduler()
+
+    # What is asked with the lock of the engine held.
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether the run goes on because of this operator."""
+        node: Any = self._node
+        return bool(node.awaited.outstanding)
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether it waits for the other part, and for nothing else."""
+        return not (self.has_news or self.has_work or self._has_failed or self._condition.waits_for_device)
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """What went along the flow: messages and the end of the stream; credits. `_CLOSED` if nobody takes more."""
+        raise NotImplementedError
 
     @property
     def has_work(self) -> bool:
@@ -211,9 +240,15 @@ class LinkCondition(CudaStreamCondition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if there is something to do, and NEVER if there never will be."""
         operator = self.operator
+        operator.idleness.settle()
         if operator.is_done:
             return _NEVER
         return _READY if operator.has_news or operator.has_work else _WAIT_EVENT
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether the device has to finish the work behind a message first."""
+        return self._awaited is not None
 
     def is_complete(self, message: Any) -> bool:
         """Return whether the device has done the work behind a message; if not, it calls back when it has."""
@@ -223,12 +258,12 @@ class LinkCondition(CudaStreamCondition):
 class SendToPart(LinkOperator):
     """Sends what the operators of its part emit to another part."""
 
-    def __init__(
-        self, fragment: Composition, flow: CutFlow, port: str, on_failure: Callable[[BaseException], object]
-    ) -> None:
-        super().__init__(fragment, flow, port, on_failure)
-        # Messages that were sent, those of them that wait for their credits, and those lost with a link.
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        # Messages that were sent, over all links and over this one; those of them that wait for their credits; and
+        # those lost with a link.
         self._sent = 0
+        self._over_link = 0
         self._out = 0
         self._lost = 0
         # A message that was taken from a queue that drops, and could not be sent yet.
@@ -288,8 +323,8 @@ class SendToPart(LinkOperator):
         if link.failure is not None:
             return
         if link.has_ended:
-            self._finish(link)
-            self.is_done = True
+            link.end()
+            self._has_said_end = self.is_done = True
             return
         while self.has_work and not self._has_said_end:
             if not self._held and not len(queue) > (self._out if self.flow.keeps_places else 0):
@@ -316,6 +351,7 @@ class SendToPart(LinkOperator):
             is_sent = False
         if is_sent:
             self._sent += 1
+            self._over_link += 1
             self._out += 1
         elif not self.flow.keeps_places:
             self._held.append(message)
@@ -354,12 +390,15 @@ class SendToPart(LinkOperator):
         else:
             self._lost += self._out
             self._sent -= self._out
-        self._out = 0
+        self._out = self._over_link = 0
         super()._change_link()
 
-    def _finish(self, link: SendingLink) -> None:
-        link.end()
-        self._has_said_end = True
+    @property
+    def passed(self) -> tuple[int, int]:
+        """What left over this link, and what came back."""
+        if self._link is not None and self._link.has_ended:
+            return _CLOSED
+        return self._over_link + self._has_said_end, self._over_link - self._out
 
     def counts(self) -> FlowCounts:
         """Return how many messages left this part, and how many did not."""
@@ -376,15 +415,14 @@ class SendToPart(LinkOperator):
 class ReceiveFromPart(LinkOperator):
     """Passes on what the operators of another part emit."""
 
-    def __init__(
-        self, fragment: Composition, flow: CutFlow, port: str, on_failure: Callable[[BaseException], object]
-    ) -> None:
-        super().__init__(fragment, flow, port, on_failure)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         # Messages that arrived over all links, and over this one; and the credits that were given back over it.
         self._arrived = 0
         self._here = 0
         self._given = 0
         self._has_more = False
+        self._is_closed = False
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
@@ -427,17 +465,16 @@ class ReceiveFromPart(LinkOperator):
         self._pass_on(link, queue, op_output)
         if link.failure is not None:
             return
-        if link.has_ended:
-            # No more places are needed there, and the sender has ended when all credits are back.
-            link.give_credits(self._here - self._given)
-            self._given = self._here
-            self.is_done = True
-        elif self.flow.keeps_places and queue.consumer.retired:
-            link.close()
-            self.is_done = True
-        elif owed := self._owed():
+        # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
+        has_ended = link.has_ended
+        owed = self._here - self._given if has_ended else self._owed()
+        if owed:
             link.give_credits(owed)
             self._given += owed
+        if self.flow.keeps_places and queue.consumer.retired and not has_ended:
+            link.close()
+            self._is_closed = True
+        self.is_done = self._is_closed or has_ended
 
     def _pass_on(self, link: ReceivingLink, queue: Any, op_output: Any) -> None:
         self._has_more = True
@@ -455,6 +492,13 @@ class ReceiveFromPart(LinkOperator):
     def _change_link(self) -> None:
         super()._change_link()
         self._here = self._given = 0
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """What arrived over this link, and what was given back."""
+        if self._is_closed:
+            return _CLOSED
+        return self._here + (self._link is not None and self._link.has_ended), self._given
 
     def counts(self) -> FlowCounts:
         """Return how many messages reached the queue of their receiver."""

@@ -84,7 +84,17 @@ class Engine:
             "nodes",
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
-        *("on_stop", "ready_queues", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
+        *(
+            "on_idle",
+            "on_stop",
+            "ready_queues",
+            "scheduler",
+            "stopping",
+            "streams",
+            "timed",
+            "timers",
+            "waiting",
+        ),
         *("former_counters", "sent_besides", "watchdog"),
     )
 
@@ -109,6 +119,8 @@ class Engine:
         self.watchdog: Watchdog | None = None
         # Called when the run begins to stop, on any thread.
         self.on_stop: Callable[[], None] | None = None
+        # Called under the lock when nothing can run unless something is announced.
+        self.on_idle: Callable[[], None] | None = None
         self.lock = LendableLock(self._hold)
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
@@ -149,10 +161,10 @@ class Engine:
         self.waiting.time_moved()
         self.waiting.announced(None)
 
-    def request_stop(self) -> None:
-        """End the run after the running computes have finished."""
+    def request_stop(self, ended_by: str = "stopped") -> None:
+        """End the run after the running computes have finished; `ended_by` says why, as for `end`."""
         if not self.stopping:
-            self.ended_by = "stopped"
+            self.ended_by = ended_by
         # In this order: a worker that clears `held` looks at `stopping` afterwards.
         self.stopping = True
         self.held = True
