@@ -64,8 +64,8 @@ class Fragment(Composition):
         (``run(processes=True)``): how many, which no other fragment gets, or which ones, as in ``[0, 1]``. All
         unless given.
     on_loss
-        What happens if that process is killed, crashes or freezes: ``"stop"`` ends the run, ``"restart"`` starts the
-        process again, ``"go_on"`` runs on without it.
+        What happens if that process is killed, crashes or freezes: ``"stop"`` ends the run, ``"restart"`` starts
+        the process again, ``"go_on"`` runs on without it.
     """
 
     _runner: ClassVar[Runner] = Runner()
@@ -298,8 +298,8 @@ class Fragment(Composition):
             The number of computes after which each source ends; the run then finishes with what they sent.
             ``HEADRACE_COUNT`` comes before it.
         processes
-            Whether each fragment of an application runs in a process of its own; ``HEADRACE_PROCESSES`` comes before
-            it. Each process executes the program anew up to this call.
+            Whether each fragment of an application runs in a process of its own; ``HEADRACE_PROCESSES`` comes
+            before it. Each process executes the program anew up to this call.
         """
         self._check_whole("run()")
         return Fragment._runner.run(self, limits_of_run(duration, max_messages, processes))

@@ -37,6 +37,8 @@ class Runner:
         # What the runs so far returned or raised, None while one is in progress. The processes of a program repeat
         # the program up to the run that they take part in, and do not repeat the runs before it.
         self._results: list[Any] = []
+        self.program: tuple[str, str, tuple[str, ...]] | None = None
+        """The program that the command executes: a file or a module, a class in it, and its arguments."""
 
     def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end, or to the limits of this run."""
@@ -65,7 +67,7 @@ class Runner:
             from headrace.parts.driver import DriverControl, drive
 
             driver_control = DriverControl()
-            run_it = partial(drive, fragment, driver_control, self._results[:number])
+            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number])
             return partial(self._run_numbered, number, run_it), driver_control
         control = RunControl(RUNNING)
         run_it = partial(self.run_here, fragment, control, limits)

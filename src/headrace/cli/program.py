@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from headrace.application import Application, Fragment
 
@@ -33,9 +33,6 @@ class Program:
 
     name: str
     class_name: str = ""
-
-    executed: ClassVar[tuple[Program, list[str]] | None] = None
-    """The program that is being executed in this process, and its arguments."""
 
     @classmethod
     def of(cls, text: str) -> Program:
@@ -93,7 +90,6 @@ class Program:
     def _installed(self, arguments: list[str]) -> Iterator[None]:
         """Set ``sys.argv`` and ``sys.path`` for the program, and restore them and ``__main__``."""
         argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
-        before, Program.executed = Program.executed, (self, arguments)
         sys.argv = [str(self.path) if self.is_file else self.name, *arguments]
         folder = str(self.path.parent.absolute()) if self.is_file else os.getcwd()
         if not sys.flags.safe_path:
@@ -102,7 +98,6 @@ class Program:
             yield
         finally:
             sys.argv, sys.path[:] = argv, path
-            Program.executed = before
             sys.modules["__main__"] = main
 
     def _main_module(self) -> tuple[ModuleType, CodeType]:

@@ -227,6 +227,7 @@ def _run_program(options: argparse.Namespace) -> int:
         install()
     with Runs() as runs:
         program = Program.of(options.program)
+        runs.program = program.name, program.class_name, tuple(options.arguments)
         program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)
     if not runs.began:
         print(

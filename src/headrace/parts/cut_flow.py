@@ -56,6 +56,8 @@ class FlowCounts:
         The messages that reached the queue of their receiver, which counts what becomes of them.
     unanswered
         The messages that were sent and whose credit did not come back: nobody is known to have taken them.
+    over_link
+        The messages that this end has seen of the current link, which is not the first if a part was restarted.
     """
 
     sent: int = 0
@@ -64,6 +66,7 @@ class FlowCounts:
     lost: int = 0
     arrived: int = 0
     unanswered: int = 0
+    over_link: int = 0
 
     def __add__(self, other: FlowCounts) -> FlowCounts:
         return FlowCounts(
@@ -73,6 +76,7 @@ class FlowCounts:
             self.lost + other.lost,
             self.arrived + other.arrived,
             self.unanswered + other.unanswered,
+            self.over_link + other.over_link,
         )
 
     @property

@@ -1,12 +1,12 @@
 """Digest: a description of a composed program that is equal in every process that composed the same program.
 
-Each process of a program composes it anew. If one of them composed something else (it read a file that changed, the
-time, a random number), a link would join what does not fit, or a part would silently compute something else. So the
-driver compares descriptions before anything starts. A description is a dict of texts and not a hash: it is small, and
-it says what differs.
+Each process of a program composes it anew. If one of them composed something else (it read a file that changed,
+the time, a random number), a link would join what does not fit, or a part would silently compute something else. So
+the driver compares descriptions before anything starts. A description is a dict of texts and not a hash: it is
+small, and it says what differs.
 
-Values are compared where text says what they are. Arrays are compared by their bytes. Of other objects only the type
-counts, because their text may have an address in it.
+Values are compared where text says what they are. Arrays are compared by their bytes. Of other objects only the
+type counts, because their text may have an address in it.
 """
 
 from __future__ import annotations

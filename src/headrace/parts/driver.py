@@ -23,8 +23,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from headrace.parts.cut import cut_flows
-
 from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
@@ -46,6 +44,7 @@ from headrace.parts.control import (
     Request,
     Started,
 )
+from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
 from headrace.parts.environment import assign, check_options, environment_of
 from headrace.parts.launch import Launch
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.parts.cut_flow import CutFlow, FlowCounts
-
-    from headrace.application import Application
     from headrace.parts.failures import Failure
     from headrace.parts.supervision import Action
 
@@ -69,12 +66,19 @@ _BOOT = "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import
 
 
 def drive(
-    application: Any, control: DriverControl, earlier: Sequence[Outcome | Failure | None] = ()
+    application: Any,
+    control: DriverControl,
+    program: tuple[str, str, tuple[str, ...]] | None,
+    earlier: Sequence[Outcome | Failure | None] = (),
 ) -> Outcome:
-    """Run the fragments of an application in processes; return the outcome, or raise what ended the run."""
+    """Run the fragments of an application in processes; return the outcome, or raise what ended the run.
+
+    `program` is what ``headrace run`` executes: a file or a module, a class in it, and its arguments. `earlier` is
+    what the runs of this program before returned or raised.
+    """
     check_options(os.environ)
     configure_log()
-    launch = Launch.of_this_process()
+    launch = Launch.of(program)
     driver: Driver | None = None
     interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
     try:
@@ -108,7 +112,7 @@ def _waits_for(driver: Driver | None) -> str:
     return "compose" if driver is None else driver.waits_for()
 
 
-def _tell(application: Application, outcome: Outcome, failure: BaseException | None) -> None:
+def _tell(application: Any, outcome: Outcome, failure: BaseException | None) -> None:
     levels = {EndedBy.STARVED: logging.WARNING, EndedBy.FAILED: logging.ERROR}
     level = levels.get(outcome.ended_by, logging.INFO)
     raised = failure if outcome.ended_by is EndedBy.FAILED else None
@@ -158,7 +162,7 @@ class Driver:
 
     def __init__(
         self,
-        application: Application,
+        application: Any,
         control: DriverControl,
         launch: Launch,
         earlier: Sequence[Outcome | Failure | None],
@@ -496,13 +500,13 @@ def _files(selector: selectors.BaseSelector) -> list[Any]:
     return [key.fileobj for key in selector.get_map().values()]
 
 
-def _refuse_ends(application: Application) -> None:
+def _refuse_ends(application: Any) -> None:
     """Raise for operators through which the program exchanges frames with its own process."""
     for operator in application.graph:
         if type(operator).__name__ in ("FeedOp", "ResultsOp"):
             raise GraphError(
-                f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while each "
-                "fragment runs in a process of its own; leave out processes, or use a topic"
+                f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while "
+                "each fragment runs in a process of its own; leave out processes, or use a topic"
             )
 
 

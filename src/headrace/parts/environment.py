@@ -1,6 +1,6 @@
 """The environment of the process of a part: its GPUs, its cores, and files of its own.
 
-Every option of ``headrace run`` is a variable, which the process inherits. What one file can hold of one process only
+Every option of ``headrace run`` is a variable, which the process inherits. A file that each process would write
 gets the name of the part: ``trace.json`` becomes ``trace.edge.json``. What belongs to a whole program is refused.
 """
 
@@ -33,8 +33,8 @@ def check_options(environment: Mapping[str, str]) -> None:
         port = given.rpartition(":")[2] if ":" in given else "0"
         if port != "0":
             raise GraphError(
-                f"{name}={given}: each process serves a page of its own, so they cannot share a port; leave out the "
-                "port, and each one prints its address"
+                f"{name}={given}: each process serves a page of its own, so they cannot share a port; leave out "
+                "the port, and each one prints its address"
             )
 
 
@@ -88,8 +88,8 @@ def assign(
         if asked > len(free):
             counts = sum(each for each in wanted.values() if isinstance(each, int))
             raise GraphError(
-                f"fragment {part!r} asks for {what}={asked}, and {len(free)} are left of {len(there)}: the fragments "
-                f"ask for {counts} of their own; fragments share those that they name, as in {what}=[0]"
+                f"fragment {part!r} asks for {what}={asked}, and {len(free)} are left of {len(there)}: the "
+                f"fragments ask for {counts} of their own; they share those that they name, as in {what}=[0]"
             )
         found[part], free = free[:asked], free[asked:]
     return found

@@ -1,6 +1,6 @@
 """Lines: what a process of a part writes, passed on by the driver in whole lines.
 
-Processes that write to one pipe or file tear each other's lines, and what they write before the run begins the driver
+Processes that write to one pipe or file tear each other's lines. What they write before the run begins, the driver
 has written already: every process runs the program from its beginning. So each has pipes of its own, and the driver
 passes on what comes after the beginning of the run, line by line.
 """

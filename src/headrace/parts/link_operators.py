@@ -409,7 +409,9 @@ class SendToPart(LinkOperator):
         if self.flow.keeps_places:
             waiting -= self._out
         waiting += len(self._held)
-        return FlowCounts(self._sent, waiting, queue.dropped, self._lost, unanswered=self._out)
+        return FlowCounts(
+            self._sent, waiting, queue.dropped, self._lost, unanswered=self._out, over_link=self._over_link
+        )
 
 
 class ReceiveFromPart(LinkOperator):
@@ -502,4 +504,4 @@ class ReceiveFromPart(LinkOperator):
 
     def counts(self) -> FlowCounts:
         """Return how many messages reached the queue of their receiver."""
-        return FlowCounts(arrived=self._arrived)
+        return FlowCounts(arrived=self._arrived, over_link=self._here)

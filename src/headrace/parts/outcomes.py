@@ -80,10 +80,10 @@ def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutco
     sender, receiver = ends
     if sender is None:
         return outcome
-    under_way = sender.sent - (0 if receiver is None else receiver.arrived)
+    under_way = 0 if receiver is None else sender.over_link - receiver.over_link
     counts = {
         "dropped": sender.dropped,
-        "undelivered": sender.waiting + (under_way if receiver is not None else 0),
+        "undelivered": sender.waiting + under_way,
         "lost": sender.lost + (0 if receiver is not None else sender.unanswered),
     }
     changed: dict[str, Any] = {

@@ -8,13 +8,13 @@ A process may be lost in each of them: it exits, or says nothing for longer than
 happens then is the fragment's policy (``on_loss``), unless the run is ending anyway:
 
 ``stop``     the run fails; all others are stopped.
-``restart``  a new process takes the place of the lost one, with an epoch of its own, and new links to the others. Only
-             a process that had started is replaced: one that fails before would fail again.
+``restart``  a new process takes the place of the lost one, with an epoch of its own, and new links to the others.
+             Only a process that had started is replaced: one that fails before would fail again.
 ``go_on``    the others run on. What they receive from the part has ended, and what they send to it is dropped.
 
 An error in any part, an interrupt and a stop in any part end all parts. The run raises the error that came first,
-except that an interrupt comes before errors, and errors before their consequences: a part whose peer has gone reports
-that as an error, and it is not why the run ended.
+except that an interrupt comes before errors, and errors before their consequences: a part whose peer has gone
+reports that as an error, and it is not why the run ended.
 
 Every method returns the actions to be carried out, in order. Times are passed in.
 """

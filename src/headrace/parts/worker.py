@@ -1,12 +1,12 @@
 """The process of a part: runs the program up to the driver's call of `run`, and there runs one fragment.
 
-It executes the same file with the same arguments, as ``__main__``. Runs that came before return what they returned in
-the driver. At the run in question it composes the program, sends its description, gets the ends of its links, keeps
-its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit` where the
-program called `run`: the rest of the program is the driver's, while ``with`` and ``finally`` clean up here as well.
+It executes the same file with the same arguments, as ``__main__``. Runs that came before return what they returned
+in the driver. At the run in question it composes the program, sends its description, gets the ends of its links,
+keeps its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit`
+where the program called `run`: the rest of the program is the driver's, but ``with`` and ``finally`` clean up here.
 
-A thread of its own listens to the driver and sends a sign of life each second. The process ends with the driver: the
-system kills it (PR_SET_PDEATHSIG), and the end of the channel does.
+A thread listens to the driver and sends a sign of life twice a second. The process ends with the driver: the system
+kills it (PR_SET_PDEATHSIG), and so does the end of the channel.
 
 Decided against: to fork the processes from the driver, which may have threads and a GPU context; and to pickle the
 fragments, since compose() may use what cannot be pickled.
@@ -22,16 +22,13 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from headrace.parts.cut import Cut
 
 from headrace import waits
 from headrace.application import Fragment
 from headrace.application.runner import Runner
-from headrace.cli.program import ProgramError
+from headrace.cli.program import Program, ProgramError
 from headrace.core.control import PAUSE, RUNNING, RunControl
 from headrace.core.errors import GraphError, PeerLost
 from headrace.core.outcome import Outcome
@@ -52,15 +49,15 @@ from headrace.parts.control import (
     Started,
     Stop,
 )
+from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
-    from headrace.parts.cut_flow import CutFlow
-    from headrace.parts.idleness import IdleReport
-
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Assignment
+    from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.idleness import IdleReport
 
 _PR_SET_PDEATHSIG = 1
 _BEAT = 0.5  # seconds
@@ -134,10 +131,11 @@ class Worker:
             install()
         Fragment._runner = PartRunner(self)
         try:
-            launch.program.execute(list(launch.arguments), lambda kind: kind().run(), lambda: self.is_over)
+            program = Program(launch.name, launch.class_name)
+            program.execute(list(launch.arguments), lambda kind: kind().run(), lambda: self.is_over)
             if not self.is_over:
                 raise ProgramError(
-                    "the program ended without the run that the driver is in: it does something else in this process"
+                    "the program ended without the run that the driver is in: it did something else here"
                 )
         except Over:
             pass
@@ -165,7 +163,7 @@ class Worker:
         raise Over(0)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
-        """Tell the driver how the run ended, and write nothing any more: the rest of the program is the driver's."""
+        """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
             stream.flush()
@@ -261,7 +259,7 @@ class Worker:
     # Whether anything can run in the part.
 
     def _on_idle(self, report: IdleReport) -> None:
-        """Note that the part is idle. The driver is told at the next beat: most parts are idle between two frames."""
+        """Note that the part is idle; tell the driver at the next beat, as parts are idle between frames."""
         self._idle = report
         if self._is_asked:
             self._tell_idle()
@@ -304,8 +302,8 @@ class PartRunner(Runner):
         known = earlier[number]
         if known is None:
             raise GraphError(
-                f"run {number + 1} of the program had not ended in the driver when this one began; runs side by side "
-                "cannot be in processes"
+                f"run {number + 1} of the program has no outcome in the driver, because it is in progress there, "
+                "or because there were very many; such runs cannot be followed by one in processes"
             )
         if isinstance(known, Failure):
             raise known.error("")
