@@ -237,8 +237,7 @@ class _End:
 
     def _accept(self, message: Received, now: float) -> bool:
         """Accept one message; return whether the program has to be told."""
-        header, body, bulk, _ = message
-        descriptors: Sequence[int] = message.descriptors
+        header, body, bulk, descriptors = message
         try:
             had_ended = self._machine.peer_ended
             asked = self._machine.receive(header, body, len(descriptors), now)
@@ -247,15 +246,14 @@ class _End:
                 return True
             if asked is None:
                 return self._machine.peer_ended and not had_ended
-            kept, descriptors = descriptors, ()
-            self._do(asked, bulk, kept)
+            self._do(asked, bulk, descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         return True
 
-    def _do(self, asked: Any, bulk: Buffer | None, descriptors: Sequence[int]) -> None:
-        """Do what a message asks for; the descriptors belong to this end now."""
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
+        """Do what a message asks for, with the descriptors that it came with."""
         raise NotImplementedError
 
     def _prepare_close(self) -> None:
@@ -550,7 +548,7 @@ class Sender(_End):
 
     # What arrives.
 
-    def _do(self, asked: Any, bulk: Buffer | None, descriptors: Sequence[int]) -> None:
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         places, holders = asked
         self.credited += places
         for _, holder in holders:
@@ -629,8 +627,10 @@ class Receiver(_End):
                 content = pieces.pop(0).tobytes()
                 (length,) = _LENGTH.unpack_from(content)
                 description, extra = content[4 : 4 + length], content[4 + length :]
-            data = decode(description, extra, pieces, allow_pickle=self.terms.allow_pickle)
-            return Parcel(*data, number=frame.number)
+            data, acq_timestamp, metadata = decode(
+                description, extra, pieces, allow_pickle=self.terms.allow_pickle
+            )
+            return Parcel(data, acq_timestamp, metadata, frame.number)
         except (ProtocolError, struct.error) as error:
             with self._lock:
                 self._arrived.clear()
@@ -663,7 +663,7 @@ class Receiver(_End):
 
     # What arrives, with the lock held.
 
-    def _do(self, asked: Any, bulk: Buffer | None, descriptors: Sequence[int]) -> None:
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         if type(asked) is Frame:
             self._arrived.append((asked, bulk))
             return
