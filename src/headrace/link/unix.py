@@ -126,7 +126,9 @@ class UnixCarrier:
 
     def _message(self, size: int, flags: int, descriptors: tuple[int, ...]) -> Received:
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ProtocolError(f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors")
+            raise ProtocolError(
+                f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
+            )
         header = unpack_header(self._buffer[:size], self.max_bulk)
         end = HEADER_SIZE + header.body
         if size != end + header.bulk:

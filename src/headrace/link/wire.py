@@ -92,7 +92,9 @@ def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header
     if magic != _MAGIC:
         raise ProtocolError(f"the peer does not speak this protocol: a message begins with {bytes(magic)!r}")
     if version != VERSION:
-        raise ProtocolError(f"the peer speaks version {version} of the link, and this process version {VERSION}")
+        raise ProtocolError(
+            f"the peer speaks version {version} of the link, and this process version {VERSION}"
+        )
     if kind not in _KINDS:
         raise ProtocolError(f"there is no message of kind {kind}")
     if body > MAX_BODY:
