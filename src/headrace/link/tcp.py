@@ -21,6 +21,7 @@ from contextlib import suppress
 from itertools import islice
 
 from headrace.link.carrier import Buffer, CarrierClosed, Received
+from headrace.link.lingering import linger
 from headrace.link.stream_reader import StreamReader
 
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
@@ -45,6 +46,7 @@ class TcpCarrier:
         connected.setblocking(False)
         set_timeouts(connected, silence)
         self._socket = connected
+        self._silence = silence
         self._reader = StreamReader()
         self._waiting: deque[memoryview] = deque()
         self._is_broken = False
@@ -122,6 +124,9 @@ class TcpCarrier:
             if not size:
                 between = self._reader.is_between_messages
                 self._end = "the connection was closed" + ("" if between else " in the middle of a message")
+                self._is_broken = True
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_WR)  # tells the peer that everything was read
                 break
             left -= size
             messages += self._reader.advance(size)
@@ -138,16 +143,10 @@ class TcpCarrier:
         return False
 
     def close(self) -> None:
-        """Close the socket, and forget what was not sent."""
+        """Forget what was not sent, and close the connection once the peer has read what was (`lingering`)."""
         self._waiting.clear()
-        with suppress(OSError):
-            # Bytes that were not read would make the system reset the connection, and the peer would lose the
-            # last that was said, such as why this end fails.
-            self._socket.shutdown(socket.SHUT_WR)
-            scratch = bytearray(64 << 10)
-            for _ in range(64):
-                if not socket.socket.recv_into(self._socket, scratch):
-                    break
+        if self._end is None and not self._is_broken and self._socket.fileno() >= 0:
+            linger(self._socket, self._silence)
         self._socket.close()
 
 
