@@ -34,7 +34,9 @@ class Attacker:
     def say(self, message: Message, *bulk: bytes, fds: tuple[int, ...] = ()) -> None:
         self.carrier.send(message.header, message.body, bulk, fds)
 
-    def say_raw(self, kind: int, body: bytes = b"", bulk: int = 0, *, number: int = 1, epoch: int = 5) -> None:
+    def say_raw(
+        self, kind: int, body: bytes = b"", bulk: int = 0, *, number: int = 1, epoch: int = 5
+    ) -> None:
         """Send a header and a body, and none of the bulk bytes that it announces."""
         self.carrier.send(pack_header(kind, epoch, number, len(body), bulk), body)
 
@@ -107,7 +109,9 @@ def frame_after_the_end(attacker: Attacker) -> None:
 
 def place(segment: int, offset: int, length: int) -> Callable[[Attacker], None]:
     def attack(attacker: Attacker) -> None:
-        attacker.say(attacker.machine.frame([(segment, offset, length)], b'["a",0,"|u1",[1],null]', b"", 4), b"four")
+        attacker.say(
+            attacker.machine.frame([(segment, offset, length)], b'["a",0,"|u1",[1],null]', b"", 4), b"four"
+        )
 
     return attack
 
@@ -125,10 +129,13 @@ TO_A_RECEIVER = {
     "frames without credits": (frames_without_credit, "without a credit: all 2 places are taken"),
     "an end too early": (end_too_early, "at frame 7"),
     "a frame after the end": (frame_after_the_end, "after the end"),
-    "a bad segment": (place(3, 0, 4), "segment 3, which do not exist"),
-    "a piece beyond the memory": (place(IN_BULK, 1, 4), "reaches to byte 5 of the bulk bytes, which have 4"),
-    "a piece that wraps around": (place(IN_BULK, (1 << 64) - 1, 2), "reaches to byte"),
-    "a frame that is cut off": (lambda a: a.say_raw(Kind.FRAME, b"\0\0\1"), "the body of a FRAME has 3 bytes"),
+    "a bad segment": (place(3, 0, 4), "of segment 3, which does not exist"),
+    "a piece beyond the memory": (place(IN_BULK, 1, 4), "lies at 1 with 4 bytes, of 4 in all"),
+    "a piece that wraps around": (place(IN_BULK, (1 << 64) - 1, 2), "with 2 bytes, of 4 in all"),
+    "a frame that is cut off": (
+        lambda a: a.say_raw(Kind.FRAME, b"\0\0\1"),
+        "the body of a FRAME has 3 bytes",
+    ),
     "many places": (lambda a: a.say_raw(Kind.FRAME, b"\0\0\xff\xff" + bytes(4)), "65535 places"),
     "a damaged ABORT": (lambda a: a.say_raw(Kind.ABORT, b"not JSON"), "ABORT is damaged"),
 }
@@ -187,7 +194,8 @@ def test_a_receiver_refuses_a_frame_that_is_described_wrongly(description, besid
     hello(attacker)
     attacker.frame(text, FOUR)
     wait_until(lambda: receiver.received, "the frame")
-    assert receiver.take() is None
+    was_taken = receiver.take() is not None
+    assert not was_taken
     assert isinstance(receiver.failure, ProtocolError)
     assert complaint in str(receiver.failure)
     receiver.close()
@@ -204,13 +212,19 @@ def after_a_frame(*said: tuple[int, bytes]) -> Callable[[Attacker], None]:
 
 CREDIT, LOAN = struct.Struct("<I"), struct.Struct("<Q")
 TO_A_SENDER = {
-    "credits for nothing": (after_a_frame((Kind.CREDIT, CREDIT.pack(2))), "2 credits came back, and 1 of 2 were out"),
+    "credits for nothing": (
+        after_a_frame((Kind.CREDIT, CREDIT.pack(2))),
+        "2 credits came back, and 1 of 2 were out",
+    ),
     "a double credit": (
         after_a_frame((Kind.CREDIT, CREDIT.pack(1)), (Kind.CREDIT, CREDIT.pack(1))),
         "1 credits came back, and 0 of 2 were out",
     ),
     "memory that was never lent": (after_a_frame((Kind.CREDIT, CREDIT.pack(0) + LOAN.pack(9))), "never lent"),
-    "half a loan": (after_a_frame((Kind.CREDIT, CREDIT.pack(0) + b"123")), "the body of a CREDIT has 7 bytes"),
+    "half a loan": (
+        after_a_frame((Kind.CREDIT, CREDIT.pack(0) + b"123")),
+        "the body of a CREDIT has 7 bytes",
+    ),
     "a frame": (after_a_frame((Kind.FRAME, bytes(8))), "a receiver sends no FRAME"),
     "progress that cannot be": (after_a_frame((Kind.BEAT, LOAN.pack(2))), "at frame 2"),
     "shared memory": (after_a_frame((Kind.SEGMENT, struct.pack("<IQB", 0, 0, 0))), "sends no SEGMENT"),
@@ -307,12 +321,12 @@ NODES = st.recursive(
         st.sampled_from([*"atsbBludmcp", "|u1", "<f4", "[('x', '<i4')]"]),
     ),
     lambda inner: st.lists(inner, max_size=6),
-    max_leaves=12,
+    max_leaves=8,
 )
 
 
 @seed(26)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(NODES, st.sampled_from([*"atsbBludmcp"]), st.lists(NODES, max_size=6))
 def test_no_description_does_harm(node, letter, rest):
     memory = np.arange(16, dtype=np.uint8)

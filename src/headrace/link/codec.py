@@ -33,6 +33,7 @@ import json
 import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -361,7 +362,10 @@ class _Reader:
 
     def _array(self, piece: Any, dtype: Any, shape: Any, strides: Any) -> Array:
         memory = self._piece(piece)
-        return np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        if array.nbytes > memory.nbytes:  # by strides of 0
+            raise ProtocolError(f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}")
+        return array
 
     def _tensor(self, piece: Any, element: Any, shape: Any, strides: Any, device: Any, library: Any) -> Any:
         memory = self._piece(piece)
@@ -372,7 +376,7 @@ class _Reader:
         steps, first, end = compute_layout(
             extents, None if strides is None else tuple(strides), 1, kind.itemsize
         )
-        if first < 0 or end > memory.nbytes:
+        if first < 0 or max(end, prod(extents) * kind.itemsize) > memory.nbytes:
             raise ProtocolError(f"a frame is damaged: a tensor of {end} bytes lies in {memory.nbytes}")
         if kind.typestr is not None:
             tensor = as_tensor(np.ndarray(extents, kind.numpy(), memory, 0, steps))

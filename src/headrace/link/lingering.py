@@ -2,8 +2,10 @@
 
 A TCP connection that is closed resets its peer if the peer still says something, and what was under way to the peer
 is lost: its last frames, or why this end has failed. So a closed end says that it has said everything, goes on
-reading, and forgets the connection when the peer has read everything (a `TcpCarrier` then closes its direction, too).
-A process that exits waits for that.
+reading, and forgets the connection when the peer has read everything: a `TcpCarrier` then closes its direction, too.
+
+A process that exits waits for that, and for what its carriers still have to send, as long as the peers read. One
+that ends by `os._exit` calls `wait` before.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ _AT_ONCE = 64  # reads, so that a peer that says much does not keep the links wa
 _NEVER = 3600.0
 _changed = threading.Condition()
 _lingering: set[_Lingering] = set()
+_unsent: dict[
+    int, float
+] = {}  # until when to wait for carriers that have something to send, by their identity
 
 
 def linger(connection: socket.socket, seconds: float) -> None:
@@ -36,11 +41,24 @@ def linger(connection: socket.socket, seconds: float) -> None:
         lingering.end()
 
 
-def wait() -> None:
-    """Wait for the peers of all connections that linger, each for its time at most."""
+def note_unsent(carrier: object, seconds: float | None) -> None:
+    """Let a process that exits wait for a carrier for so many seconds from now on, None for no longer."""
     with _changed:
-        longest = max((each.deadline for each in _lingering), default=0.0) - monotonic()
-        waits.wait_for(_changed, lambda: not _lingering, longest)
+        if seconds is not None:
+            _unsent[id(carrier)] = monotonic() + seconds
+        elif _unsent.pop(id(carrier), None) is not None:
+            _changed.notify_all()
+
+
+def wait() -> None:
+    """Wait until the peers have read what was said to them, for each as long as it reads at all."""
+    with _changed:
+        while (left := _longest() - monotonic()) > 0:
+            waits.wait(_changed, left)
+
+
+def _longest() -> float:
+    return max((*_unsent.values(), *(each.deadline for each in _lingering)), default=0.0)
 
 
 class _Lingering:
@@ -86,6 +104,7 @@ def _forget() -> None:
     """Let a forked process wait for nobody: the connections are its parent's."""
     global _changed
     _changed = threading.Condition()
+    _unsent.clear()
     while _lingering:
         with suppress(OSError):
             _lingering.pop().connection.close()

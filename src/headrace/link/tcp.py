@@ -21,11 +21,12 @@ from contextlib import suppress
 from itertools import islice
 
 from headrace.link.carrier import Buffer, CarrierClosed, Received
-from headrace.link.lingering import linger
+from headrace.link.lingering import linger, note_unsent
 from headrace.link.stream_reader import StreamReader
 
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
 _MOST_PARTS = 64  # buffers of one system call, which takes at most 1,024
+_TO_CLOSE = 0.2  # seconds within which a link closes a connection when everything is sent
 _FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
@@ -49,7 +50,8 @@ class TcpCarrier:
         self._silence = silence
         self._reader = StreamReader()
         self._waiting: deque[memoryview] = deque()
-        self._is_broken = False
+        self._is_broken = False  # nothing can be sent any more
+        self._is_noted = False  # a process that exits waits for this carrier
         self._end: str | None = None
 
     @property
@@ -90,20 +92,24 @@ class TcpCarrier:
         """Send the bytes that wait, until the system takes no more."""
         while self._waiting:
             try:
-                sent = self._write()
+                sent = 0 if self._is_broken else self._write()
             except (BlockingIOError, InterruptedError):
+                self._is_noted = True
+                note_unsent(self, self._silence)
                 return
             except OSError:
                 # The reader is told, after what the peer sent before.
                 self._is_broken = True
-                sent = 0
             if self._is_broken:
                 self._waiting.clear()
-                return
+                break
             while self._waiting and sent >= len(self._waiting[0]):
                 sent -= len(self._waiting.popleft())
             if sent:
                 self._waiting[0] = self._waiting[0][sent:]
+        if self._is_noted:
+            self._is_noted = False
+            note_unsent(self, _TO_CLOSE)
 
     def _write(self) -> int:
         """Send some of the bytes that wait, and return how many; raise BlockingIOError if none can be sent."""
@@ -148,6 +154,7 @@ class TcpCarrier:
         if self._end is None and not self._is_broken and self._socket.fileno() >= 0:
             linger(self._socket, self._silence)
         self._socket.close()
+        note_unsent(self, None)
 
 
 def set_timeouts(connected: socket.socket, silence: float) -> None:
