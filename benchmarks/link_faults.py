@@ -3,8 +3,9 @@
     sudo python -m benchmarks.link_faults [--save] [--tls] [SCENARIO ...]
 
 Needs root, `ip` and `nft`. Two processes, each in a namespace of its own, are linked over a pair of veth devices:
-their cable. The sender sends frames of 1 MiB as fast as it gets credits ("streaming"), or ten frames and then nothing
-but beats ("idle"). The receiver checks every frame. Times are from the fault to the moment when the program is told.
+their cable. The sender sends frames of 1 MiB as fast as it gets credits ("streaming"), or ten frames and then
+nothing but beats ("idle"). The receiver checks every frame. Times are from the fault to the moment when the program
+is told.
 """
 
 from __future__ import annotations
@@ -321,7 +322,7 @@ def main() -> None:
     report.publish(
         "link_faults" + ("_tls" if arguments.tls else ""),
         f"# Faults of a link over {kind}, between two network namespaces\n\n"
-        f"{report.circumstances(machine())}\n\n{(__doc__ or '').partition(chr(10) * 2)[2].partition(chr(10) * 2)[2]}\n"
+        f"{report.circumstances(machine())}\n\n{(__doc__ or '').split(chr(10) * 2)[2]}\n"
         "## A peer or a cable that is gone: when the ends notice\n\n"
         + report.table(["fault", "the link is", "sender", "receiver", "what is said"], lost)
         + "\n\n## Faults that a link survives\n\n"

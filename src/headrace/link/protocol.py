@@ -171,7 +171,8 @@ class LinkEnd:
         if bulk:
             raise ProtocolError(f"a {kind.name} came with bulk bytes")
         if kind is Kind.SEGMENT:
-            return self._accept_segment(*_SEGMENT.unpack(body), descriptors)
+            number, size, is_reused = _SEGMENT.unpack(body)
+            return self._accept_segment(number, size, is_reused, descriptors)
         if descriptors:
             raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
         if kind is Kind.HELLO:
