@@ -33,6 +33,7 @@ import json
 import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -366,7 +367,7 @@ def _read_layout(
     steps, first, end = compute_layout(shape, strides, 1, kind.itemsize)
     if first < 0:
         raise ProtocolError(f"a frame is damaged: a tensor has strides {strides!r:.200}")
-    return kind, shape, steps, end
+    return kind, shape, steps, max(end, prod(shape) * kind.itemsize)  # which differ by strides of 0
 
 
 class _Reader:
@@ -396,7 +397,10 @@ class _Reader:
         memory = self._piece(piece)
         if min(shape, default=0) < 0:  # which NumPy would replace
             raise ProtocolError(f"a frame is damaged: there is no shape {shape!r:.200}")
-        return np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        if array.nbytes > memory.nbytes:  # by strides of 0
+            raise ProtocolError(f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}")
+        return array
 
     def _tensor(self, piece: Any, element: Any, shape: Any, strides: Any, device: Any, library: Any) -> Any:
         memory = self._piece(piece)
