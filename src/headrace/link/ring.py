@@ -16,7 +16,6 @@ import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -50,13 +49,11 @@ class Segment:
 
     __slots__ = ("__weakref__", "_descriptor", "address", "is_reused", "memory", "size")
 
-    def __init__(self, descriptor: int, size: int, *, is_reused: bool = False) -> None:
-        self._descriptor = -1
-        mapped = mmap.mmap(descriptor, size)
+    def __init__(self, mapped: mmap.mmap, descriptor: int = -1, *, is_reused: bool = False) -> None:
         self._descriptor = descriptor
         self.memory: Bytes = np.frombuffer(mapped, np.uint8)
         self.address = int(self.memory.__array_interface__["data"][0])
-        self.size = size
+        self.size = len(mapped)
         self.is_reused = is_reused
 
     @classmethod
@@ -67,14 +64,14 @@ class Segment:
         try:
             os.ftruncate(descriptor, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            return cls(descriptor, size, is_reused=is_reused)
+            return cls(mmap.mmap(descriptor, size), descriptor, is_reused=is_reused)
         except BaseException:
             os.close(descriptor)
             raise
 
     @classmethod
     def from_peer(cls, descriptor: int, size: int, *, is_reused: bool = False) -> Segment:
-        """Map memory that another process made, and close its descriptor.
+        """Map memory that another process made; its descriptor, which stays open, is not needed any more.
 
         Raises
         ------
@@ -82,38 +79,26 @@ class Segment:
             If it is not sealed memory of that size.
         """
         try:
-            try:
-                seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-            except OSError:
-                raise ProtocolError("a segment is not a memory file") from None
-            if not seals & fcntl.F_SEAL_SHRINK:
-                raise ProtocolError("a segment is not sealed: its memory could vanish under a reader")
-            if os.fstat(descriptor).st_size != size or size <= 0:
-                raise ProtocolError(
-                    f"a segment has {os.fstat(descriptor).st_size} bytes, and was announced with {size}"
-                )
-            try:
-                made = cls(descriptor, size, is_reused=is_reused)
-            except (OSError, ValueError, OverflowError) as error:
-                raise ProtocolError(f"a segment of {size} bytes cannot be mapped ({error})") from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        made._close()
-        return made
+            seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+        except OSError:
+            raise ProtocolError("a segment is not a memory file") from None
+        if not seals & fcntl.F_SEAL_SHRINK:
+            raise ProtocolError("a segment is not sealed: its memory could vanish under a reader")
+        found = os.fstat(descriptor).st_size
+        if found != size:
+            raise ProtocolError(f"a segment has {found} bytes, and was announced with {size}")
+        try:
+            return cls(mmap.mmap(descriptor, size), is_reused=is_reused)
+        except (OSError, ValueError, OverflowError) as error:
+            raise ProtocolError(f"a segment of {size} bytes cannot be mapped ({error})") from None
 
     def fileno(self) -> int:
         """Return its descriptor, in the process that made it."""
         return self._descriptor
 
-    def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with suppress(OSError):
-                os.close(descriptor)
-
     def __del__(self) -> None:
-        self._close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
 class Lease:
@@ -241,7 +226,9 @@ def find_shared(address: int, length: int) -> Segment | None:
     """Return the segment of an allocator that holds so many bytes at an address."""
     if not _made:
         return None
-    starts = sorted(_made.keys())
-    at = bisect_right(starts, address)
-    segment = _made.get(starts[at - 1]) if at else None
+    segment = _made.get(address)
+    if segment is None:  # it does not lie at the beginning
+        starts = sorted(_made.keys())
+        at = bisect_right(starts, address)
+        segment = _made.get(starts[at - 1]) if at else None
     return segment if segment is not None and address + length <= segment.address + segment.size else None
