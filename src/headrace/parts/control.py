@@ -62,7 +62,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Say again whether nothing can run."""
+    """Say again whether nothing can run, in the answer to this wave of questions."""
+
+    wave: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Idle:
     """Nothing can run in the part unless a link brings something."""
 
     report: IdleReport
+    wave: int = 0
+    """The question that it answers, if it was asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,8 +301,7 @@ class Driver:
         ends: dict[str, list[tuple[str, int, socket.socket]]] = {part: [] for part in parts}
         for flow in flows:
             epoch = sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
-            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            for part, end in zip((flow.source, flow.target), pair, strict=True):
+            for part, end in zip((flow.source, flow.target), _connected(), strict=True):
                 ends.setdefault(part, []).append((flow.name, epoch, end))
         for part, own in ends.items():
             self._connect(part, own)
@@ -342,8 +341,8 @@ class Driver:
                 self._carry_out(supervisor.started(part, now))
             case Beat():
                 self._carry_out(supervisor.beat(part, now))
-            case Idle(report):
-                self._carry_out(supervisor.idle(part, report, now))
+            case Idle(report, wave):
+                self._carry_out(supervisor.idle(part, report, wave, now))
             case Paused():
                 self._paused.add(part)
                 self._control.tell_paused(self._paused >= self._alive())
@@ -490,6 +489,18 @@ class Process:
         if status == signal.SIGINT and not self._was_interrupted:
             return KeyboardInterrupt()
         return SystemExit(128 + status) if status == signal.SIGTERM else None
+
+
+def _connected() -> tuple[socket.socket, socket.socket]:
+    """Return two sockets that are connected; ``HEADRACE_LINK=tcp`` tries what links between hosts use."""
+    if os.environ.get("HEADRACE_LINK") != "tcp":
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, peer = server.accept()
+    if peer != ours.getsockname():  # a stranger was faster
+        raise ConnectionError("another program connected to a link of this one")
+    return ours, theirs
 
 
 def _bound(serve: Callable[[Process, Any], None], process: Process, source: Any) -> Callable[[], None]:

@@ -144,7 +144,10 @@ class Supervisor:
     is_stopping: bool = False
     ended_by: EndedBy | None = None
     restarts: dict[str, int] = field(default_factory=dict)
+    # The last wave of questions whether all parts are idle: what they had said, and what they answer.
+    _wave: int = 0
     _asked: dict[str, IdleReport] | None = None
+    _answers: dict[str, IdleReport] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -199,26 +202,39 @@ class Supervisor:
         self._heard(name, now)
         return []
 
-    def idle(self, name: str, report: IdleReport, now: float) -> list[Action]:
+    def idle(self, name: str, report: IdleReport, wave: int, now: float) -> list[Action]:
         """Handle that nothing can run in a part unless a link brings something.
 
         The program is idle if all parts are and nothing is under way between them. The reports of the parts are not
-        of one moment. So all are asked a second time: if nothing has passed meanwhile, it was so in between.
+        of one moment. So all parts are asked once more, in a wave that begins when all have reported: if nothing has
+        passed meanwhile, it was so in between. `wave` is the number of the wave that the report answers, or 0.
         """
-        self._heard(name, now).idle = report
+        part = self._heard(name, now)
+        part.idle = report
+        if wave and wave == self._wave:
+            self._answers[name] = report
+        return self._look_for_the_end()
+
+    def _look_for_the_end(self) -> list[Action]:
         alive = [part for part in self.parts.values() if part.state in (State.LINKED, State.RUNNING)]
         reports = {part.name: part.idle for part in alive if part.idle is not None}
         is_starting = any(part.state < State.LINKED for part in self.parts.values())
-        if self.is_stopping or is_starting or len(reports) < len(alive):
+        if self.is_stopping or is_starting or not alive or len(reports) < len(alive):
             return []
+        if self._asked is not None and self._asked.keys() == reports.keys():
+            if self._answers.keys() != reports.keys():
+                return []  # the wave is under way
+            if self._answers == self._asked:
+                self._asked = None
+                for part in alive:
+                    part.idle = None
+                return [Tell(part, EndIdle(stage)) for part, stage in decide(reports).items()]
+        self._asked = None
         if not is_still(reports, tuple(flow for flow in self.flows if not self._is_given_up(flow))):
             return []
-        is_sure, self._asked = reports == self._asked, reports
-        for part in alive:
-            part.idle = None
-        if is_sure:
-            return [Tell(part, EndIdle(stage)) for part, stage in decide(reports).items()]
-        return [Tell(part.name, Ask()) for part in alive]
+        self._wave += 1
+        self._asked, self._answers = reports, {}
+        return [Tell(part.name, Ask(self._wave)) for part in alive]
 
     def _is_given_up(self, flow: CutFlow) -> bool:
         """Return whether a part of a flow was lost, so that nothing comes from it any more."""
@@ -237,7 +253,7 @@ class Supervisor:
         if not self.is_stopping and by in (EndedBy.STOPPED, EndedBy.DURATION):
             self.ended_by = by
             return self.stop(now)
-        return []
+        return self._look_for_the_end()
 
     def _failed(self, name: str, failure: Failure, now: float) -> list[Action]:
         if failure.is_interrupt and self.parts[name].is_interrupted:

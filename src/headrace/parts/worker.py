@@ -95,6 +95,12 @@ def _end_with(driver: int) -> None:
         os._exit(1)
 
 
+def _tcp_carrier(end: socket.socket) -> Any:
+    from headrace.link.tcp import TcpCarrier
+
+    return TcpCarrier(end)
+
+
 def _is_not_the_outcome(record: logging.LogRecord) -> bool:
     """Leave the outcome to the driver, which logs that of the whole program."""
     return not (isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Outcome))
@@ -117,7 +123,7 @@ class Worker:
         self._is_linked = threading.Event()
         self._has_begun = False
         self._idle: IdleReport | None = None
-        self._is_asked = False
+        self._wave = 0
         self._lock = threading.Lock()
 
     # The program.
@@ -190,7 +196,8 @@ class Worker:
         flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
         terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
-        cut.connect(name, kind(UnixCarrier(end), terms, cut.listener(name)))
+        carrier = UnixCarrier(end) if end.family == socket.AF_UNIX else _tcp_carrier(end)
+        cut.connect(name, kind(carrier, terms, cut.listener(name)))
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part at its other end."""
@@ -235,8 +242,8 @@ class Worker:
                     self.control.stop()
             case Request(kind):
                 self._pause(kind)
-            case Ask():
-                self._is_asked = True
+            case Ask(wave):
+                self._idle, self._wave = None, wave
                 self.cut.idleness.ask()
             case EndIdle(stage):
                 self.cut.idleness.end(stage)
@@ -261,13 +268,14 @@ class Worker:
     def _on_idle(self, report: IdleReport) -> None:
         """Note that the part is idle; tell the driver at the next beat, as parts are idle between frames."""
         self._idle = report
-        if self._is_asked:
+        if self._wave:
             self._tell_idle()
 
     def _tell_idle(self) -> None:
-        report, self._idle, self._is_asked = self._idle, None, False
+        report, self._idle = self._idle, None
         if report is not None:
-            self.channel.send(Idle(report))
+            wave, self._wave = self._wave, 0
+            self.channel.send(Idle(report, wave))
 
 
 class PartControl(RunControl):
