@@ -391,6 +391,7 @@ class SendToPart(LinkOperator):
             self._lost += self._out
             self._sent -= self._out
         self._out = self._over_link = 0
+        self._has_said_end = False
         super()._change_link()
 
     @property
