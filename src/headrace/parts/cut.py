@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
@@ -29,6 +30,7 @@ from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart
 
 if TYPE_CHECKING:
+    from headrace.core.control import RunControl
     from headrace.core.operator import Operator
     from headrace.core.queues import QueueSpec
     from headrace.parts.cut_flow import FlowCounts
@@ -119,6 +121,17 @@ class Cut:
     def _fail(self, flow: CutFlow, error: BaseException) -> None:
         self.application.fail(error)
 
+    def _leave(self, control: RunControl) -> None:
+        """Give up the links that are left: of operators that were not started, or not even made."""
+        links, self._links = self._links, {}
+        for operator in self._operators.values():
+            operator.leave(control.failure, "stopped")
+        for name, link in links.items():
+            if name not in self._operators:
+                if control.failure is not None:
+                    link.abort(control.failure, self.part)
+                link.close()
+
     # Called when the application is composed.
 
     def apply(self) -> None:
@@ -133,7 +146,9 @@ class Cut:
         self.outgoing = tuple(each.flow for each in found if each.flow.source == self.part)
         self.incoming = tuple(each.flow for each in found if each.flow.target == self.part)
         self._operators = {}
-        self._links = {}
+        control = application._run_control
+        if control.is_run:
+            control.call_at_end(partial(self._leave, control))
         if self._on_composed is not None:
             self._on_composed(self)
         operators = [each for each in application.graph if _part_of(each) == self.part]

@@ -164,18 +164,19 @@ class LinkOperator(Operator):
 
     def stop(self) -> None:
         """Tell the other end how the run ended, and give up the link."""
-        link, self._link = self._link, None
+        control: Any = self.fragment._run_control
+        self.leave(control.error, "" if control.engine is None else control.engine.ended_by)
+
+    def leave(self, error: BaseException | None, ended_by: str) -> None:
+        """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
+        link, self._link, self._next_link = self._next_link or self._link, None, None
         if link is None:
             return
         try:
             if not self.is_done and link.failure is None:
-                control: Any = self.fragment._run_control
-                if control.error is not None:
-                    link.abort(control.error, self._part)
-                else:
-                    # Not END: the operators of the other part would go on to their ends.
-                    ended_by = "" if control.engine is None else control.engine.ended_by
-                    link.abort(RunStopped(f"the run of part {self._part!r} was ended", ended_by), self._part)
+                # Not END, after which the operators of the other part would go on to their ends.
+                reason = error or RunStopped(f"the run of part {self._part!r} was ended", ended_by)
+                link.abort(reason, self._part)
         finally:
             link.close()
 

@@ -206,8 +206,8 @@ class Supervisor:
         """Handle that nothing can run in a part unless a link brings something.
 
         The program is idle if all parts are and nothing is under way between them. The reports of the parts are not
-        of one moment. So all parts are asked once more, in a wave that begins when all have reported: if nothing has
-        passed meanwhile, it was so in between. `wave` is the number of the wave that the report answers, or 0.
+        of one moment. So all parts are asked once more, in a wave that begins when all have reported: if nothing
+        has passed meanwhile, it was so in between. `wave` is the number of the wave that the report answers, or 0.
         """
         part = self._heard(name, now)
         part.idle = report

@@ -476,9 +476,8 @@ class Engine:
         node.slow = SLOW
         node.is_measured = True
         for queue in node.inputs:
-            state = self._state(queue)
-            state.update_producers(self.pausing.is_paused)  # no receive did
-            for producer in state.watchers:
+            self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
+            for producer in self._state(queue).watchers:
                 producer.enqueue_if_ready()
 
     def retire(self, node: Node) -> None:
