@@ -24,8 +24,8 @@ def multi_thread(app: Application, **settings: Any) -> Scheduler:
     return MultiThreadScheduler(app, worker_thread_number=3, **_in_virtual_time(app, settings))
 
 
-def event_based(app: Application, **settings: Any) -> Scheduler:
-    return EventBasedScheduler(app, worker_thread_number=2, **_in_virtual_time(app, settings))
+def event_based(app: Application, workers: int = 2, **settings: Any) -> Scheduler:
+    return EventBasedScheduler(app, worker_thread_number=workers, **_in_virtual_time(app, settings))
 
 
 SCHEDULERS: list[MakeScheduler] = [greedy, multi_thread, event_based]

@@ -1,5 +1,6 @@
 from headrace._runtime.compiled import is_compiled as is_compiled
 from headrace._runtime.lifecycle.accounts import MessageCounter as MessageCounter
+from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
 from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async
@@ -7,6 +8,8 @@ from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
 from headrace._runtime.messages.envelope import make_envelope as make_envelope
+from headrace._runtime.messages.envelope import open_message as open_message
+from headrace._runtime.messages.envelope import seal_message as seal_message
 from headrace._runtime.messages.fences import Fences as Fences
 from headrace._runtime.messages.fences import is_complete as is_complete
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
@@ -24,6 +27,10 @@ from headrace._runtime.scheduling.direct_compute import DirectCompute as DirectC
 from headrace._runtime.scheduling.direct_compute import DirectStreams as DirectStreams
 from headrace._runtime.scheduling.direct_compute import NotDirect as NotDirect
 from headrace._runtime.scheduling.direct_compute import RefusingMetadata as RefusingMetadata
+from headrace._runtime.scheduling.ends import FED_BEFORE as FED_BEFORE
+from headrace._runtime.scheduling.ends import IN_LOOP as IN_LOOP
+from headrace._runtime.scheduling.ends import NONE_LEFT as NONE_LEFT
+from headrace._runtime.scheduling.ends import STARVED as STARVED
 from headrace._runtime.scheduling.engine import Engine as Engine
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group

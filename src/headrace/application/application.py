@@ -32,6 +32,8 @@ class Application(Fragment):
     """
 
     _fragment_graph_type: ClassVar[type[FragmentGraph]] = FragmentGraph
+    # What keeps one part of it, if that part runs in a process of its own (`headrace.parts.cut`).
+    _cut: Any = None
 
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
         if isinstance(argv, str):
@@ -92,13 +94,23 @@ class Application(Fragment):
     def _compose_parts(self) -> list[Operator]:
         return compose_parts(self)
 
+    def _keep_part(self) -> None:
+        if self._cut is not None:
+            self._cut.apply()
+
     @property
     def data_loggers(self) -> list[Any]:
         """The loggers that were added, to the application or to one of its fragments."""
         return [
             *super().data_loggers,
-            *(logger for part in self.fragment_graph.fragments for logger in part._data_loggers),
+            *(logger for part in self._parts_here for logger in part._data_loggers),
         ]
+
+    @property
+    def _parts_here(self) -> list[Any]:
+        """The fragments that run in this process."""
+        parts = self.fragment_graph.fragments
+        return [part for part in parts if self._cut is None or part.name == self._cut.part]
 
     def config(
         self, config_file: Settings | None = None, *, argv: bool = False, reload: bool = False

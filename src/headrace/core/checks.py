@@ -26,6 +26,7 @@ def compose(fragment: Composition) -> Graph:
     made = fragment._compose_graph()
     settle_execution(fragment.graph)
     check(fragment, made)
+    fragment._keep_part()
     _check_resources(fragment)
     fragment._expand_replicas()
     fragment._find_segments()

@@ -479,6 +479,9 @@ class Composition:
         """Compose the fragments that it consists of, and return the operators that they created."""
         return []
 
+    def _keep_part(self) -> None:
+        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+
     def _report_mistake(self, error: Exception) -> None:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""
         raise error from None

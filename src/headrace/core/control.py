@@ -26,7 +26,7 @@ class ControlledEngine(Protocol):
     def pausing(self) -> Any:
         """The pauses of the run: `requests`, `wake` and `wait`."""
 
-    def request_stop(self) -> None:
+    def request_stop(self, ended_by: str = "stopped") -> None:
         """End the run; may be called from any thread."""
 
 
@@ -60,6 +60,7 @@ class RunControl:
         "changes",
         "doing",
         "engine",
+        "error",
         "errors",
         "failure",
         "has_ended",
@@ -90,6 +91,8 @@ class RunControl:
         """Whether the use is over; set after `failure`."""
         self.failure: BaseException | None = None
         """What the run raised, once it has ended."""
+        self.error: BaseException | None = None
+        """The first error of a run that is stopping its operators."""
         self._at_end: deque[Callable[[], object]] = deque()
 
     @property
@@ -144,12 +147,12 @@ class RunControl:
                 return
             callback()
 
-    def stop(self) -> None:
-        """Stop the run; may be called from any thread."""
+    def stop(self, ended_by: str = "stopped") -> None:
+        """Stop the run; may be called from any thread. `ended_by` is how it ends, if it has begun."""
         self.stop_wanted = True
         engine = self.engine
         if engine is not None:
-            engine.request_stop()
+            engine.request_stop(ended_by)
         if self.on_stop is not None:
             self.on_stop()
 

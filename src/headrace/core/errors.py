@@ -60,11 +60,73 @@ class AllocationError(MemoryError):
 
 
 class CrossingError(TypeError):
-    """An object cannot be sent to the process of a replica."""
+    """An object cannot be sent to another process."""
 
 
 class WorkerProcessError(RuntimeError):
     """The process of a replica ended although it was not asked to."""
+
+
+class LinkError(RuntimeError):
+    """The link between two processes failed."""
+
+
+class PeerLost(LinkError):
+    """The process at the other end of a link is gone or silent, and did not say why."""
+
+
+class PeerAborted(LinkError):
+    """The part at the other end of a link has failed; the exception that it failed with is the cause.
+
+    Attributes
+    ----------
+    part
+        The name of the part.
+    """
+
+    def __init__(self, message: str, part: str = "") -> None:
+        super().__init__(message, part)
+        self.part = part
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RunStopped(LinkError):
+    """The run of another part of the application was ended, so that this one ends, too.
+
+    Attributes
+    ----------
+    ended_by
+        How it ended: ``"stopped"`` or ``"duration"``; empty if no part can go on.
+    """
+
+    def __init__(self, message: str, ended_by: str) -> None:
+        super().__init__(message, ended_by)
+        self.ended_by = ended_by
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ProtocolError(LinkError):
+    """What arrived over a link cannot be: the peer is not one of ours, is of another version, or is broken."""
+
+
+class AuthenticationError(LinkError):
+    """The process at the other end of a connection is not the one that it should be."""
+
+
+class PartLost(RuntimeError):
+    """The process of a part of the program ended although it was not asked to, or is frozen."""
+
+
+class PartError(RuntimeError):
+    """An exception of another process that cannot be made again in this one; its text is the original's."""
+
+
+class DigestError(GraphError):
+    """The process of a part composed another program than the driver."""
 
 
 class UnorderedStreamWarning(UserWarning):

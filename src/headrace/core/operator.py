@@ -100,6 +100,8 @@ class Operator(Connectable):
     _stop_wanted: bool
     # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
     _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
+    # Whether it stands for a flow from or to another process (`headrace.parts`), and is no source of its own.
+    _is_link: bool = False
     _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
     _live_state: LiveValues | None

@@ -53,7 +53,7 @@ def progress_of(fragment: Composition) -> Progress:
         fragment.name,
         engine is not None,
         {node.name: node.computes for node in nodes},
-        tuple(operator.name for operator in graph if not operator._incoming),
+        tuple(operator.name for operator in _sources(graph)),
         count_by_port(graph, lambda queue: len(queue) + queue.held),
         count_by_port(graph, lambda queue: queue.dropped),
         {} if engine is None else engine.computing_for(),
@@ -82,7 +82,7 @@ def _fraction(fragment: Composition) -> float | None:
     limit, duration = engine.limit, engine.scheduler.max_duration_ms * 1_000_000
     if limit is not None and duration > 0:
         found.append(1 - (limit - engine.clock.timestamp()) / duration)
-    sources = [operator._node for operator in fragment.graph if not operator._incoming]
+    sources = [operator._node for operator in _sources(fragment.graph)]
     limits = [None if node is None else node.count_limit for node in sources]
     if sources and None not in limits:
         done = sum(
@@ -90,6 +90,10 @@ def _fraction(fragment: Composition) -> float | None:
         )
         found.append(done / max(sum(limit or 0 for limit in limits), 1))
     return min(max(found), 1.0) if found else None
+
+
+def _sources(graph: Graph) -> list[Operator]:
+    return [operator for operator in graph if not operator._incoming and not operator._is_link]
 
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from functools import cache
 from multiprocessing import connection, get_all_start_methods, get_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace._runtime import Details, Envelope, make_envelope
+from headrace._runtime import Envelope, open_message, seal_message
 from headrace.core.condition import Condition
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
 from headrace.core.knob_types import KnobType
@@ -331,15 +331,12 @@ def _context(preloaded: str) -> Any:
 
 def as_parcel(port: str, place: int, message: Any) -> Parcel:
     """Return a message from a queue as it is sent; wait for the device if it copies to the host."""
-    if type(message) is not Envelope:
-        return Parcel(port, place, message, None, None)
-    for _, _, event in message.all_fences():
-        event.sync()
-    return Parcel(port, place, message.data, message.acq_timestamp, message.metadata)
+    if type(message) is Envelope:
+        for _, _, event in message.all_fences():
+            event.sync()
+    return Parcel(port, place, *open_message(message))
 
 
 def as_message(result: Parcel) -> Any:
     """Return a message for a queue."""
-    if result.acq_timestamp is None and not result.metadata:
-        return result.data
-    return make_envelope(result.data, Details(result.acq_timestamp, result.metadata))
+    return seal_message(result.data, result.acq_timestamp, result.metadata)

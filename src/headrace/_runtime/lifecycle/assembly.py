@@ -59,7 +59,7 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
         for node in engine.nodes:
             attach_conditions(node, supplies)
             node.take_on_conditions()
-            if options.count is not None and not node.inputs:
+            if options.count is not None and not node.inputs and not node.operator._is_link:
                 node.limit_count(options.count)
         _complete(fragment, engine)
     except BaseException:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
     """Return the starved operators; called when nothing can run any more."""
-    waiting = [node for node in engine.nodes if not node.retired]
+    # The end of a flow from or to another process waits for that process.
+    waiting = [node for node in engine.nodes if not node.retired and not node.operator._is_link]
     loops = _loops(engine.nodes) if waiting else {}
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
     found += [_examine_member(node) for group in engine.groups for node in group.members]

@@ -102,6 +102,20 @@ def make_envelope(data: Any, details: Details | None = None) -> Envelope:
     return message
 
 
+def open_message(message: Any) -> tuple[Any, int | None, dict[str, Any] | None]:
+    """Return the data, the timestamp and the metadata of a message as it is in a queue; its fences are left out."""
+    if type(message) is not Envelope:
+        return message, None, None
+    return message.data, message.acq_timestamp, message.metadata
+
+
+def seal_message(data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> Any:
+    """Return a message for a queue, whose work is complete."""
+    if acq_timestamp is None and not metadata:
+        return data
+    return make_envelope(data, Details(acq_timestamp, metadata))
+
+
 def copy_envelope(message: Envelope, data: Any) -> Envelope:
     """Return a copy of a message with other data and without its work."""
     copied = make_envelope(data, message.details)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.queue_state import QueueState
 
 
+# What is to be done when nothing can run any more (`Ends.find_stage`), in this order.
+STUCK, STARVED, FIRST, FED_BEFORE, IN_LOOP, NONE_LEFT = range(6)
+
+
 class Ends:
     """The ends of the operators of one run.
 
@@ -137,6 +141,9 @@ class Ends:
 
     def _tell(self, node: Node) -> None:
         engine = self._engine
+        for state in node.input_states:
+            for watcher in state.watchers:  # a condition may depend on whether messages are still taken
+                watcher.enqueue_if_ready()
         for queue in node.outputs:
             if queue.has_ended or not all(feeder.retired for feeder in queue.feeders):
                 continue
@@ -157,30 +164,51 @@ class Ends:
 
     def end_idle(self) -> bool:
         """Let operators end that wait for nothing that can come; return False if there are none, or one starves."""
-        engine = self._engine
-        alive = [node for node in engine.nodes if not node.retired]
-        stuck = [(node, queue) for node in alive for queue in node.outputs if _waits_in_vain(node, queue)]
+        stage, nodes = self.find_stage()
+        return self._end_stage(stage, nodes)
+
+    def find_stage(self) -> tuple[int, list[Node]]:
+        """Return what is to be done when nothing can run any more, and with which nodes; nothing is changed.
+
+        The stages come in their order: `STUCK` nodes wait for room at one that has ended; some node `STARVED`; some
+        come `FIRST` among those that are left, because all that feed them have ended; in a loop, one that was
+        `FED_BEFORE` from outside; or any node (`IN_LOOP`). If there is nothing left to end it is `NONE_LEFT`. The
+        ends of a flow to another process are no nodes to be ended (`headrace.parts`).
+        """
+        alive = [node for node in self._engine.nodes if not node.retired and not node.operator._is_link]
+        stuck = [node for node in alive if any(_waits_in_vain(node, queue) for queue in node.outputs)]
         if stuck:
-            for node, queue in stuck:
-                if node.may_compute:
-                    self._of_others.add(node)
-                    engine.retire(node)
-                else:
-                    _abandon(queue, node)
-            return True
-        self.starved = self.find_starved(engine)
-        if self.starved:
-            return False
+            return STUCK, stuck
+        if self.find_starved(self._engine):
+            return STARVED, []
         computing = [node for node in alive if node.may_compute]
         first = [node for node in computing if all(feeder.retired for feeder in _feeders(node))]
-        if not first:
-            # Loops: the one that was fed from outside comes first.
-            first = [node for node in computing if any(feeder.retired for feeder in _feeders(node))][:1]
-        first = first or computing[:1]
-        self._of_others.update(first)
-        for node in first:
-            engine.retire(node)
-        return bool(first)
+        if first:
+            return FIRST, first
+        # Loops: the one that was fed from outside comes first.
+        fed = [node for node in computing if any(feeder.retired for feeder in _feeders(node))]
+        if fed:
+            return FED_BEFORE, fed[:1]
+        return (IN_LOOP, computing[:1]) if computing else (NONE_LEFT, [])
+
+    def end_stage(self, stage: int) -> bool:
+        """Do what a stage of several engines asks for; return False if the run is over."""
+        found, nodes = self.find_stage()
+        return self._end_stage(stage, nodes if found == stage else [])
+
+    def _end_stage(self, stage: int, nodes: list[Node]) -> bool:
+        if stage in (STARVED, NONE_LEFT):
+            self.starved = self.find_starved(self._engine)
+            return False
+        for node in nodes:
+            if node.may_compute:
+                self._of_others.add(node)
+                self._engine.retire(node)
+            else:
+                for queue in node.outputs:
+                    if _waits_in_vain(node, queue):
+                        _abandon(queue, node)
+        return True
 
 
 def _feeders(node: Node) -> list[Node]:

@@ -88,7 +88,17 @@ class Engine:
             "nodes",
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
-        *("on_stop", "ready_queues", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
+        *(
+            "on_idle",
+            "on_stop",
+            "ready_queues",
+            "scheduler",
+            "stopping",
+            "streams",
+            "timed",
+            "timers",
+            "waiting",
+        ),
         *("former_counters", "sent_besides", "standstill", "watchdog"),
     )
 
@@ -113,6 +123,8 @@ class Engine:
         self.watchdog: Watchdog | None = None
         # Called when the run begins to stop, on any thread.
         self.on_stop: Callable[[], None] | None = None
+        # Called under the lock when nothing can run unless something is announced.
+        self.on_idle: Callable[[], None] | None = None
         self.lock = LendableLock(self._hold)
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
@@ -155,10 +167,10 @@ class Engine:
         self.waiting.time_moved()
         self.waiting.announced(None)
 
-    def request_stop(self) -> None:
-        """End the run after the running computes have finished."""
+    def request_stop(self, ended_by: str = "stopped") -> None:
+        """End the run after the running computes have finished; `ended_by` says why, as for `end`."""
         if not self.stopping:
-            self.ended_by = "stopped"
+            self.ended_by = ended_by
         # In this order: a worker that clears `held` looks at `stopping` afterwards.
         self.stopping = True
         self.held = True
@@ -466,11 +478,13 @@ class Engine:
 
     def announce_room(self, node: Node, queues: Iterable[Queue]) -> None:
         """Announce room in the queues of a node to their producers, in the middle of its compute."""
-        states = [state for queue in queues if not (state := self._state(queue)).affordable]
+        states = [state for queue in queues if not (state := self._state(queue)).affordable or state.watchers]
         if states:
             with self.lock:
                 for state in states:
                     state.update_producers(self.pausing.is_paused)
+                    for producer in state.watchers:
+                        producer.enqueue_if_ready()
                 self.waiting.wake_others(node.ready_queue, computes=True)
 
     def _state(self, queue: Queue) -> QueueState:
@@ -492,6 +506,8 @@ class Engine:
         node.is_measured = True
         for queue in node.inputs:
             self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
+            for producer in self._state(queue).watchers:
+                producer.enqueue_if_ready()
 
     def retire(self, node: Node) -> None:
         """Let a node compute no more; its end comes when it does not compute (`ends`)."""

@@ -332,6 +332,8 @@ class WaitingWorkers:
         until = engine.timers.next()
         if until is not None or engine.outstanding:
             self.deadlock_at = None
+            if until is None and engine.on_idle is not None:
+                engine.on_idle()
         elif scheduler.stop_on_deadlock:
             now = clock.timestamp()
             if self.deadlock_at is None:

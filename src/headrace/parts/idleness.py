@@ -1,0 +1,130 @@
+"""Idleness: parts in which nothing can run unless another part sends or takes something.
+
+In one process a run ends when nothing can run any more. Then operators that wait in vain are ended, or it is found
+that one starves. A part cannot know this alone, because another part may send something. So each part reports when
+it is idle. If all are, and both ends of each flow have counted the same, then nothing can run in the whole program.
+The reports are not of one moment, so that all parts are asked twice: if nothing has changed, it was so in between.
+
+What happens next is what would happen in one process (`decide`): the stage that comes first is done by the parts
+that are at it, and the others wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED
+
+if TYPE_CHECKING:
+    from headrace.parts.cut_flow import CutFlow
+
+
+@dataclass(frozen=True, slots=True)
+class IdleReport:
+    """What an idle part says.
+
+    Attributes
+    ----------
+    passed
+        What went along each flow, as this end sees it: messages and the end of the stream; credits. If nothing is
+        under way, both ends say the same.
+    ended
+        The flows that have ended at this end.
+    stage
+        What could be done in this part if nothing can run in any part; `decide` compares it.
+    """
+
+    passed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+    stage: int = NONE_LEFT
+
+
+def is_still(reports: Mapping[str, IdleReport], flows: tuple[CutFlow, ...]) -> bool:
+    """Return whether nothing is under way between parts; a part without a report has ended."""
+    return all(_is_still(flow, [reports.get(flow.source), reports.get(flow.target)]) for flow in flows)
+
+
+def _is_still(flow: CutFlow, reports: list[IdleReport | None]) -> bool:
+    here = [report for report in reports if report is not None]
+    if len(here) == 1:  # the last words of the other part are under way until they have arrived
+        return flow.name in here[0].ended
+    return len({report.passed[flow.name] for report in here}) < 2
+
+
+def decide(reports: Mapping[str, IdleReport]) -> dict[str, int]:
+    """Return what each part of a program in which nothing can run is told to do (`PartIdleness.end`)."""
+    stage = min(report.stage for report in reports.values())
+    parts = [part for part, report in reports.items() if report.stage == stage]
+    if stage in (STARVED, NONE_LEFT):
+        parts = list(reports)  # the run is over
+    elif stage in (FED_BEFORE, IN_LOOP):
+        parts = parts[:1]  # one operator ends, and the others may go on
+    return dict.fromkeys(parts, stage)
+
+
+class PartIdleness:
+    """Notices that a part is idle, and does what is decided then.
+
+    Attributes
+    ----------
+    on_idle
+        Called with a report whenever the part is found to be idle, by a worker that must not be kept waiting.
+    """
+
+    def __init__(self) -> None:
+        self.on_idle: Callable[[IdleReport], object] | None = None
+        self._operators: list[Any] = []
+        self._engine: Any = None
+        self._stage: int | None = None
+        self._last: IdleReport | None = None
+
+    def compose(self, operators: Iterable[Any]) -> None:
+        """Take on the link operators of a graph."""
+        self._operators = list(operators)
+        self._stage = self._last = None
+
+    def begin(self, engine: Any) -> None:
+        """Watch a run."""
+        self._engine = engine
+        engine.on_idle = self._report
+
+    def ask(self) -> None:
+        """Report again, if the part is idle; from any thread."""
+        self._last = None
+        self._wake()
+
+    def end(self, stage: int) -> None:
+        """Do what was decided, because nothing can run in any part; from any thread."""
+        self._last, self._stage = None, stage
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting = next((each for each in self._operators if not each.is_done), None)
+        if waiting is not None:
+            waiting.announce()
+
+    # With the lock of the engine held.
+
+    def settle(self) -> None:
+        """Do what was decided, if anything was; called when conditions are evaluated."""
+        stage, self._stage = self._stage, None
+        if stage is not None and not self._engine.ends.end_stage(stage):
+            self._engine.request_stop("")
+
+    def _report(self) -> None:
+        engine, on_idle = self._engine, self.on_idle
+        waiting = [each for each in self._operators if not each.is_done]
+        if on_idle is None or engine.stopping or not all(each.waits_for_link for each in waiting):
+            return
+        if engine.outstanding != sum(each.is_outstanding for each in waiting):
+            return  # something else is waited for
+        report = IdleReport(
+            {each.flow.name: each.passed for each in self._operators},
+            tuple(each.flow.name for each in self._operators if each.is_done),
+            engine.ends.find_stage()[0],
+        )
+        if report != self._last:
+            self._last = report
+            on_idle(report)

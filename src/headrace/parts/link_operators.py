@@ -1,0 +1,509 @@
+"""SendToPart, ReceiveFromPart: the two ends of a flow between parts, as operators of an ordinary graph.
+
+`SendToPart` has the queue that the producers of its part emit into. If messages may not make room for others there
+(`CutFlow.keeps_places`), a message keeps its place in that queue from the moment it is emitted until its receiver
+has taken it. It is sent as it lies there, and removed when its credit comes back. So there are as many places as in
+one process, and the producers wait exactly when they would there. The queue in the other part has the same size
+and never overflows. If the queue drops messages (POP, LATEST), a message is removed when it is sent, which takes a
+credit. The queue of the other part drops by the same policy; the credit comes back when the message arrives there.
+
+`ReceiveFromPart` passes on what arrived and gives the credits back. It is looked at after each compute of its
+receiver, as every operator with a condition on the room behind it. A queue that tells of each message that is taken
+was decided against: observers make queues of their own, and a credit in the middle of `receive` would be a system
+call in the receiver's compute.
+
+The end of a stream travels as END, behind the last message. From then on nobody waits for places, so all credits
+come back at once. A receiver that has ended says END to its sender, which is then an operator that has ended: its
+producers wait in vain, as for every such operator. A run that fails says ABORT with its error. A run that was
+stopped stops its peers the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace._runtime import Envelope, open_message, seal_message
+from headrace.conditions.cuda_stream import CudaStreamCondition
+from headrace.core.condition_types import ConditionType, SchedulingStatusType
+from headrace.core.errors import LinkError, RunStopped
+from headrace.core.operator import Operator
+from headrace.core.ports import IOSpec
+from headrace.link.ends import Parcel
+from headrace.parts.cut_flow import FlowCounts
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.spec import OperatorSpec
+    from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.idleness import PartIdleness
+
+_READY = (SchedulingStatusType.READY, None)
+_WAIT_EVENT = (SchedulingStatusType.WAIT_EVENT, None)
+_NEVER = (SchedulingStatusType.NEVER, None)
+_CLOSED = (-1, -1)
+_POP = IOSpec.QueuePolicy.POP
+_LATEST = IOSpec.QueuePolicy.LATEST
+_REJECT = IOSpec.QueuePolicy.REJECT
+_FAULT = IOSpec.QueuePolicy.FAULT
+
+
+class _Link(Protocol):
+    """What the two ends of a link have in common (`headrace.link.ends`)."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the link failed, if it has."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the other end has said that it sends, or takes, no more."""
+
+    def abort(self, error: BaseException, part: str) -> None:
+        """Tell the other end that this part has failed."""
+
+    def close(self) -> None:
+        """Give up the link; what was sent still arrives. A receiver says that it takes no more."""
+
+
+class SendingLink(_Link, Protocol):
+    """The end of a link that messages leave from."""
+
+    def send(self, parcel: Parcel) -> bool:
+        """Send a message; return False if there is no credit or no memory for it, which is told of later."""
+
+    def take_credits(self) -> int:
+        """Return the credits that came back since the last call."""
+
+    def end(self) -> None:
+        """Say that everything was sent."""
+
+
+class ReceivingLink(_Link, Protocol):
+    """The end of a link that messages arrive at."""
+
+    def take(self) -> Parcel | None:
+        """Return the next message that arrived, or None."""
+
+    def give_credits(self, count: int) -> None:
+        """Say that so many places are free again."""
+
+
+class LinkOperator(Operator):
+    """What both ends of a flow have in common.
+
+    `has_news` is set by any thread. The rest is changed in computes, or before the run begins.
+
+    Attributes
+    ----------
+    has_news
+        Whether something has happened at the link since the last compute began.
+    is_done
+        Whether nothing more will be sent or arrive.
+    """
+
+    _is_link = True
+
+    def __init__(
+        self,
+        fragment: Composition,
+        flow: CutFlow,
+        port: str,
+        on_failure: Callable[[BaseException], object],
+        idleness: PartIdleness,
+    ) -> None:
+        self.flow = flow
+        self.idleness = idleness
+        self.has_news = True
+        self.is_done = False
+        self._port = port
+        self._on_failure = on_failure
+        self._link: Any = None
+        self._next_link: Any = None
+        self._has_failed = False
+        self._construct(fragment, (), flow.name, {})
+        self._condition = LinkCondition(self, name="link")
+        self.conditions[self._condition.name] = self._condition
+
+    def connect(self, link: Any) -> None:
+        """Use a link, from the next compute on; in the place of one that failed, perhaps."""
+        self._next_link = link
+        self._has_failed = False
+        self.on_event()
+
+    def give_up(self) -> None:
+        """End without the other end, whose link has failed."""
+        self.is_done = True
+        self._condition.notify_scheduler()
+
+    def on_event(self) -> None:
+        """Look at the link in the next compute, and report its failure; called from any thread."""
+        self.has_news = True
+        link = self._next_link or self._link
+        failure = None if link is None else link.failure
+        if failure is not None and not self._has_failed and not self.is_done:
+            self._has_failed = True
+            cause = failure.__cause__
+            if isinstance(cause, RunStopped):
+                self.fragment._run_control.stop(cause.ended_by)
+            else:
+                self._on_failure(failure)
+        self._condition.notify_scheduler()
+
+    def start(self) -> None:
+        """Use the link that the flow was given."""
+        if self._next_link is None:
+            raise LinkError(f"flow {self.flow.name!r} has no link; connect it before the run (Cut.connect)")
+        self._change_link()
+        self.idleness.begin(self.fragment._engine)
+
+    def _change_link(self) -> None:
+        before, self._link, self._next_link = self._link, self._next_link, None
+        if before is not None:
+            before.close()
+
+    def stop(self) -> None:
+        """Tell the other end how the run ended, and give up the link."""
+        control: Any = self.fragment._run_control
+        self.leave(control.error, "" if control.engine is None else control.engine.ended_by)
+
+    def leave(self, error: BaseException | None, ended_by: str) -> None:
+        """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
+        link, self._link, self._next_link = self._next_link or self._link, None, None
+        if link is None:
+            return
+        try:
+            if not self.is_done and link.failure is None:
+                # Not END, after which the operators of the other part would go on to their ends.
+                reason = error or RunStopped(f"the run of part {self._part!r} was ended", ended_by)
+                link.abort(reason, self._part)
+        finally:
+            link.close()
+
+    @property
+    def _part(self) -> str:
+        raise NotImplementedError
+
+    def announce(self) -> None:
+        """Let a worker evaluate its condition; from any thread."""
+        self._condition.notify_scheduler()
+
+    # What is asked with the lock of the engine held.
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether the run goes on because of this operator."""
+        node: Any = self._node
+        return bool(node.awaited.outstanding)
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether it waits for the other part, and for nothing else."""
+        return not (self.has_news or self.has_work or self._has_failed or self._condition.waits_for_device)
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """What went along the flow: messages and the end of the stream; credits. `_CLOSED` if nobody takes more."""
+        raise NotImplementedError
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a compute has something to do, besides what has happened at the link."""
+        raise NotImplementedError
+
+    def counts(self) -> FlowCounts:
+        """Return how many messages this end has seen."""
+        raise NotImplementedError
+
+
+class LinkCondition(CudaStreamCondition):
+    """Lets a link operator run when there is something to send, to pass on or to give back.
+
+    It waits for an event otherwise, because the run is not over while another part may send or take something.
+    """
+
+    def __init__(self, operator: LinkOperator, name: str) -> None:
+        super().__init__(name=name)
+        self.operator = operator
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """None: the ports have no conditions."""
+        return ()
+
+    def initialize(self) -> None:
+        """Leave the inputs as they are."""
+
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the state anew each time: a message may come before what was waited for."""
+        return self.check(timestamp)
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY if there is something to do, and NEVER if there never will be."""
+        operator = self.operator
+        operator.idleness.settle()
+        if operator.is_done:
+            return _NEVER
+        return _READY if operator.has_news or operator.has_work else _WAIT_EVENT
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether the device has to finish the work behind a message first."""
+        return self._awaited is not None
+
+    def is_complete(self, message: Any) -> bool:
+        """Return whether the device has done the work behind a message; if not, it calls back when it has."""
+        return type(message) is not Envelope or self._is_done(message)
+
+
+class SendToPart(LinkOperator):
+    """Sends what the operators of its part emit to another part."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        # Messages that were sent, over all links and over this one; those of them that wait for their credits; and
+        # those lost with a link.
+        self._sent = 0
+        self._over_link = 0
+        self._out = 0
+        self._lost = 0
+        # A message that was taken from a queue that drops, and could not be sent yet.
+        self._held: list[Any] = []
+        self._is_stalled = False
+        self._has_said_end = False
+        self._is_dropping = False
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare an input like that of the receiver; its size comes with the flows into it."""
+        policy = self.flow.policy
+        if self.flow.keeps_places and policy is not _REJECT:
+            policy = _FAULT
+        elif policy is _LATEST:
+            policy = _POP  # of one place; the receiver keeps the newest one
+        spec.input(self._port, policy=policy).condition(ConditionType.NONE)
+
+    @property
+    def _part(self) -> str:
+        return self.flow.source
+
+    @property
+    def _queue(self) -> Any:
+        assert self._node is not None
+        return self._node.input_queues[self._port][0]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a message can be sent, or the end of the stream."""
+        if self._is_dropping:
+            return len(self._queue) > 0 or self._queue.has_ended
+        if self._link is None or self._is_stalled or self._has_failed:
+            return False
+        queue = self._queue
+        if self.flow.keeps_places:
+            message = queue.peek(self._out) if len(queue) > self._out else None
+            has_message = len(queue) > self._out
+        else:
+            message = self._held[0] if self._held else queue.peek()
+            has_message = bool(self._held) or bool(len(queue))
+            if has_message and self._out >= self.flow.size:
+                return False
+        if has_message:
+            return self._condition.is_complete(message)
+        return queue.has_ended and not self._has_said_end
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Take the credits that came back, and send what waits."""
+        self.has_news = self._is_stalled = False
+        if self._is_dropping:
+            self._drop()
+            return
+        if self._next_link is not None:
+            self._change_link()
+        link, queue = self._link, self._queue
+        self._take_back(link.take_credits())
+        if link.failure is not None:
+            return
+        if link.has_ended:
+            link.end()
+            self._has_said_end = self.is_done = True
+            return
+        while self.has_work and not self._has_said_end:
+            if not self._held and not len(queue) > (self._out if self.flow.keeps_places else 0):
+                link.end()
+                self._has_said_end = True
+            elif not self._send(link, queue):
+                self._is_stalled = True
+        self.is_done = self._has_said_end and not self._out
+
+    def _send(self, link: SendingLink, queue: Any) -> bool:
+        """Send the next message; return whether that was possible."""
+        if self.flow.keeps_places:
+            message = queue[self._out]
+        else:
+            try:
+                message = self._held.pop() if self._held else self._take(queue)
+            except IndexError:  # a full queue dropped it
+                return True
+        try:
+            is_sent = link.send(Parcel(*open_message(message)))
+        except LinkError as error:
+            if error is not link.failure:
+                raise
+            is_sent = False
+        if is_sent:
+            self._sent += 1
+            self._over_link += 1
+            self._out += 1
+        elif not self.flow.keeps_places:
+            self._held.append(message)
+        return is_sent
+
+    def give_up(self) -> None:
+        """Drop and count what is sent to a part that is gone, so that nobody waits for it."""
+        self._is_dropping = self.has_news = True
+        self._condition.notify_scheduler()
+
+    def _drop(self) -> None:
+        queue = self._queue
+        self._lost += len(self._held) + (0 if self.flow.keeps_places else self._out)
+        self._sent -= self._out
+        self._out = 0
+        self._held.clear()
+        while len(queue):
+            self._take(queue)
+            self._lost += 1
+        self.is_done = queue.has_ended
+
+    def _take(self, queue: Any) -> Any:
+        return queue.take() if queue.policy is _POP else queue.popleft()
+
+    def _take_back(self, count: int) -> None:
+        """Remove messages that their receiver has taken."""
+        self._out -= count
+        if self.flow.keeps_places:
+            queue = self._queue
+            for _ in range(count):
+                queue.popleft()
+
+    def _change_link(self) -> None:
+        if self.flow.keeps_places:
+            self._sent -= self._out  # they are sent again
+        else:
+            self._lost += self._out
+            self._sent -= self._out
+        self._out = self._over_link = 0
+        self._has_said_end = False
+        super()._change_link()
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """What left over this link, and what came back."""
+        if self._link is not None and self._link.has_ended:
+            return _CLOSED
+        return self._over_link + self._has_said_end, self._over_link - self._out
+
+    def counts(self) -> FlowCounts:
+        """Return how many messages left this part, and how many did not."""
+        if self._node is None:
+            return FlowCounts()
+        queue = self._queue
+        waiting = max(len(queue), queue.undelivered)
+        if self.flow.keeps_places:
+            waiting -= self._out
+        waiting += len(self._held)
+        return FlowCounts(
+            self._sent, waiting, queue.dropped, self._lost, unanswered=self._out, over_link=self._over_link
+        )
+
+
+class ReceiveFromPart(LinkOperator):
+    """Passes on what the operators of another part emit."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        # Messages that arrived over all links, and over this one; and the credits that were given back over it.
+        self._arrived = 0
+        self._here = 0
+        self._given = 0
+        self._has_more = False
+        self._is_closed = False
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare an output; credits see to it that there is room behind it."""
+        spec.output(self._port).condition(ConditionType.NONE)
+
+    @property
+    def _part(self) -> str:
+        return self.flow.target
+
+    @property
+    def _queue(self) -> Any:
+        assert self._node is not None
+        return self._node.output_queues[self._port][0]
+
+    def _owed(self) -> int:
+        """Return how many credits can be given back."""
+        if not self.flow.keeps_places:
+            return self._here - self._given
+        # Those of an earlier link come first.
+        return self._here - min(len(self._queue), self._here) - self._given
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are credits to give back, or room for more messages, or nobody takes any."""
+        if self._link is None or self._has_failed:
+            return False
+        queue = self._queue
+        if self.flow.keeps_places and (
+            queue.consumer.retired or (self._has_more and len(queue) < queue.limit)
+        ):
+            return True
+        return self._owed() > 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Pass on what arrived, and give credits back."""
+        self.has_news = False
+        if self._next_link is not None:
+            self._change_link()
+        link, queue = self._link, self._queue
+        self._pass_on(link, queue, op_output)
+        if link.failure is not None:
+            return
+        # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
+        has_ended = link.has_ended
+        owed = self._here - self._given if has_ended else self._owed()
+        if owed:
+            link.give_credits(owed)
+            self._given += owed
+        if self.flow.keeps_places and queue.consumer.retired and not has_ended:
+            link.close()
+            self._is_closed = True
+        self.is_done = self._is_closed or has_ended
+
+    def _pass_on(self, link: ReceivingLink, queue: Any, op_output: Any) -> None:
+        self._has_more = True
+        while not self.flow.keeps_places or len(queue) < queue.limit:
+            parcel = link.take()
+            if parcel is None:
+                self._has_more = False
+                return
+            op_output.pass_message(
+                seal_message(parcel.data, parcel.acq_timestamp, parcel.metadata), self._port
+            )
+            self._arrived += 1
+            self._here += 1
+
+    def _change_link(self) -> None:
+        super()._change_link()
+        self._here = self._given = 0
+
+    @property
+    def passed(self) -> tuple[int, int]:
+        """What arrived over this link, and what was given back."""
+        if self._is_closed:
+            return _CLOSED
+        return self._here + (self._link is not None and self._link.has_ended), self._given
+
+    def counts(self) -> FlowCounts:
+        """Return how many messages reached the queue of their receiver."""
+        return FlowCounts(arrived=self._arrived, over_link=self._here)

@@ -1,0 +1,1 @@
+"""Parts of applications, cut and run on threads of one process."""
