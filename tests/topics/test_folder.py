@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import TopicError
+from headrace.link.handshake import Purpose
 from headrace.topics import TopicFolder
+from headrace.topics.discovery import Announcement, PublisherGone
 
 
 @pytest.fixture
@@ -22,6 +24,11 @@ def folder(tmp_path: Path) -> TopicFolder:
 
 def names(folder: TopicFolder) -> list[str]:
     return sorted(os.listdir(folder.base.joinpath(*folder.names)))
+
+
+def close(announcement: Announcement) -> None:
+    announcement.close()
+    announcement.listening.close()
 
 
 def abandon(folder: TopicFolder, topic: str) -> None:
@@ -35,12 +42,10 @@ def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
     (publisher,) = folder.publishers("plant/boxes")
     assert (publisher.topic, publisher.pid, publisher.host) == ("plant/boxes", os.getpid(), "")
     assert folder.publishers("plant") == []
-    connection, token = folder.connect(publisher)
-    accepted, _ = announcement.listening.accept()
-    assert token is None
-    connection.close()
-    accepted.close()
+    assert folder.is_alive(publisher)
+    announcement.listening.accept()[0].close()
     announcement.close()
+    announcement.listening.close()
     assert folder.publishers() == []
     assert names(folder) == []
 
@@ -48,21 +53,23 @@ def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
 def test_the_newest_publisher_compares_as_the_greatest(folder: TopicFolder) -> None:
     first, second = folder.announce("a"), folder.announce("a")
     assert max(folder.publishers("a")).place == second.name
-    second.close()
+    close(second)
     assert max(folder.publishers("a")).place == first.name
-    first.close()
+    close(first)
 
 
 def test_the_socket_of_a_killed_publisher_is_removed_by_whoever_finds_it(folder: TopicFolder) -> None:
     abandon(folder, "a")
     alive = folder.announce("a")
     gone, there = sorted(folder.publishers("a"))
-    with pytest.raises(ConnectionRefusedError):
-        folder.connect(gone)
-    with pytest.raises(FileNotFoundError):
-        folder.connect(gone)
+    with pytest.raises(PublisherGone):
+        folder.connect(gone, Purpose("topic", "a"))
+    with pytest.raises(PublisherGone):
+        folder.connect(gone, Purpose("topic", "a"))
+    assert not folder.is_alive(gone)
     assert folder.publishers("a") == [there]
-    alive.close()
+    assert folder.is_alive(there)
+    close(alive)
 
 
 def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder: TopicFolder) -> None:
@@ -74,7 +81,7 @@ def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder
     for pid in (ended, os.getpid()):
         (place / f".a@1f-{pid}").touch()
     (place / "something else").touch()
-    folder.announce("b").close()
+    close(folder.announce("b"))
     assert names(folder) == [f".a@1f-{os.getpid()}", "something else"]
     assert folder.publishers() == []
 
@@ -131,7 +138,7 @@ def test_a_watch_tells_of_a_new_publisher_that_listens_already(folder: TopicFold
         assert is_readable(watch)
         watch.clear()
         assert not is_readable(watch)
-        announcement.close()
+        close(announcement)
         assert not is_readable(watch)
     finally:
         watch.close()
@@ -145,7 +152,7 @@ def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
         watch.clear()
         announcement = folder.announce("a")
         assert is_readable(watch)
-        announcement.close()
+        close(announcement)
     finally:
         watch.close()
 
@@ -159,17 +166,17 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         announcement = folder.announce("a")
-        folder.connect(max(folder.publishers("a")))[0].close()
+        assert folder.is_alive(max(folder.publishers("a")))
         folder.watch("a").close()
-        announcement.close()
+        close(announcement)
         abandon(folder, "a")
-        with pytest.raises(ConnectionRefusedError):
-            folder.connect(max(folder.publishers("a")))
+        with pytest.raises(PublisherGone):
+            folder.connect(max(folder.publishers("a")), Purpose("topic", "a"))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> None:
     announcement = folder.announce("a")
     kind = announcement.listening.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
-    announcement.close()
+    close(announcement)
     assert kind == socket.SOCK_SEQPACKET

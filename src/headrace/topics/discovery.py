@@ -16,13 +16,18 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.core.errors import TopicError
+from headrace.core.errors import LinkError, TopicError
 
 if TYPE_CHECKING:
     import socket
 
+    from headrace.link.carrier import Carrier
+    from headrace.link.handshake import Purpose
+
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _LONGEST = 64
+PATIENCE = 2.0
+"""The seconds within which a publisher must answer; one that does not is asked again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,12 +49,12 @@ class Announcement(Protocol):
     """A publisher that others can find, until it is closed."""
 
     listening: socket.socket
-    """The socket that listens."""
+    """The socket that listens; whoever announces closes it."""
     token: bytes | None
     """The token that both ends of a connection must know; None where the kernel tells who the peer is."""
 
     def close(self) -> None:
-        """Be found no more, and stop listening."""
+        """Be found no more."""
 
 
 class Watch(Protocol):
@@ -77,8 +82,15 @@ class Discovery(Protocol):
     def watch(self, topic: str) -> Watch:
         """Watch for new publishers of a topic; it may also tell of other topics."""
 
-    def connect(self, publisher: Publisher) -> tuple[socket.socket, bytes | None]:
-        """Connect to a publisher; return the socket and the token; raise OSError if it is gone."""
+    def is_alive(self, publisher: Publisher) -> bool:
+        """Return whether a publisher still listens."""
+
+    def connect(self, publisher: Publisher, purpose: Purpose) -> Carrier:
+        """Connect to a publisher, with the handshake; raise PublisherGone if it has ended, or LinkError."""
+
+
+class PublisherGone(LinkError):
+    """A publisher has ended."""
 
 
 def check_topic(topic: object) -> str:

@@ -25,11 +25,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import TopicError
-from headrace.topics.discovery import Publisher
+from headrace.core.errors import PeerLost, TopicError
+from headrace.link.connect import connect_unix
+from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headrace.link.carrier import Carrier
+    from headrace.link.handshake import Purpose
 
 _MOVED_TO, _DELETE_SELF, _IGNORED = 0x80, 0x400, 0x8000  # of <sys/inotify.h>
 _EVENT = struct.Struct("iIII")
@@ -70,22 +74,36 @@ class TopicFolder:
         """Watch for new sockets in the folder."""
         return _Watch(self)
 
-    def connect(self, publisher: Publisher) -> tuple[socket.socket, None]:
+    def is_alive(self, publisher: Publisher) -> bool:
+        """Return whether a publisher still listens; remove its socket if it does not."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, self._opened() as folder:
+            connection.setblocking(False)
+            try:
+                connection.connect(_path(folder, publisher.place))
+            except ConnectionRefusedError:
+                self._remove(publisher)
+                return False
+            except FileNotFoundError:
+                return False
+            except BlockingIOError:  # many wait already
+                pass
+        return True
+
+    def connect(self, publisher: Publisher, purpose: Purpose) -> Carrier:
         """Connect to a publisher; remove its socket if it has ended."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with self._opened() as folder:
-                connection.setblocking(False)
-                try:
-                    connection.connect(_path(folder, publisher.place))
-                except ConnectionRefusedError:
-                    with suppress(FileNotFoundError):
-                        os.unlink(publisher.place, dir_fd=folder)
-                    raise
-        except BaseException:
-            connection.close()
-            raise
-        return connection, None
+                return connect_unix(_path(folder, publisher.place), purpose, PATIENCE)
+        except PeerLost as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                self._remove(publisher)
+            elif not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise PublisherGone(f"process {publisher.pid} has ended") from error
+
+    def _remove(self, publisher: Publisher) -> None:
+        with suppress(FileNotFoundError), self._opened() as folder:
+            os.unlink(publisher.place, dir_fd=folder)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -135,10 +153,9 @@ class _Announcement:
             raise
 
     def close(self) -> None:
-        """Remove the socket and stop listening."""
+        """Remove the socket from the folder."""
         with suppress(OSError, TopicError), self._folder._opened() as opened:
             os.unlink(self.name, dir_fd=opened)
-        self.listening.close()
 
 
 class _Watch:

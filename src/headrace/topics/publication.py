@@ -17,24 +17,27 @@ import socket
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import CrossingError, LinkError, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Parcel, Sender
+from headrace.link.listener import Listener
 from headrace.topics.discovery import check_topic, discoveries
-from headrace.topics.greeting import Arrival, Wish, carrier_of
 from headrace.topics.service_thread import ServiceThread
+from headrace.topics.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.link.carrier import Carrier
+    from headrace.link.handshake import Purpose
     from headrace.topics.discovery import Announcement, Discovery
 
 _log = logging.getLogger("headrace.topics")
 _POP, _REJECT, _FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 POLICIES = (_POP, _REJECT, _FAULT)
-_MOST_ARRIVALS = 64  # handshakes at once
 
 
 class _Item(NamedTuple):
@@ -85,19 +88,23 @@ class Publication:
         self._last: _Item | None = None
         self._subscribers: list[Subscriber] = []
         self._gone_sent = self._gone_lost = 0
-        self._arrivals: list[Arrival] = []
         self._reported: set[str] = set()
         self._announcements: list[Announcement] = []
+        self._listeners: list[Listener] = []
         ways = discoveries() if ways is None else ways
         self._warn_of_others(ways)
-        try:
-            for way in ways:
-                self._announcements.append(way.announce(topic))
-        except BaseException:
-            self._withdraw()
-            raise
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
         self._thread.start()
+        try:
+            for way in ways:
+                announcement = way.announce(topic)
+                self._announcements.append(announcement)
+                self._listeners.append(
+                    Listener(announcement.listening, token=announcement.token, find_taker=self._taker_of)
+                )
+        except BaseException:
+            self.close()
+            raise
 
     # What the operator uses.
 
@@ -173,88 +180,59 @@ class Publication:
 
     def close(self) -> None:
         """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted."""
-        self._withdraw()
+        for announcement in self._announcements:
+            announcement.close()
+        for listener in self._listeners:
+            listener.close()
         self._thread.close()
-        for arrival in self._arrivals:
-            arrival.connection.close()
         for subscriber in self.subscribers:
             subscriber.sender.end()
             self._remove(subscriber)
         self._last = None
 
-    def _withdraw(self) -> None:
-        for announcement in self._announcements:
-            announcement.close()
+    def __repr__(self) -> str:
+        counts = f"{self.published} published, {self.sent} sent, {self.lost} lost"
+        return f"<Publication {self.topic!r}: {counts}, {len(self._subscribers)} subscribers>"
 
-    # The thread.
+    # The threads of the listeners.
 
-    def _serve(self) -> None:
-        waited = [each.listening.fileno() for each in self._announcements]
-        until = min((each.until for each in self._arrivals), default=None)
-        self._thread.wait(
-            [number for number in (*waited, *(each.fileno() for each in self._arrivals)) if number >= 0],
-            None if until is None else until - time.monotonic(),
-        )
-        if self._thread.is_closing:
-            return
-        for announcement in self._announcements:
-            self._accept(announcement)
-        for arrival in self._arrivals[:]:
-            self._greet(arrival)
-        for subscriber in self.subscribers:
-            self._flush(subscriber)
-        self._on_room()
+    def _taker_of(self, purpose: Purpose) -> Callable[[Carrier], None] | None:
+        """Return what makes a subscriber of a connection; None if it is for another topic."""
+        wish = Wish.of(purpose)
+        return partial(self._join, wish) if wish.topic == self.topic else None
 
-    def _accept(self, announcement: Announcement) -> None:
-        while len(self._arrivals) < _MOST_ARRIVALS:
-            try:
-                connection, _ = announcement.listening.accept()
-            except OSError:  # nobody is left, or it was closed
-                return
-            try:
-                self._arrivals.append(Arrival(connection, announcement.token))
-            except LinkError as error:
-                self._report(error)
-                connection.close()
-
-    def _greet(self, arrival: Arrival) -> None:
-        """Go on with a handshake; make a subscriber of whoever is welcome."""
-        try:
-            wish = arrival.advance(self.topic)
-        except LinkError as error:
-            # Somebody who looks whether the topic is there leaves without a word.
-            if not arrival.is_silent:
-                self._report(error)
-            wish = None
-            arrival.until = 0
-        if wish is not None:
-            self._arrivals.remove(arrival)
-            self._join(arrival.connection, wish)
-        elif arrival.until <= time.monotonic():
-            self._arrivals.remove(arrival)
-            arrival.connection.close()
-
-    def _join(self, connection: socket.socket, wish: Wish) -> None:
-        subscriber = Subscriber(self, wish, Sender(carrier_of(connection), wish.terms(), self._thread.wake))
+    def _join(self, wish: Wish, carrier: Carrier) -> None:
+        subscriber = Subscriber(self, wish, Sender(carrier, wish.terms(), self._thread.wake))
         with self._lock:
             if self._last is not None and wish.wants_last:
                 subscriber.offer(self._last)
             self._subscribers.append(subscriber)
+        self._thread.wake()
+
+    # The thread of the publication.
+
+    def _serve(self) -> None:
+        self._thread.wait()
+        for subscriber in self.subscribers:
+            self._flush(subscriber)
+        self._on_room()
 
     def _flush(self, subscriber: Subscriber) -> None:
         """Send what a subscriber can take now; remove it if its link has failed."""
-        while subscriber.sender.failure is None:
+        sender = subscriber.sender
+        while sender.failure is None and not sender.has_ended:
             with self._lock:
                 item = subscriber.next()
             if item is None:
-                return
+                break
             has_gone = self._send(subscriber, item)
             with self._lock:
                 subscriber.after(item, has_gone)
             if not has_gone:
                 break
-        if subscriber.sender.failure is not None:
-            self._report(subscriber.sender.failure, subscriber)
+        if sender.failure is not None:
+            self._report(sender.failure, subscriber)
+        if sender.failure is not None or sender.has_ended:
             self._remove(subscriber)
 
     def _send(self, subscriber: Subscriber, item: _Item) -> bool:
@@ -263,6 +241,8 @@ class Publication:
             if item.event is not None:
                 item.event.sync()
             is_sent = subscriber.sender.send(item.parcel)
+        except LinkError:
+            return False
         except Exception as error:
             # A message that cannot be sent: an object that cannot be pickled, or work on the device that failed.
             self._report(error)
@@ -297,9 +277,7 @@ class Publication:
     def _warn_of_others(self, ways: Sequence[Discovery]) -> None:
         for way in ways:
             for other in way.publishers(self.topic):
-                try:
-                    way.connect(other)[0].close()
-                except OSError:
+                if not way.is_alive(other):
                     continue
                 _log.warning(
                     "topic %r is published by process %d%s, too; subscribers follow the newest publisher, which is "

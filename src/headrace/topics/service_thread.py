@@ -1,7 +1,7 @@
 """ServiceThread: a thread that waits for descriptors and for a wake-up; publications and subscriptions have one each.
 
-The link's own thread (`headrace.link.loop`) serves all links of the process and must never wait. Connecting, the
-handshake and copies of large frames may take long, so they happen here.
+The link's own thread (`headrace.link.loop`) serves all links of the process and must never wait. Connecting and
+copies of large frames may take long, so they happen here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 import select
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace import waits
@@ -49,18 +50,14 @@ class ServiceThread:
             if self._is_open:
                 os.eventfd_write(self._woken, 1)
 
-    def wait(self, descriptors: Iterable[int], seconds: float | None = None, *, writing: int = -1) -> set[int]:
-        """Wait until a descriptor is readable, `writing` is writable, or `wake` was called; return the ready ones."""
+    def wait(self, descriptors: Iterable[int] = (), seconds: float | None = None) -> None:
+        """Wait until a descriptor is readable, `wake` was called, or so many seconds have passed."""
         poll = select.poll()
         for descriptor in (self._woken, *descriptors):
             poll.register(descriptor, select.POLLIN)
-        if writing >= 0:
-            poll.register(writing, select.POLLOUT)
-        ready = {found for found, _ in poll.poll(None if seconds is None else max(seconds, 0) * 1000)}
-        if self._woken in ready:
-            ready.remove(self._woken)
+        poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
+        with suppress(BlockingIOError):
             os.eventfd_read(self._woken)
-        return ready
 
     def close(self) -> None:
         """End the thread, and wait for it."""

@@ -18,16 +18,17 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.core.errors import LinkError, PeerLost
+from headrace.core.errors import CrossingError, LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Receiver
-from headrace.topics.discovery import check_topic, discoveries
-from headrace.topics.greeting import Wish, carrier_of, introduce
+from headrace.topics.discovery import PublisherGone, check_topic, discoveries
 from headrace.topics.service_thread import ServiceThread
+from headrace.topics.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.link.ends import Parcel
     from headrace.topics.discovery import Discovery, Publisher
 
 _log = logging.getLogger("headrace.topics")
@@ -100,6 +101,7 @@ class Subscription:
         # The publishers that have ended or refused, which are not asked again.
         self._finished: set[Publisher] = set()
         self._retry_at: float | None = None
+        self._is_unreadable = False
         self._ways = discoveries() if ways is None else ways
         self._watches = [way.watch(topic) for way in self._ways]
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
@@ -113,10 +115,12 @@ class Subscription:
                 return None
             link, message = self._inbox.popleft()
             self.received += 1
+            before = 0
             if link.publisher == self._last_from:
-                self.missed += message.number - self._last_number - 1
-            elif self._last_from is not None:
-                self.missed += message.number - 1
+                before = self._last_number
+            elif self._last_from is None:  # what was published before it joined is not missed
+                before = min(link.published_before, message.number - 1)
+            self.missed += message.number - before - 1
             self._last_from, self._last_number = link.publisher, message.number
         if self._policy is _FAULT:
             link.receiver.give_credits(1)
@@ -141,16 +145,21 @@ class Subscription:
             self._link.receiver.close()
             self._link = None
 
+    def __repr__(self) -> str:
+        state = "connected" if self.is_connected else "waits for a publisher"
+        return f"<Subscription {self.topic!r}: {self.received} received, {self.missed} missed, {state}>"
+
     # Messages, on the thread of the link.
 
     def _drain(self, link: _Link) -> None:
         """Put what has arrived into the inbox."""
         has_come = False
         with self._lock:
-            while (parcel := link.receiver.take()) is not None:
+            while (parcel := self._parcel_of(link)) is not None:
                 number, published, data = parcel.data
                 if not number:
                     self.description = data
+                    link.published_before = data["published"]
                 elif link.publisher == link.joined_after and number <= link.known:
                     pass  # the last message, which was there before the connection broke
                 else:
@@ -161,6 +170,17 @@ class Subscription:
                 link.receiver.give_credits(1)
         if has_come:
             self._on_change()
+
+    def _parcel_of(self, link: _Link) -> Parcel | None:
+        """Return what arrived next; what cannot be read here is reported once, and missed."""
+        while True:
+            try:
+                return link.receiver.take()
+            except CrossingError as error:
+                link.receiver.give_credits(1)
+                if not self._is_unreadable:
+                    self._is_unreadable = True
+                    _log.warning("topic %r: a message was lost: %s (this is logged once)", self.topic, error)
 
     def _put(self, link: _Link, message: Message) -> bool:
         """Put a message into the inbox, by the policy; return whether it keeps its place on the link."""
@@ -214,21 +234,15 @@ class Subscription:
 
     def _connect(self, publisher: Publisher) -> bool:
         try:
-            connection, token = publisher.discovery.connect(publisher)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return False  # it is gone
-        except OSError:
+            carrier = publisher.discovery.connect(publisher, self._wish.purpose())
+        except PublisherGone:
+            return False
+        except PeerLost:
             self._retry_at = time.monotonic() + _RETRY
             return False
-        try:
-            introduce(connection, token, self._wish, self._thread)
-        except LinkError as error:
-            connection.close()
-            if isinstance(error, PeerLost):
-                self._retry_at = time.monotonic() + _RETRY
-            else:
-                self._finished.add(publisher)
-                _log.warning("topic %r, process %d: %s", self.topic, publisher.pid, error)
+        except (LinkError, OSError, TopicError) as error:
+            self._finished.add(publisher)
+            _log.warning("topic %r cannot be received from process %d: %s", self.topic, publisher.pid, error)
             return False
         if self._link is not None:  # of an older publisher
             self._link.receiver.close()
@@ -237,7 +251,7 @@ class Subscription:
             after = self._last_from if known is None else known[0].publisher
             number = self._last_number if known is None else known[1].number
         link = _Link(publisher, after, number)
-        link.receiver = Receiver(carrier_of(connection), self._wish.terms(), lambda: self._arrived(link))
+        link.receiver = Receiver(carrier, self._wish.terms(), lambda: self._arrived(link))
         self.connections += 1
         self.has_ended = False
         self._link = link
@@ -263,3 +277,5 @@ class _Link:
         self.joined_after = joined_after
         """The publisher of the last message before, and the number of that message."""
         self.known = known
+        self.published_before = 0
+        """The number of messages that were published when it joined."""
