@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.core.errors import TopicError
+from headrace.core.errors import AuthenticationError, LinkError, TopicError
 from headrace.link.handshake import Purpose
 from headrace.topics import Publication, TopicFolder
+from headrace.topics.wish import Wish
 from tests.harness import wait_until
 from tests.topics.ends import (
     FAULT,
-    POP,
     REJECT,
     await_connection,
     await_idle,
@@ -80,7 +80,7 @@ def test_every_subscriber_gets_each_message() -> None:
             for value in range(3):
                 wait_until(lambda: publication.has_room, "room")
                 publication.publish(value)
-            assert one.values(3) == two.values(3) == [0, 1, 2]
+                assert one.next().data == two.next().data == value
         await_subscribers(publication, 0)
         assert (publication.sent, publication.lost) == (6, 0)
 
@@ -90,10 +90,10 @@ def test_what_a_slow_subscriber_loses_is_counted_at_both_ends() -> None:
         await_subscribers(publication, 2)
         publication.publish(0)
         await_idle(publication)  # it keeps this one, and takes no more
+        assert fast.next().data == 0
         for value in range(1, 10):
             publication.publish(value)
-            while fast.next().data != value:
-                pass
+            assert fast.next().data == value
         assert slow.next().data == 0
         assert slow.next().data == 9
         assert slow.subscription.missed == 8
@@ -161,20 +161,127 @@ def test_a_subscriber_goes_on_with_the_next_publisher_and_counts_what_it_missed(
             publication.publish("first")
             assert reader.next().data == "first"
         reader.wait_for_end()
-        with published(keep_last=False) as publication:
-            publication._subscribers = Deaf()  # type: ignore[assignment]  # it has not found it yet
-            publication.publish("nobody hears this")
-            publication._subscribers = []
+        with published() as publication:
+            for value in range(5):
+                publication.publish(value)
             await_connection(reader, 2)
-            await_subscribers(publication)
-            publication.publish("second")
-            assert reader.next().data == "second"
-            assert reader.subscription.missed == 1
+            while reader.next().data != 4:
+                pass
+            assert reader.subscription.received + reader.subscription.missed == 6
             assert not reader.subscription.has_ended
 
 
-class Deaf(list[Any]):
-    """Subscribers that are not there."""
+def test_a_subscriber_follows_the_newest_publisher_and_returns_to_the_one_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with published() as old, reading() as reader:
+        await_subscribers(old)
+        old.publish("old")
+        assert reader.next().data == "old"
+        with caplog.at_level(logging.WARNING), published() as new:
+            assert "published by process" in caplog.text
+            await_subscribers(new)
+            await_subscribers(old, 0)
+            old.publish("unheard")
+            new.publish("new")
+            assert reader.next().data == "new"
+        assert reader.next().data == "unheard"  # the last message of the old one
+        old.publish("old again")
+        assert reader.next().data == "old again"
 
-    def append(self, subscriber: Any) -> None:
-        raise AssertionError("the test is too late")
+
+def test_a_connection_that_broke_is_made_again_and_no_message_comes_twice() -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        publication.publish(1)
+        assert reader.next().data == 1
+        reader.subscription._link.receiver._carrier._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        await_connection(reader, 2)
+        publication.publish(2)
+        assert reader.next().data == 2
+        assert reader.subscription.missed == 0
+
+
+def test_a_message_that_cannot_be_sent_is_reported_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                publication.publish(threading.Lock())
+                await_idle(publication)
+        publication.publish("fine")
+        assert reader.next().data == "fine"
+        assert (publication.lost, reader.subscription.missed) == (2, 2)
+    assert len([record for record in caplog.records if "logged once" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Purpose("topic", "b?size=1&last=1&pid=1"),
+        Purpose("topic", "a"),
+        Purpose("topic", "a?size=0&last=1&pid=1"),
+        Purpose("topic", "a?size=99999&last=1&pid=1"),
+        Purpose("link", "a?size=1&last=1&pid=1"),
+    ],
+)
+def test_a_connection_that_wants_something_else_is_refused(said: Purpose) -> None:
+    folder = TopicFolder()
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        with pytest.raises(LinkError):
+            folder.connect(max(folder.publishers("a")), said)
+        publication.publish("goes on")
+        assert reader.next().data == "goes on"
+        assert len(publication.subscribers) == 1
+
+
+def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
+    folder = TopicFolder()
+    with published() as publication:
+        place = folder.base.joinpath(*folder.names) / max(folder.publishers("a")).place
+        silent, noisy = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+        with silent, noisy:
+            silent.connect(str(place))
+            noisy.connect(str(place))
+            noisy.send(b"GET / HTTP/1.1")
+            with reading() as reader:
+                await_subscribers(publication)
+                publication.publish("goes on")
+                assert reader.next().data == "goes on"
+
+
+def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.link import handshake
+
+    folder = TopicFolder()
+    with published():
+        monkeypatch.setattr(handshake, "user_of", lambda connection: os.geteuid() + 1)
+        with pytest.raises(AuthenticationError):
+            folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+
+
+def test_descriptors_and_threads_go_with_the_topic() -> None:
+    with published() as publication, reading() as reader:  # whatever is made once for the process
+        await_subscribers(publication)
+        publication.publish(np.zeros(1 << 16))
+        reader.next()
+    descriptors, threads = open_descriptors(), threading.active_count()
+    for _ in range(3):
+        with published() as publication, reading() as reader:
+            await_subscribers(publication)
+            publication.publish(np.zeros(1 << 16))
+            reader.next()
+    wait_until(lambda: open_descriptors() <= descriptors, "descriptors were closed")
+    wait_until(lambda: threading.active_count() <= threads, "threads ended")
+    assert TopicFolder().publishers() == []
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("topic", ["", "/a", "a/", "a//b", "a b", "a.b", "ä", "*", "a" * 65, 3, None])
+def test_the_name_of_a_topic_is_checked(topic: Any) -> None:
+    with pytest.raises(TopicError, match="the name of a topic has letters, digits"):
+        Publication(topic)

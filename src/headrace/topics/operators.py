@@ -57,8 +57,8 @@ class ExportTopicOp(Operator):
         super().__init__(fragment, self._may_publish, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the input, at which the producer waits only if the policy is FAULT."""
-        spec.input("in", size=1, policy=self._policy).condition(ConditionType.NONE)
+        """Declare the input. Nothing is dropped there: each subscriber has a queue, with the policy of the topic."""
+        spec.input("in", policy=IOSpec.QueuePolicy.FAULT).condition(ConditionType.NONE)
 
     def start(self) -> None:
         """Announce the topic."""
@@ -102,6 +102,11 @@ class _MayPublish(Condition):
 
     polled = False
     operator: ExportTopicOp
+
+    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Check it, also while it waits for an event: a message that arrives at the input is one, too."""
+        self._awaits_event = False
+        return super().evaluate(timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return whether a message can be published."""

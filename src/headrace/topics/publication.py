@@ -20,7 +20,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.core.errors import CrossingError, LinkError, TopicError
+from headrace.core.errors import LinkError, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Parcel, Sender
 from headrace.link.listener import Listener
@@ -261,7 +261,7 @@ class Publication:
 
     def _report(self, error: BaseException, subscriber: Subscriber | None = None) -> None:
         """Log an error of a subscriber, each kind once; the run goes on."""
-        kind = f"{type(error).__name__}: {error}" if isinstance(error, CrossingError) else type(error).__name__
+        kind = type(error).__name__
         if kind in self._reported:
             return
         self._reported.add(kind)
@@ -270,7 +270,7 @@ class Publication:
             "topic %r%s: %s: %s (the program goes on; this is logged once)",
             self.topic,
             who,
-            type(error).__name__,
+            kind,
             error,
         )
 
