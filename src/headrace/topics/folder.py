@@ -117,11 +117,11 @@ class TopicFolder:
                     os.mkdir(name, 0o700, dir_fd=opened)
                 outer = opened
                 try:
-                    opened = os.open(
-                        name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=outer
-                    )
+                    opened = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=outer)
                 except NotADirectoryError:
-                    raise TopicError(f"the folder of topics {str(path)!r} is not a folder; remove it") from None
+                    raise TopicError(
+                        f"the folder of topics {str(path)!r} is not a folder; remove it"
+                    ) from None
                 finally:
                     if opened != outer:
                         os.close(outer)

@@ -265,7 +265,9 @@ class Publication:
         if kind in self._reported:
             return
         self._reported.add(kind)
-        who = "" if subscriber is None else f", subscriber {subscriber.wish.program!r} ({subscriber.wish.pid})"
+        who = (
+            "" if subscriber is None else f", subscriber {subscriber.wish.program!r} ({subscriber.wish.pid})"
+        )
         _log.warning(
             "topic %r%s: %s: %s (the program goes on; this is logged once)",
             self.topic,
@@ -299,7 +301,9 @@ class Subscriber:
         """The number of messages that its outbox dropped, or that could not be sent."""
         self.outbox: deque[_Item] = deque()
         self.is_sending = False
-        self.description: _Item | None = _Item(Parcel((0, time.time_ns(), publication.describe()), None, None))
+        self.description: _Item | None = _Item(
+            Parcel((0, time.time_ns(), publication.describe()), None, None)
+        )
         self._publication = publication
         self._is_described = False
 

@@ -43,7 +43,9 @@ class Wish:
         topic, _, rest = purpose.name.partition("?")
         said = dict(parse_qsl(rest))
         try:
-            wish = Wish(topic, int(said["size"]), said["last"] == "1", said.get("program", ""), int(said["pid"]))
+            wish = Wish(
+                topic, int(said["size"]), said["last"] == "1", said.get("program", ""), int(said["pid"])
+            )
         except (KeyError, ValueError):
             raise ProtocolError(f"a connection for {purpose} does not say what it wants") from None
         if purpose.kind != _KIND or not 1 <= wish.size <= _MOST_PLACES:
