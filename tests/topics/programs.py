@@ -1,36 +1,29 @@
-"""Programs of the tests that run in processes of their own."""
+"""Programs in processes of their own: one publishes what it reads, the other prints what it receives."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+import threading
 
-from headrace import Application, op
-from headrace.conditions import PeriodicCondition
+from headrace.topics import Publication, Subscription
 
 
-@op
-def count() -> Any:
-    value = 0
+def publish() -> None:
+    publication = Publication("count")
+    for line in sys.stdin:
+        publication.publish(int(line))
+    publication.close()
+
+
+def show() -> None:
+    came = threading.Event()
+    subscription = Subscription("count", on_change=came.set)
     while True:
-        value += 1
-        yield value
-
-
-@op
-def show(value: int) -> None:
-    print(value, flush=True)
-
-
-class Counter(Application):
-    def compose(self) -> None:
-        self.export_topic("count", count(self, PeriodicCondition(self, 1_000_000)))
-
-
-class Show(Application):
-    def compose(self) -> None:
-        self.import_topic("count", show(self))
+        came.wait()
+        came.clear()
+        while (message := subscription.take()) is not None:
+            print(message.data, flush=True)
 
 
 if __name__ == "__main__":
-    {"count": Counter, "show": Show}[sys.argv[1]]().run()
+    {"publish": publish, "show": show}[sys.argv[1]]()

@@ -22,6 +22,7 @@ def program(name: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.topics.programs", name],
         env=environment_of_programs(),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -29,9 +30,13 @@ def program(name: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.wait(PATIENCE)
-        assert process.stdout is not None
-        process.stdout.close()
+        process.communicate(timeout=PATIENCE)
+
+
+def tell(process: subprocess.Popen[str], value: int) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{value}\n")
+    process.stdin.flush()
 
 
 def line_of(process: subprocess.Popen[str]) -> int:
@@ -40,18 +45,22 @@ def line_of(process: subprocess.Popen[str]) -> int:
 
 
 def test_a_killed_publisher_is_replaced_by_the_next_and_leaves_nothing() -> None:
-    with reading("count") as reader:
-        with program("count") as first:
-            assert reader.next().data >= 1
-            assert reader.subscription.description["pid"] == first.pid
-            first.send_signal(signal.SIGKILL)
-        with program("count") as second:
-            while reader.subscription.description["pid"] != second.pid:
-                reader.next()
-            assert [each.pid for each in TopicFolder().publishers("count")] == [second.pid]
-            second.send_signal(signal.SIGINT)
-            second.wait(PATIENCE)
-            reader.wait_for_end()
+    with reading("count") as reader, program("publish") as first, program("publish") as second:
+        wait_until(lambda: len(TopicFolder().publishers("count")) == 2, "both are there")
+        newest = max(TopicFolder().publishers("count")).pid
+        killed, left = (first, second) if newest == first.pid else (second, first)
+        tell(killed, 1)
+        while reader.next().data != 1:
+            pass
+        tell(left, 2)
+        killed.send_signal(signal.SIGKILL)
+        assert reader.next().data == 2
+        assert reader.subscription.description["pid"] == left.pid
+        tell(left, 3)
+        assert reader.next().data == 3
+        assert [each.pid for each in TopicFolder().publishers("count")] == [left.pid]
+        left.communicate(timeout=PATIENCE)  # the end of its input, and of the topic
+        reader.wait_for_end()
     assert TopicFolder().publishers() == []
 
 

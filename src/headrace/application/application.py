@@ -95,7 +95,9 @@ class Application(Fragment):
         The port of a fragment names the operator, too: ``export_topic("plant/boxes", server, "detector.out")``.
         """
         if isinstance(source, Fragment):
-            self._declare_in_part(source, f"export_topic({topic!r})", source.export_topic, topic, port, options)
+            self._declare_in_part(
+                source, f"export_topic({topic!r})", source.export_topic, topic, port, options
+            )
         else:
             super().export_topic(topic, source, port, **options)
 
@@ -105,7 +107,9 @@ class Application(Fragment):
         The port of a fragment names the operator, too: ``import_topic("plant/boxes", screen, "viewer.receivers")``.
         """
         if isinstance(target, Fragment):
-            self._declare_in_part(target, f"import_topic({topic!r})", target.import_topic, topic, port, options)
+            self._declare_in_part(
+                target, f"import_topic({topic!r})", target.import_topic, topic, port, options
+            )
         else:
             super().import_topic(topic, target, port, **options)
 

@@ -349,9 +349,9 @@ class Fragment(Composition):
         )
 
     def topics(self) -> dict[str, Publication | Subscription]:
-        """Return the topics of the run in progress, or else of the last run, by ``"export NAME"``, ``"import NAME"``.
+        """Return the topics of the run in progress, or else of the last run, which count their messages.
 
-        Each counts its messages, also those that were lost.
+        The keys are the names of the operators: ``"export plant/boxes"``, ``"import plant/boxes"``.
         """
         from headrace.topics.declaration import topics_of
 

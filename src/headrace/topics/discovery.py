@@ -48,10 +48,13 @@ class Publisher:
 class Announcement(Protocol):
     """A publisher that others can find, until it is closed."""
 
-    listening: socket.socket
-    """The socket that listens; whoever announces closes it."""
-    token: bytes | None
-    """The token that both ends of a connection must know; None where the kernel tells who the peer is."""
+    @property
+    def listening(self) -> socket.socket:
+        """The socket that listens; whoever announces closes it."""
+
+    @property
+    def token(self) -> bytes | None:
+        """The token that both ends of a connection must know; None where the kernel tells who the peer is."""
 
     def close(self) -> None:
         """Be found no more."""

@@ -7,8 +7,8 @@ path of a socket has at most 107 bytes.
 
 The name of a socket says which topic it is, when its publisher began and in which process, and no two publishers
 ever have the same. A socket appears in the folder by a rename when it already listens. So one that refuses a
-connection belongs to a publisher that has ended without removing it, and whoever finds that may remove it: it cannot
-be a new one of the same name.
+connection belongs to a publisher that was killed, and whoever finds that may remove it: it cannot be a new one of
+the same name.
 
 inotify announces new sockets: a program that waits for a publisher does not poll.
 """

@@ -1,4 +1,4 @@
-"""The operators that `export_topic` and `import_topic` add to a graph: a sink that publishes, a source that receives.
+"""The operators of `export_topic` and `import_topic`: a sink that publishes, and a source that receives.
 
 Messages of the device. The sink hands each message to the thread of the publication, with an event after the work
 that makes it. That thread waits for the event, copies, and only then lets go of the message. So no operator and no

@@ -74,7 +74,7 @@ class Publication:
         size: int = 1,
         policy: IOSpec.QueuePolicy = _POP,
         keep_last: bool = True,
-        on_room: Callable[[], None] = lambda: None,
+        on_room: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
         self.topic = check_topic(topic)

@@ -1,9 +1,9 @@
 """Subscription: a topic that this program receives, from whichever publisher there is.
 
 A thread of the subscription looks for the newest publisher and connects to it, again and again: when a newer one
-comes, when the publisher ends, is killed, or is silent. It sleeps until a discovery tells of a publisher or the link
-has failed. Messages take a shorter way: the link's own thread puts them into the inbox, a short queue with a policy,
-and announces them.
+comes, when the publisher ends, is killed, or is silent. It sleeps until a discovery tells of a publisher or the
+link has failed. Messages take a shorter way: the link's own thread puts them into the inbox, a short queue with a
+policy, and announces them.
 
 Publishers number their messages, so what is lost anywhere on the way is a gap in the numbers, and is counted when
 the next message is taken. Numbers of another publisher begin at 1: what a restarted publisher sent before this
@@ -75,7 +75,7 @@ class Subscription:
         size: int = 1,
         policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.POP,
         wants_last: bool = True,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
         self.topic = check_topic(topic)
