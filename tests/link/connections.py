@@ -13,7 +13,7 @@ from headrace.link.carrier import Carrier, Received
 from headrace.link.tcp import TcpCarrier
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
 from headrace.link.unix import UnixCarrier
-from tests.harness.threads import PATIENCE
+from tests.harness.threads import PATIENCE, wait_until
 
 
 def tcp_sockets() -> tuple[socket.socket, socket.socket]:
@@ -72,3 +72,8 @@ def receive(carrier: Carrier, count: int, sender: Carrier | None = None) -> list
 def descriptors() -> int:
     """Return how many descriptors this process has open."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def wait_for_descriptors(before: int) -> None:
+    """Wait until no more descriptors are open than before: connections linger until their peer has read all."""
+    wait_until(lambda: descriptors() <= before, "the end of all connections")

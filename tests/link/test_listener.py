@@ -22,7 +22,7 @@ from headrace.link.listener import Listener, listen, listen_unix
 from headrace.link.tls import ServerIdentity
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE, wait_until
-from tests.link.connections import descriptors, identity, receive, tcp_sockets
+from tests.link.connections import descriptors, identity, receive, tcp_sockets, wait_for_descriptors
 
 TOKEN = b"the token of this run, 256 bits.."
 PURPOSE = Purpose("link", "edge.camera.out -> server.detector.frame", 2)
@@ -199,7 +199,7 @@ def test_strangers_are_refused_while_a_link_beside_them_goes_on(listener, encryp
             assert is_closed_by_the_peer(connection)
             assert_works(near, far)
     assert listener.refused == len(sayings)
-    wait_until(lambda: descriptors() == before, "the end of all their connections")
+    wait_for_descriptors(before)
     close(near, far)
 
 
@@ -239,7 +239,7 @@ def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
     assert_works(near, far)
     for connection in strangers:
         connection.close()
-    wait_until(lambda: descriptors() <= before, "the end of all connections")
+    wait_for_descriptors(before)
     assert len(caplog.records) <= 20
     close(near, far)
     listener.close()
@@ -303,7 +303,7 @@ def test_a_listener_leaves_nothing_behind(encrypted):
     waiting = stranger(listener)
     listener.close()
     waiting.close()
-    assert descriptors() == before
+    wait_for_descriptors(before)
 
 
 def test_one_end_with_tls_and_one_without_do_not_meet(listener, encrypted):

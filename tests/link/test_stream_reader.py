@@ -40,7 +40,7 @@ def read(reader: StreamReader, data: bytes, most: int = 1 << 30) -> list[Receive
 
 
 @seed(26)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(MESSAGES, st.sampled_from([1 << 30, 1 << 16, 1460, 97]))
 def test_messages_arrive_as_they_were_sent_however_the_stream_is_cut(messages, most):
     stream = b"".join(encoded(number, *message) for number, message in enumerate(messages))
@@ -118,7 +118,7 @@ def test_no_bulk_is_accepted_before_the_link_has_set_a_limit():
 
 
 @seed(26)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(MESSAGES, st.data())
 def test_any_change_of_the_bytes_ends_in_a_protocol_error_or_in_messages(messages, data):
     stream = bytearray(b"".join(encoded(number, *message) for number, message in enumerate(messages)))

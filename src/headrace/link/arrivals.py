@@ -55,6 +55,8 @@ class Arrivals:
         The token of the run; None for Unix sockets.
     identity
         The certificate, if there is to be TLS.
+    silence
+        After how many seconds a host that does not answer is given up.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class Arrivals:
         find_taker: Callable[[Purpose], Taker | None],
         token: bytes | None,
         identity: ServerIdentity | None = None,
+        silence: float = 3.0,
     ) -> None:
         self.refused = 0
         """How many connections were closed because of what they said, or did not say."""
         self._find_taker = find_taker
         self._token = token
         self._identity = identity
+        self._silence = silence
         self._arrivals: dict[int, Arrival] = {}  # by descriptor, the oldest first
         self._logged = float("-inf")
         self._unlogged = 0
@@ -112,7 +116,7 @@ class Arrivals:
                 raise _Unexpected(f"nobody expects {purpose}")
             arrival.welcome()
             del self._arrivals[descriptor]
-            taker(arrival.carrier())
+            taker(arrival.carrier(self._silence))
         except Exception as error:  # of a stranger, or of whoever takes the connection: the others must go on
             self._refuse(arrival, error, now)
 
@@ -201,15 +205,15 @@ class Arrival:
             self.connection.shutdown(socket.SHUT_WR)  # or the answer is lost with what was not read
         self.connection.close()
 
-    def carrier(self) -> Carrier:
+    def carrier(self, silence: float) -> Carrier:
         """Return the carrier over this connection."""
         if self._is_unix:
             return UnixCarrier(self.connection)
         if self._tls is None:
-            return TcpCarrier(self.connection)
+            return TcpCarrier(self.connection, silence)
         from headrace.link.tls import TlsCarrier
 
-        return TlsCarrier(self._tls)
+        return TlsCarrier(self._tls, silence)
 
     def _secure(self, connection: ssl.SSLSocket) -> bool:
         """Go on with the handshake of TLS; return whether it is done."""

@@ -33,6 +33,7 @@ import json
 import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,9 +41,10 @@ import numpy as np
 from headrace.core.errors import CrossingError, ProtocolError
 from headrace.tensor import DLDataType, Tensor, TensorError, TensorMap, as_tensor
 from headrace.tensor.conversion import is_array
-from headrace.tensor.description import compute_layout
+from headrace.tensor.description import compute_layout, row_major
 from headrace.tensor.errors import type_name
 from headrace.tensor.libraries import library_named
+from headrace.tensor.pending_work import stream_of
 from headrace.tensor.tree import DEEPEST
 from headrace.tensor.types import CPU, element_from_dtype, is_of_ml_dtypes
 
@@ -88,27 +90,23 @@ def encode(
     CrossingError
         If an object in it cannot be sent.
     """
+    kind = type(data)
+    if (kind is np.ndarray or kind is Tensor) and not metadata:  # the usual message
+        array = data if kind is np.ndarray else memory_of(data)
+        known = _array_text(data.dtype if kind is np.ndarray else data.dl_dtype, data.shape, data.strides)
+        if known is not None:  # its description was made before
+            extra = b"" if acq_timestamp is None else b"[%d,null]" % acq_timestamp
+            text, order = known
+            return Encoded(text, extra, [array if order is None else array.transpose(order)])
     writer = _Writer(allow_pickle)
     try:
-        if type(data) is np.ndarray:  # the usual message, and its description was made before
-            text = _array_text(data.dtype, data.shape, data.strides, data.flags.c_contiguous)
-            if text is not None:
-                writer.add(data, text[1])
-                description = text[0]
-            else:
-                description = _dump(writer.write(data, 0)).encode()
-        else:
-            description = _dump(writer.write(data, 0)).encode()
+        description = _dump(writer.write(data, 0)).encode()
         extra = b""
         if acq_timestamp is not None or metadata:
             extra = _dump([acq_timestamp, writer.write(metadata, 0) if metadata else None]).encode()
     except CrossingError:
         raise
-    except (
-        ValueError,
-        TensorError,
-        BufferError,
-    ) as error:  # an int of thousands of digits, a surrogate, strange strides
+    except (ValueError, TensorError, BufferError) as error:  # an int of thousands of digits, strange strides
         raise CrossingError(f"a message cannot be sent to another process: {error}") from error
     return Encoded(description, extra, writer.pieces)
 
@@ -135,6 +133,8 @@ def decode(description: bytes, extra: bytes, pieces: Sequence[Array], *, allow_p
         data = reader.read(_parse(description))
         if not extra:
             return data, None, None
+        if extra.endswith(b",null]"):
+            return data, int(extra[1:-6]), None
         acq_timestamp, details = json.loads(extra)
         metadata = reader.read(details)
     except (ProtocolError, CrossingError):
@@ -150,27 +150,37 @@ def decode(description: bytes, extra: bytes, pieces: Sequence[Array], *, allow_p
 
 
 @lru_cache(_REMEMBERED)
-def _layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
-    """Return the order of axes in which the elements lie in memory without gaps, or None if they do not."""
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return the strides to keep, and the order of the axes in memory; None for those of row-major order."""
+    if 0 in shape or strides == row_major(shape, itemsize):
+        return None, None
     order = tuple(sorted(range(len(shape)), key=lambda axis: -strides[axis]))
     expected = itemsize
     for axis in reversed(order):
         if shape[axis] != 1 and strides[axis] != expected:
-            return None
+            return None, None  # there are gaps: it is packed
         expected *= shape[axis]
-    return order
+    return strides, order
 
 
 @lru_cache(_REMEMBERED)
 def _array_text(
-    dtype: Dtype, shape: tuple[int, ...], strides: tuple[int, ...], is_contiguous: bool
+    dtype: Dtype | DLDataType, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[bytes, tuple[int, ...] | None] | None:
-    """Return the description of a message that is one array, and the order of its axes; None for one of objects."""
+    """Return the description of a message that is one array or tensor, and the order of its axes.
+
+    It is None for an array of objects.
+    """
+    if isinstance(dtype, DLDataType):
+        kept, order = _layout(shape, strides, dtype.itemsize)
+        return _dump(["t", 0, dtype, shape, kept, None, ""]).encode(), order
     described = describe_dtype(dtype)
     if described is None:
         return None
-    order = None if is_contiguous else _layout(shape, strides, dtype.itemsize)
-    return _dump(["a", 0, described, shape, strides if order else None]).encode(), order
+    kept, order = _layout(shape, strides, dtype.itemsize)
+    return _dump(["a", 0, described, shape, kept]).encode(), order
 
 
 class _Writer:
@@ -195,8 +205,8 @@ class _Writer:
         if kind is np.ndarray:
             described = describe_dtype(data.dtype)
             if described is not None:
-                order = None if data.flags.c_contiguous else _layout(data.shape, data.strides, data.itemsize)
-                return ["a", self.add(data, order), described, data.shape, data.strides if order else None]
+                kept, order = _layout(data.shape, data.strides, data.itemsize)
+                return ["a", self.add(data, order), described, data.shape, kept]
         if depth >= DEEPEST:
             raise CrossingError(f"a container contains itself, or more than {DEEPEST} are within each other")
         depth += 1
@@ -218,18 +228,9 @@ class _Writer:
         return self._pickle(data, depth)
 
     def _tensor(self, tensor: Tensor, library: str) -> Any:
-        if not tensor.device.is_host:
-            raise CrossingError(
-                f"{tensor!r} is in the memory of a device, which does not cross to another process"
-            )
-        if tensor.stream is not None:
-            from headrace.tensor.pending_work import stream_of
-
-            stream_of(tensor.stream).sync()
-        element, shape, strides = tensor.dl_dtype, tensor.shape, tensor.strides
-        order = None if tensor.is_contiguous() else _layout(shape, strides, element.itemsize)
-        piece = self.add(np.asarray(_Memory(tensor)), order)
-        return ["t", piece, element, shape, strides if order else None, None, library]
+        element, shape = tensor.dl_dtype, tensor.shape
+        kept, order = _layout(shape, tensor.strides, element.itemsize)
+        return ["t", self.add(memory_of(tensor), order), element, shape, kept, None, library]
 
     def _pickle(self, data: Any, depth: int) -> Any:
         if not self._allow_pickle:
@@ -270,6 +271,23 @@ class _Pickler(pickle.Pickler):
             return None
         self.tensors.append(self._writer.write(obj, self._depth))
         return len(self.tensors) - 1
+
+
+def memory_of(tensor: Tensor) -> Array:
+    """Return the memory of a tensor that the host can read, when the work on it is done.
+
+    Raises
+    ------
+    CrossingError
+        If it is memory of a device.
+    """
+    if not tensor.device.is_host:
+        raise CrossingError(
+            f"{tensor!r} is in the memory of a device, which does not cross to another process"
+        )
+    if tensor.stream is not None:
+        stream_of(tensor.stream).sync()
+    return np.asarray(_Memory(tensor))
 
 
 class _Memory:
@@ -336,6 +354,22 @@ def _read_element(code: int, bits: int, lanes: int) -> DLDataType:
     return DLDataType(code, bits, lanes)
 
 
+@lru_cache(_REMEMBERED)
+def _read_layout(
+    element: tuple[int, int, int], shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> tuple[DLDataType, tuple[int, ...], tuple[int, ...], int]:
+    """Return the element type, the shape and the strides of a tensor, and the bytes that it takes."""
+    kind = _read_element(*element)
+    if not all(type(number) is int for number in (*shape, *(strides or ()))):
+        raise ProtocolError(
+            f"a frame is damaged: there is no shape {shape!r:.200} with strides {strides!r:.200}"
+        )
+    steps, first, end = compute_layout(shape, strides, 1, kind.itemsize)
+    if first < 0:
+        raise ProtocolError(f"a frame is damaged: a tensor has strides {strides!r:.200}")
+    return kind, shape, steps, max(end, prod(shape) * kind.itemsize)  # which differ by strides of 0
+
+
 class _Reader:
     """Reads one message."""
 
@@ -349,8 +383,7 @@ class _Reader:
             if type(node) is dict:
                 raise ProtocolError("a frame is damaged: there are no objects of JSON in a description")
             return node
-        letter, *rest = node
-        return _READ[letter](self, *rest)
+        return _READ[node[0]](self, *node[1:])
 
     def _piece(self, number: Any) -> Array:
         if type(number) is not int or not 0 <= number < len(self._pieces):
@@ -362,23 +395,29 @@ class _Reader:
 
     def _array(self, piece: Any, dtype: Any, shape: Any, strides: Any) -> Array:
         memory = self._piece(piece)
-        return np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        if min(shape, default=0) < 0:  # which NumPy would replace
+            raise ProtocolError(f"a frame is damaged: there is no shape {shape!r:.200}")
+        array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        if array.nbytes > memory.nbytes:  # by strides of 0
+            raise ProtocolError(f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}")
+        return array
 
     def _tensor(self, piece: Any, element: Any, shape: Any, strides: Any, device: Any, library: Any) -> Any:
         memory = self._piece(piece)
-        kind = _read_element(*element)
-        extents = tuple(shape)
-        if not all(type(extent) is int for extent in extents):
-            raise ProtocolError(f"a frame is damaged: there is no shape {extents!r:.200}")
-        steps, first, end = compute_layout(
-            extents, None if strides is None else tuple(strides), 1, kind.itemsize
+        kind, extents, steps, length = _read_layout(
+            tuple(element), tuple(shape), None if strides is None else tuple(strides)
         )
-        if first < 0 or end > memory.nbytes:
-            raise ProtocolError(f"a frame is damaged: a tensor of {end} bytes lies in {memory.nbytes}")
-        if kind.typestr is not None:
-            tensor = as_tensor(np.ndarray(extents, kind.numpy(), memory, 0, steps))
+        if length > memory.nbytes:
+            raise ProtocolError(f"a frame is damaged: a tensor of {length} bytes lies in {memory.nbytes}")
+        address = memory.__array_interface__["data"][0]
+        described = (address, extents, steps, kind, CPU, False)
+        if kind.typestr is None:
+            tensor = Tensor._at(described, memory)
         else:
-            tensor = Tensor._at((memory.ctypes.data, extents, steps, kind, CPU, False), memory)
+            array = np.ndarray(extents, kind.numpy(), memory, 0, steps)
+            tensor = Tensor._create(
+                described, array, array.view(), None
+            )  # as `as_tensor` does, in a tenth of the time
         if library:
             try:
                 return library_named(str(library)).from_tensor(tensor)

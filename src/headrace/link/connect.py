@@ -22,6 +22,7 @@ def connect(
     *,
     encrypted: bool = False,
     seconds: float = 10.0,
+    silence: float = 3.0,
 ) -> Carrier:
     """Connect to a listener over TCP.
 
@@ -37,6 +38,8 @@ def connect(
         Whether to use TLS; the listener must do the same.
     seconds
         How long to wait for all of it.
+    silence
+        After how many seconds a host that does not answer is given up, as in the terms of the link.
 
     Raises
     ------
@@ -58,7 +61,7 @@ def connect(
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not encrypted:
             _introduce(connection, ClientHandshake(purpose, token), until, where)
-            return TcpCarrier(connection)
+            return TcpCarrier(connection, silence)
         from headrace.link import tls
 
         connection.settimeout(max(until - monotonic(), 0.001))
@@ -66,7 +69,7 @@ def connect(
         connection = secured
         secured.do_handshake()
         _introduce(secured, ClientHandshake(purpose, token, tls.binding_of(secured)), until, where)
-        return tls.TlsCarrier(secured)
+        return tls.TlsCarrier(secured, silence)
     except OSError as error:
         connection.close()
         also = " (does the listener use TLS?)" if encrypted else ""

@@ -172,7 +172,7 @@ class _End:
         """Read what arrived and send what is left; for the loop."""
         tell = False
         with self._lock:
-            if self._is_released:
+            if self._is_released or self._is_peer_gone:
                 return
             if writable:
                 self._carrier.flush()
@@ -193,8 +193,8 @@ class _End:
                 return now + _NEVER
             if self._machine.is_silent(now):
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
-                tell = self._read(monotonic())
-            if self._machine.is_silent(monotonic()) and self._failure is None:
+                tell = self._read(now)
+            if self._machine.is_silent(now) and self._failure is None:
                 seconds = self._machine.silence
                 self._fail(
                     PeerLost(
@@ -209,7 +209,7 @@ class _End:
             self._release_if_done(is_late=self._failure is not None)
             following = now + _NEVER if self._failure is not None else self._machine.next_tick()
             tell = tell and not self._is_closing
-        self._after_lock()
+        self._after_tick()
         if tell:
             self._on_event()
         return following
@@ -308,6 +308,9 @@ class _End:
     def _after_lock(self) -> None:
         """Do what must not be done, or could not be done, with the lock held."""
 
+    def _after_tick(self) -> None:
+        """Do now and then what could wait."""
+
 
 class Sender(_End):
     """The end that a flow's messages leave from.
@@ -354,8 +357,8 @@ class Sender(_End):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the receiver takes no more."""
-        return self._machine.peer_ended
+        """Whether the receiver has said that it takes no more."""
+        return self._machine.peer_ended and self._failure is None
 
     @property
     def held(self) -> dict[int, int]:
@@ -421,9 +424,9 @@ class Sender(_End):
             if padding:
                 bulk.append(bytes(padding))
             content = _as_bytes(piece)
-            places.append((IN_BULK, at + padding, content.nbytes))
+            places.append((IN_BULK, at + padding, piece.nbytes))
             bulk.append(content)
-            at += padding + content.nbytes
+            at += padding + piece.nbytes
         if at > self.terms.max_bytes:
             raise self._too_large(at)
         with self._lock:
@@ -567,9 +570,11 @@ class Sender(_End):
 
     def _after_lock(self) -> None:
         # Letting go of an allocator's memory tells whoever waits for it, who must not wait for this lock.
-        with suppress(IndexError):
-            while self._let_go:
+        while self._let_go:
+            with suppress(IndexError):  # another thread was faster
                 self._let_go.popleft()
+
+    _after_tick = _after_lock
 
 
 class Receiver(_End):
@@ -606,7 +611,7 @@ class Receiver(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the sender has sent everything, and all of it was taken."""
-        return self._machine.peer_ended and not self._arrived
+        return self._machine.peer_ended and not self._arrived and self._failure is None
 
     def take(self) -> Parcel | None:
         """Return the next message that arrived, or None.
@@ -682,7 +687,7 @@ class Receiver(_End):
     def _is_needed(self) -> bool:
         return any(
             (known := self._segments.get(segment)) is not None and known.is_reused
-            for segment in self._machine.loans.values()
+            for segment, _ in self._machine.loans.values()
         )
 
     def _release(self) -> None:
@@ -691,11 +696,22 @@ class Receiver(_End):
     # What goes back.
 
     def _give_back(self, loan: int) -> None:
-        """Return memory to the sender; called by finalizers."""
-        self._returned.append(loan)
-        self._after_lock()
+        """Return memory to the sender; called by finalizers.
 
-    def _all_returned(self) -> list[int]:
+        It goes with the next credit, or with the next beat: a message of its own would wake the sender for each
+        frame. Only a sender that may be waiting for it gets it at once.
+        """
+        self._returned.append(loan)
+        if self._is_urgent():
+            self._return_memory()
+
+    def _is_urgent(self) -> bool:
+        """Return whether the sender may be waiting for memory, or this end to be released."""
+        return self._is_closing or self._machine.lent * 2 > self.terms.max_bytes
+
+    def _all_returned(self) -> Sequence[int]:
+        if not self._returned:
+            return ()
         returned = []
         with suppress(IndexError):
             while True:
@@ -704,6 +720,13 @@ class Receiver(_End):
 
     def _after_lock(self) -> None:
         # What another thread notes while this one holds the lock is seen here, after the release.
+        if self._returned and self._is_urgent():
+            self._return_memory()
+
+    def _after_tick(self) -> None:
+        self._return_memory()
+
+    def _return_memory(self) -> None:
         while self._returned and self._lock.acquire(blocking=False):
             try:
                 returned = self._all_returned()
@@ -733,6 +756,8 @@ def _as_bytes(piece: Any) -> Any:
     """Return the elements of an array as bytes in row-major order; those of one with gaps are copied."""
     if not piece.nbytes:
         return _EMPTY
+    if piece.dtype.isbuiltin == 1 and piece.dtype.kind in "biufc" and piece.flags.c_contiguous:
+        return piece  # whose bytes can be read as they are
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 

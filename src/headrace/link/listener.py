@@ -46,6 +46,8 @@ class Listener:
     find_taker
         Says who takes a connection that nobody expects; by default it is refused. It is called on the thread of
         the listener, as is what it returns, and neither may block.
+    silence
+        After how many seconds a host that does not answer is given up, as in the terms of the links.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Listener:
         token: bytes | None = None,
         identity: ServerIdentity | None = None,
         find_taker: Callable[[Purpose], Taker | None] | None = None,
+        silence: float = 3.0,
     ) -> None:
         is_unix = listening.family == socket.AF_UNIX
         if not is_unix:
@@ -68,7 +71,7 @@ class Listener:
         self._find_other = find_taker
         self._lock = threading.Lock()
         self._expected: dict[Purpose, Future[Carrier]] = {}
-        self._arrivals = Arrivals(self._find_taker, token, identity)
+        self._arrivals = Arrivals(self._find_taker, token, identity, silence)
         self._resume = 0.0  # when to accept again
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_closing = False

@@ -21,10 +21,12 @@ from contextlib import suppress
 from itertools import islice
 
 from headrace.link.carrier import Buffer, CarrierClosed, Received
+from headrace.link.lingering import linger, note_unsent
 from headrace.link.stream_reader import StreamReader
 
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
 _MOST_PARTS = 64  # buffers of one system call, which takes at most 1,024
+_TO_CLOSE = 0.2  # seconds within which a link closes a connection when everything is sent
 _FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
@@ -45,9 +47,11 @@ class TcpCarrier:
         connected.setblocking(False)
         set_timeouts(connected, silence)
         self._socket = connected
+        self._silence = silence
         self._reader = StreamReader()
         self._waiting: deque[memoryview] = deque()
-        self._is_broken = False
+        self._is_broken = False  # nothing can be sent any more
+        self._is_noted = False  # a process that exits waits for this carrier
         self._end: str | None = None
 
     @property
@@ -88,20 +92,24 @@ class TcpCarrier:
         """Send the bytes that wait, until the system takes no more."""
         while self._waiting:
             try:
-                sent = self._write()
+                sent = 0 if self._is_broken else self._write()
             except (BlockingIOError, InterruptedError):
+                self._is_noted = True
+                note_unsent(self, self._silence)
                 return
             except OSError:
                 # The reader is told, after what the peer sent before.
                 self._is_broken = True
-                sent = 0
             if self._is_broken:
                 self._waiting.clear()
-                return
+                break
             while self._waiting and sent >= len(self._waiting[0]):
                 sent -= len(self._waiting.popleft())
             if sent:
                 self._waiting[0] = self._waiting[0][sent:]
+        if self._is_noted:
+            self._is_noted = False
+            note_unsent(self, _TO_CLOSE)
 
     def _write(self) -> int:
         """Send some of the bytes that wait, and return how many; raise BlockingIOError if none can be sent."""
@@ -122,6 +130,9 @@ class TcpCarrier:
             if not size:
                 between = self._reader.is_between_messages
                 self._end = "the connection was closed" + ("" if between else " in the middle of a message")
+                self._is_broken = True
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_WR)  # tells the peer that everything was read
                 break
             left -= size
             messages += self._reader.advance(size)
@@ -138,17 +149,12 @@ class TcpCarrier:
         return False
 
     def close(self) -> None:
-        """Close the socket, and forget what was not sent."""
+        """Forget what was not sent, and close the connection once the peer has read what was (`lingering`)."""
         self._waiting.clear()
-        with suppress(OSError):
-            # Bytes that were not read would make the system reset the connection, and the peer would lose the
-            # last that was said, such as why this end fails.
-            self._socket.shutdown(socket.SHUT_WR)
-            scratch = bytearray(64 << 10)
-            for _ in range(64):
-                if not socket.socket.recv_into(self._socket, scratch):
-                    break
+        if self._end is None and not self._is_broken and self._socket.fileno() >= 0:
+            linger(self._socket, self._silence)
         self._socket.close()
+        note_unsent(self, None)
 
 
 def set_timeouts(connected: socket.socket, silence: float) -> None:
