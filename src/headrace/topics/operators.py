@@ -4,9 +4,9 @@ Messages of the device. The sink hands each message to the thread of the publica
 that makes it. That thread waits for the event, copies, and only then lets go of the message. So no operator and no
 stream waits for a subscriber, and the memory is not reused before the copy is complete.
 
-The end of a run. A message that was published shall arrive. So the sink holds the run open while messages wait to be
-sent: at a subscriber that is alive this takes a moment, one that is frozen is given up by its link. A run that is
-stopped does not wait.
+The end of a run. A message that was published shall arrive. So the sink holds the run open while messages wait to
+be sent. This takes a moment if the subscribers are alive, and the link gives up those that are frozen. A run that
+is stopped does not wait.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ExportTopicOp(Operator):
         super().__init__(fragment, self._may_publish, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the input. Nothing is dropped there: each subscriber has a queue, with the policy of the topic."""
+        """Declare the input. It drops nothing: each subscriber has a queue, with the policy of the topic."""
         spec.input("in", policy=IOSpec.QueuePolicy.FAULT).condition(ConditionType.NONE)
 
     def start(self) -> None:

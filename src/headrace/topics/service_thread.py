@@ -1,4 +1,4 @@
-"""ServiceThread: a thread that waits for descriptors and for a wake-up; publications and subscriptions have one each.
+"""ServiceThread: a thread of a publication or a subscription, which waits for descriptors and for a wake-up.
 
 The link's own thread (`headrace.link.loop`) serves all links of the process and must never wait. Connecting and
 copies of large frames may take long, so they happen here.

@@ -207,7 +207,7 @@ class Subscription:
         self._thread.wait([watch.fileno() for watch in self._watches], pause)
 
     def _leave(self, link: _Link) -> None:
-        """Give up a link that has failed or ended."""
+        """Close a link that has failed or ended."""
         self._drain(link)
         self._link = None
         failure = link.receiver.failure
