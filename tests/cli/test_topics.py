@@ -45,7 +45,7 @@ def publishing(topic: str, data: Any) -> Iterator[Publication]:
 def test_topics_are_listed_with_their_publishers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics"]) == 0
     assert capsys.readouterr().out == "no program publishes a topic\n"
-    TopicFolder().announce("gone").listening.close()
+    TopicFolder().announce("gone", 1).listening.close()
     with publishing("plant/boxes", 1), publishing("plant/video", 2):
         assert main(["topics", "list"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -6,7 +6,9 @@ import os
 import select
 import socket
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,10 @@ def names(folder: TopicFolder) -> list[str]:
     return sorted(os.listdir(folder.base.joinpath(*folder.names)))
 
 
+def announce(folder: TopicFolder, topic: str) -> Any:
+    return folder.announce(topic, time.time_ns())
+
+
 def close(announcement: Announcement) -> None:
     announcement.close()
     announcement.listening.close()
@@ -33,12 +39,12 @@ def close(announcement: Announcement) -> None:
 
 def abandon(folder: TopicFolder, topic: str) -> None:
     """Leave a socket behind, as a killed publisher does."""
-    folder.announce(topic).listening.close()
+    announce(folder, topic).listening.close()
 
 
 def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
     assert folder.publishers() == []
-    announcement = folder.announce("plant/boxes")
+    announcement = announce(folder, "plant/boxes")
     (publisher,) = folder.publishers("plant/boxes")
     assert (publisher.topic, publisher.pid, publisher.host) == ("plant/boxes", os.getpid(), "")
     assert folder.publishers("plant") == []
@@ -51,7 +57,7 @@ def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
 
 
 def test_the_newest_publisher_compares_as_the_greatest(folder: TopicFolder) -> None:
-    first, second = folder.announce("a"), folder.announce("a")
+    first, second = announce(folder, "a"), announce(folder, "a")
     assert max(folder.publishers("a")).place == second.name
     close(second)
     assert max(folder.publishers("a")).place == first.name
@@ -60,7 +66,7 @@ def test_the_newest_publisher_compares_as_the_greatest(folder: TopicFolder) -> N
 
 def test_the_socket_of_a_killed_publisher_is_removed_by_whoever_finds_it(folder: TopicFolder) -> None:
     abandon(folder, "a")
-    alive = folder.announce("a")
+    alive = announce(folder, "a")
     gone, there = sorted(folder.publishers("a"))
     with pytest.raises(PublisherGone):
         folder.connect(gone, Purpose("topic", "a"))
@@ -81,7 +87,7 @@ def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder
     for pid in (ended, os.getpid()):
         (place / f".a@1f-{pid}").touch()
     (place / "something else").touch()
-    close(folder.announce("b"))
+    close(announce(folder, "b"))
     assert names(folder) == [f".a@1f-{os.getpid()}", "something else"]
     assert folder.publishers() == []
 
@@ -95,7 +101,7 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "topics").mkdir(mode=0o700)
     (tmp_path / "topics").chmod(0o750)
     with pytest.raises(TopicError, match="has the mode 0750, so that others can enter it; .*chmod 700"):
-        TopicFolder(tmp_path / "topics").announce("a")
+        announce(TopicFolder(tmp_path / "topics"), "a")
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +120,7 @@ def test_a_link_or_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, kind
     else:
         (tmp_path / "topics").touch()
     with pytest.raises(TopicError, match="is not a folder"):
-        TopicFolder(tmp_path / "topics").announce("a")
+        announce(TopicFolder(tmp_path / "topics"), "a")
 
 
 def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +140,7 @@ def test_a_watch_tells_of_a_new_publisher_that_listens_already(folder: TopicFold
     watch = folder.watch("a")
     try:
         assert not is_readable(watch)
-        announcement = folder.announce("a")
+        announcement = announce(folder, "a")
         assert is_readable(watch)
         watch.clear()
         assert not is_readable(watch)
@@ -150,7 +156,7 @@ def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
         folder.base.joinpath(*folder.names).rmdir()
         assert is_readable(watch)
         watch.clear()
-        announcement = folder.announce("a")
+        announcement = announce(folder, "a")
         assert is_readable(watch)
         close(announcement)
     finally:
@@ -165,7 +171,7 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
     folder.publishers()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        announcement = folder.announce("a")
+        announcement = announce(folder, "a")
         assert folder.is_alive(max(folder.publishers("a")))
         folder.watch("a").close()
         close(announcement)
@@ -176,7 +182,7 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
 
 
 def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> None:
-    announcement = folder.announce("a")
+    announcement = announce(folder, "a")
     kind = announcement.listening.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
     close(announcement)
     assert kind == socket.SOCK_SEQPACKET

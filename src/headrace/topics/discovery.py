@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
+    from headrace.link.tls import ServerIdentity
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _LONGEST = 64
@@ -38,6 +39,8 @@ class Publisher:
     """When it began, in nanoseconds since 1970."""
     pid: int
     topic: str
+    is_local: bool
+    """Whether it was found on this host; one that both discoveries find is better reached without the network."""
     place: str
     """Where it listens: the name of a socket in the folder, or ``host:port``."""
     host: str = ""
@@ -55,6 +58,10 @@ class Announcement(Protocol):
     @property
     def token(self) -> bytes | None:
         """The token that both ends of a connection must know; None where the kernel tells who the peer is."""
+
+    @property
+    def identity(self) -> ServerIdentity | None:
+        """The certificate, if connections use TLS."""
 
     def close(self) -> None:
         """Be found no more."""
@@ -76,8 +83,8 @@ class Watch(Protocol):
 class Discovery(Protocol):
     """One way to find publishers."""
 
-    def announce(self, topic: str) -> Announcement:
-        """Listen for subscribers of a topic, and let them find it."""
+    def announce(self, topic: str, started: int) -> Announcement:
+        """Listen for subscribers of a topic, and let them find it; `started` is the same in all discoveries."""
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers of a topic, or of all; some may be gone."""

@@ -20,7 +20,6 @@ import os
 import socket
 import stat
 import struct
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,11 +56,11 @@ class TopicFolder:
     def __repr__(self) -> str:
         return f"TopicFolder({str(self.base.joinpath(*self.names))!r})"
 
-    def announce(self, topic: str) -> _Announcement:
+    def announce(self, topic: str, started: int) -> _Announcement:
         """Listen on a new socket in the folder."""
         with self._opened() as folder:
             _remove_unfinished(folder)
-        return _Announcement(self, topic)
+        return _Announcement(self, topic, started)
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers whose sockets are in the folder."""
@@ -135,9 +134,9 @@ class _Announcement:
     """A socket in the folder that listens."""
 
     token = None
+    identity = None
 
-    def __init__(self, folder: TopicFolder, topic: str) -> None:
-        started = time.time_ns()
+    def __init__(self, folder: TopicFolder, topic: str, started: int) -> None:
         self.name = f"{topic.replace('/', _SLASH)}@{started:x}-{os.getpid()}"
         self._folder = folder
         self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -224,7 +223,7 @@ def _publisher(folder: TopicFolder, name: str) -> Publisher | None:
     if name.startswith("."):
         return None  # it does not listen yet
     try:
-        return Publisher(int(started, 16), int(pid), topic.replace(_SLASH, "/"), name, discovery=folder)
+        return Publisher(int(started, 16), int(pid), topic.replace(_SLASH, "/"), True, name, discovery=folder)
     except ValueError:
         return None
 

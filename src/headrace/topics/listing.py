@@ -35,9 +35,13 @@ class ListedTopic:
 def list_topics(ways: Sequence[Discovery] | None = None) -> list[ListedTopic]:
     """Return the publishers of all topics, by name, the newest first; those that have ended are removed."""
     ways = discoveries() if ways is None else ways
-    found = [each for way in ways for each in way.publishers() if way.is_alive(each)]
-    found.sort(key=lambda each: (each.topic, -each.started))
-    return [ListedTopic(each.topic, each.pid, each.host, _description_of(each)) for each in found]
+    found = sorted(each for way in ways for each in way.publishers() if way.is_alive(each))
+    # One that is found here and by the network is listed once, as found here.
+    each_once = {(each.started, each.pid, each.topic): each for each in found}.values()
+    return [
+        ListedTopic(each.topic, each.pid, each.host, _description_of(each))
+        for each in sorted(each_once, key=lambda each: (each.topic, -each.started))
+    ]
 
 
 def _description_of(publisher: Publisher) -> dict[str, Any]:

@@ -91,16 +91,22 @@ class Publication:
         self._reported: set[str] = set()
         self._announcements: list[Announcement] = []
         self._listeners: list[Listener] = []
+        started = time.time_ns()
         ways = discoveries() if ways is None else ways
         self._warn_of_others(ways)
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
         self._thread.start()
         try:
             for way in ways:
-                announcement = way.announce(topic)
-                self._announcements.append(announcement)
+                announced = way.announce(topic, started)
+                self._announcements.append(announced)
                 self._listeners.append(
-                    Listener(announcement.listening, token=announcement.token, find_taker=self._taker_of)
+                    Listener(
+                        announced.listening,
+                        token=announced.token,
+                        identity=announced.identity,
+                        find_taker=self._taker_of,
+                    )
                 )
         except BaseException:
             self.close()
