@@ -32,6 +32,7 @@ LAYERS = {
     "schedulers": {"core"},
     "poses": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
+    "topics": {"lazy", "waits", "tensor", "core", "_runtime", "link", "conditions"},
     "video": {"lazy", "waits", "extras"},
     "inference": {"lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
@@ -66,6 +67,7 @@ LAYERS = {
         "drawing",
         "observe",
         "waits",
+        "topics",
     },
     "testing": {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
@@ -77,7 +79,7 @@ LAYERS = {
     },
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
-        *("observe", "application", "compat"),
+        *("waits", "operators", "topics", "observe", "application", "compat"),
     },
     "parts": {
         *(

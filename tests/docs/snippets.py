@@ -116,7 +116,7 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
-        env=_environment(gpu),
+        env={**_environment(gpu), "HEADRACE_TOPICS": str(folder / "topics")},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -18,6 +18,7 @@ MODULES = {
     "poses": "headrace.poses",
     "operators": "headrace.operators",
     "capture": "headrace.capture",
+    "topics": "headrace.topics",
     "inference": "headrace.inference",
     "drawing": "headrace.drawing",
     "observe": "headrace.observe",

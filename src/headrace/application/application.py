@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
 from headrace.application.parts import check_part, compose_parts, connect_parts
 from headrace.core.config import Config, take_options
-from headrace.core.fragment_graph import FragmentGraph
+from headrace.core.fragment_graph import FragmentGraph, end_named
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
     from headrace.core.graph import PortPairs
     from headrace.core.operator import Operator
     from headrace.core.ports import IOSpec
-    from headrace.core.wiring import Ends
+    from headrace.core.wiring import End, Ends
 
 
 class Application(Fragment):
@@ -90,6 +90,39 @@ class Application(Fragment):
             connect_parts(self, upstream_op, downstream_op, port_pairs, size, policy, *more)
         else:
             super().add_flow(upstream_op, downstream_op, port_pairs, *more, size=size, policy=policy)
+
+    def export_topic(self, topic: str, source: End | Fragment, port: str = "", **options: Any) -> None:
+        """Publish what an output emits, as :meth:`Fragment.export_topic` does, or an output of a fragment.
+
+        The port of a fragment names the operator, too: ``export_topic("plant/boxes", server, "detector.out")``.
+        """
+        if isinstance(source, Fragment):
+            self._declare_in_part(
+                source, f"export_topic({topic!r})", source.export_topic, topic, port, options
+            )
+        else:
+            super().export_topic(topic, source, port, **options)
+
+    def import_topic(self, topic: str, target: Ends | Fragment, port: str = "", **options: Any) -> None:
+        """Receive a topic, as :meth:`Fragment.import_topic` does, or receive it in a fragment.
+
+        The port of a fragment names the operator, too: ``import_topic("plant/boxes", screen, "viewer.receivers")``.
+        """
+        if isinstance(target, Fragment):
+            self._declare_in_part(
+                target, f"import_topic({topic!r})", target.import_topic, topic, port, options
+            )
+        else:
+            super().import_topic(topic, target, port, **options)
+
+    def _declare_in_part(
+        self, part: Fragment, call: str, declare: Callable[..., None], topic: str, port: str, options: Any
+    ) -> None:
+        """Declare a topic when the part that has the operator has been composed."""
+        self._check_composing(call)
+        check_part(self, part, call)
+        self.fragment_graph.add(part)
+        self._part_topics.append((part, lambda: declare(topic, end_named(part, port, call), **options)))
 
     def _compose_parts(self) -> list[Operator]:
         return compose_parts(self)

@@ -13,6 +13,7 @@ from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.places import ON_LOSS, places
+from headrace.core.ports import IOSpec
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.core.reload import Reloaded
+    from headrace.core.wiring import End, Ends
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.operators.feed import Feed
     from headrace.operators.results import Results
     from headrace.resources import CudaGreenContextPool
+    from headrace.topics import Publication, Subscription
 
 E = TypeVar("E", bound="Operator")
 S = TypeVar("S")
@@ -78,6 +81,8 @@ class Fragment(Composition):
     _application: Fragment | None = None
     # The fragments that were made for this one, if it is an application.
     _made_parts: list[Fragment]
+    # What it declares of its parts' operators, if it is an application: called when the part has been composed.
+    _part_topics: list[tuple[Fragment, Callable[[], None]]]
 
     def __init__(
         self,
@@ -137,6 +142,7 @@ class Fragment(Composition):
         services = None if whole is None else self._composed_services
         super()._begin_graph()
         self._made_parts = []
+        self._part_topics = []
         if whole is not None and services is not None:
             # The application may have registered some already, and composes a part once.
             self._composed_services = services
@@ -144,6 +150,13 @@ class Fragment(Composition):
             self._segments = whole._segments
             self._taken_settings = whole._taken_settings
             self._composed_data_loggers = whole._composed_data_loggers
+
+    def _compose_parts(self) -> list[Operator]:
+        whole = self._application
+        for part, declare in () if whole is None else whole._part_topics:
+            if part is self:
+                declare()
+        return []
 
     def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
         """Return the service of a type, or None; a part of an application finds those of the application, too."""
@@ -274,6 +287,98 @@ class Fragment(Composition):
             return compose(self)
         finally:
             self._release(control)
+
+    # Topics.
+
+    def export_topic(
+        self,
+        topic: str,
+        source: End,
+        port: str = "",
+        *,
+        policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.POP,
+        size: int = 1,
+        keep_last: bool = True,
+    ) -> None:
+        """Publish what an output emits, for other programs; in compose, or while it runs.
+
+        The programs of this user on this host find the topic by its name. They come and go, and never stop this
+        program.
+
+        Parameters
+        ----------
+        topic
+            The name, such as ``"plant/boxes"``.
+        source, port
+            The operator or subgraph, and its output, which may be left out where there is one.
+        policy
+            What becomes of messages that a subscriber is too slow for: ``POP`` drops the oldest, ``REJECT`` the
+            newest, and ``FAULT`` lets the producer wait for the subscriber.
+        size
+            The number of messages that may wait for each subscriber.
+        keep_last
+            Whether the last message is kept for those who join later. It is the message itself and not a copy, so
+            its memory is in use until the next one.
+        """
+        from headrace.topics.declaration import export_topic
+
+        export_topic(self, topic, source, port, size=size, policy=policy, keep_last=keep_last)
+
+    def import_topic(
+        self,
+        topic: str,
+        target: Ends,
+        port: str = "",
+        *,
+        policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.POP,
+        size: int = 1,
+        last: bool = True,
+        count: int | None = None,
+        ends_with_topic: bool = False,
+    ) -> None:
+        """Receive what another program publishes; in compose, or while it runs.
+
+        The run waits for a publisher, follows the newest if there are several, and waits for the next one when it
+        is gone.
+
+        Parameters
+        ----------
+        topic
+            The name, such as ``"plant/boxes"``.
+        target, port
+            The operator or subgraph, or a tuple of them, and the input, which may be left out where there is one.
+        policy, size
+            The queue at the input, unless the input declares its policy: ``POP`` keeps the newest messages, and
+            ``FAULT`` takes each one, so that messages wait at the publisher.
+        last
+            Whether to get the last message that was published before, if the publisher keeps it.
+        count
+            The number of messages after which it ends. Unless it is given, it waits for more.
+        ends_with_topic
+            Whether it ends when the program that publishes the topic says that it has ended.
+        """
+        from headrace.topics.declaration import import_topic
+
+        import_topic(
+            self,
+            topic,
+            target,
+            port,
+            size=size,
+            policy=policy,
+            last=last,
+            count=count,
+            ends_with_topic=ends_with_topic,
+        )
+
+    def topics(self) -> dict[str, Publication | Subscription]:
+        """Return the topics of the run in progress, or else of the last run, which count their messages.
+
+        The keys are the names of the operators: ``"export plant/boxes"``, ``"import plant/boxes"``.
+        """
+        from headrace.topics.declaration import topics_of
+
+        return topics_of(self.graph)
 
     # Running.
 

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("headrace.cli.record", "run a program and record messages of its ports"),
     "replay": ("headrace.cli.replay", "run a program on recorded messages"),
     "graph": ("headrace.cli.graph", "draw the operators and flows of a program"),
+    "topics": ("headrace.cli.topics", "list the topics that programs publish, or show one"),
+    "view": ("headrace.cli.view", "look at the pictures of a topic in the browser"),
     "check": ("headrace.cli.check", "look for what captured operators do not declare"),
     "info": ("headrace.cli.info", "show the device, the libraries, and what is missing"),
     "partition": ("headrace.cli.partition", "show the slices that a device would give"),

@@ -25,6 +25,7 @@ from headrace.core.errors import ParameterError as ParameterError
 from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
 from headrace.core.errors import StuckError as StuckError
+from headrace.core.errors import TopicError as TopicError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
 from headrace.core.errors import WorkerProcessError as WorkerProcessError
 from headrace.core.fault_counts import FaultCounts as FaultCounts

@@ -67,6 +67,10 @@ class WorkerProcessError(RuntimeError):
     """The process of a replica ended although it was not asked to."""
 
 
+class TopicError(ValueError, RuntimeError):
+    """A topic cannot be published or received as it was asked for: its name, its queue, or the folder of topics."""
+
+
 class LinkError(RuntimeError):
     """The link between two processes failed."""
 

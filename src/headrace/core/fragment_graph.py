@@ -32,24 +32,26 @@ class FragmentFlow:
 
     def ends(self) -> tuple[End, End]:
         """Return the operators or ports that it connects, once its fragments have been composed."""
-        return self._end(self.source, self.output), self._end(self.target, self.input)
+        call = f"add_flow({self.source.name!r}, {self.target.name!r})"
+        return end_named(self.source, self.output, call), end_named(self.target, self.input, call)
 
-    def _end(self, fragment: Composition, text: str) -> End:
-        graph = fragment.graph
-        prefix = f"{fragment.name}."
-        known: dict[str, End] = {
-            each.name.removeprefix(prefix): each for each in (*graph.subgraphs.values(), *graph.operators)
-        }
-        if text in known:  # it has one port
-            return known[text]
-        name, _, port = text.rpartition(".")
-        if name not in known:
-            raise GraphError(
-                f"add_flow({self.source.name!r}, {self.target.name!r}): fragment {fragment.name!r} has no operator "
-                f"{name or text!r}; it has {choices(known, name or text)}, and a port of one is named as in "
-                "'operator.port'"
-            )
-        return Port(known[name], port)
+
+def end_named(fragment: Composition, text: str, call: str) -> End:
+    """Return the operator or port that a text such as ``"camera.out"`` names in a composed fragment."""
+    graph = fragment.graph
+    prefix = f"{fragment.name}."
+    known: dict[str, End] = {
+        each.name.removeprefix(prefix): each for each in (*graph.subgraphs.values(), *graph.operators)
+    }
+    if text in known:  # it has one port
+        return known[text]
+    name, _, port = text.rpartition(".")
+    if name not in known:
+        raise GraphError(
+            f"{call}: fragment {fragment.name!r} has no operator {name or text!r}; it has "
+            f"{choices(known, name or text)}, and a port of one is named as in 'operator.port'"
+        )
+    return Port(known[name], port)
 
 
 class FragmentGraph(GraphQueries["Composition"]):

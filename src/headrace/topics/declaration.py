@@ -1,0 +1,106 @@
+"""`export_topic` and `import_topic`: what compose declares about topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.conditions import CountCondition
+from headrace.core.errors import TopicError
+from headrace.core.whole_numbers import whole_number
+from headrace.core.wiring import Port, owner_of
+from headrace.topics.discovery import check_topic
+from headrace.topics.operators import ExportTopicOp, ImportTopicOp
+from headrace.topics.publication import check_queue
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+    from headrace.core.graph import Graph
+    from headrace.core.ports import IOSpec
+    from headrace.core.wiring import End, Ends
+    from headrace.topics.publication import Publication
+    from headrace.topics.subscription import Subscription
+
+
+def export_topic(
+    fragment: Composition,
+    topic: str,
+    source: End,
+    port: str,
+    *,
+    size: int,
+    policy: IOSpec.QueuePolicy,
+    keep_last: bool,
+) -> None:
+    """Add the operator that publishes what an output emits."""
+    where = f"export_topic({topic!r})"
+    check_topic(topic)
+    check_queue(where, size, policy)
+    for other in fragment.graph:
+        if isinstance(other, ExportTopicOp) and other._topic == topic:
+            raise TopicError(f"{where}: {fragment.name!r} exports this topic already, by {other.name!r}")
+    publisher = ExportTopicOp(
+        fragment,
+        topic,
+        size=size,
+        policy=policy,
+        keep_last=keep_last,
+        name=fragment._unused_name(f"export {topic}"),
+    )
+    fragment.add_flow(Port(source, port) if port else source, publisher)
+
+
+def import_topic(
+    fragment: Composition,
+    topic: str,
+    target: Ends,
+    port: str,
+    *,
+    size: int,
+    policy: IOSpec.QueuePolicy,
+    last: bool,
+    ends_with_topic: bool,
+    count: int | None,
+) -> None:
+    """Add the operator that receives a topic, and connect it."""
+    where = f"import_topic({topic!r})"
+    check_topic(topic)
+    check_queue(where, size, policy)
+    conditions = []
+    if count is not None:
+        conditions.append(CountCondition(fragment, whole_number(count, f"{where}: count", 1)))
+    subscriber = ImportTopicOp(
+        fragment,
+        topic,
+        *conditions,
+        size=size,
+        policy=policy,
+        wants_last=last,
+        ends_with_topic=ends_with_topic,
+        name=fragment._unused_name(f"import {topic}"),
+    )
+    targets = target if isinstance(target, tuple) else (target,)
+    for each in targets:
+        end: Any = Port(each, port) if port else each
+        fragment.add_flow(subscriber, end, **_queue_of(end, port, size, policy))
+
+
+def topics_of(graph: Graph) -> dict[str, Publication | Subscription]:
+    """Return the topics of a graph that has run."""
+    found: dict[str, Publication | Subscription] = {}
+    for operator in graph:
+        if isinstance(operator, ExportTopicOp) and operator.publication is not None:
+            found[operator.name] = operator.publication
+        elif isinstance(operator, ImportTopicOp) and operator.subscription is not None:
+            found[operator.name] = operator.subscription
+    return found
+
+
+def _queue_of(end: End, port: str, size: int, policy: IOSpec.QueuePolicy) -> dict[str, Any]:
+    """Return the size and the policy of the queue at an input, unless the input declares a policy of its own."""
+    owner = owner_of(end)
+    inputs = owner.spec.inputs
+    name = end.name if isinstance(end, Port) else port or next(iter(inputs), "")
+    declared = inputs.get(name)
+    if declared is not None and declared.policy is not None:
+        return {}
+    return {"size": max(size, getattr(declared, "size", 1) or 1, 1), "policy": policy}

@@ -1,0 +1,363 @@
+"""Publication: a topic that this program publishes, and its subscribers.
+
+Each subscriber has a link of its own, and in front of it an outbox: a short queue with the policy of the topic. A
+thread of the publication takes messages from the outboxes to the links. So `publish` only puts a message into the
+outboxes, whatever the subscribers do, and a subscriber that is slow, frozen or killed costs the others nothing.
+A frozen subscriber is noticed by its link, which then fails.
+
+One ring of shared memory for all subscribers was decided against: a slot would be free when the last of them is
+done with it, so that a frozen one could hold the memory of all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.core.errors import LinkError, TopicError
+from headrace.core.ports import IOSpec
+from headrace.link.ends import Parcel, Sender
+from headrace.link.listener import Listener
+from headrace.topics.discovery import check_topic, discoveries
+from headrace.topics.service_thread import ServiceThread
+from headrace.topics.wish import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.link.carrier import Carrier
+    from headrace.link.handshake import Purpose
+    from headrace.topics.discovery import Announcement, Discovery
+
+_log = logging.getLogger("headrace.topics")
+_POP, _REJECT, _FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
+POLICIES = (_POP, _REJECT, _FAULT)
+
+
+class _Item(NamedTuple):
+    """A message, with the event after the work on the device that makes it, if there is any."""
+
+    parcel: Parcel
+    event: Any = None
+
+
+class Publication:
+    """A topic that this program publishes.
+
+    Parameters
+    ----------
+    topic
+        The name.
+    program
+        The name of the program, which is shown to subscribers.
+    size, policy
+        The queue in front of each subscriber: its length, and what it does when it is full.
+    keep_last
+        Whether the last message is kept for subscribers that join later.
+    on_room
+        Called, on any thread, when `has_room` or `is_idle` may have become true.
+    ways
+        How it is found; by default as the environment says.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        program: str = "",
+        size: int = 1,
+        policy: IOSpec.QueuePolicy = _POP,
+        keep_last: bool = True,
+        on_room: Callable[[], object] = lambda: None,
+        ways: Sequence[Discovery] | None = None,
+    ) -> None:
+        self.topic = check_topic(topic)
+        self.program = program
+        self.size, self.policy = size, policy
+        self.published = 0
+        """The number of messages that were published."""
+        self._keep_last = keep_last
+        self._on_room = on_room
+        self._lock = threading.Lock()
+        self._last: _Item | None = None
+        self._subscribers: list[Subscriber] = []
+        self._gone_sent = self._gone_lost = 0
+        self._reported: set[str] = set()
+        self._announcements: list[Announcement] = []
+        self._listeners: list[Listener] = []
+        started = time.time_ns()
+        ways = discoveries() if ways is None else ways
+        self._warn_of_others(ways)
+        self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
+        self._thread.start()
+        try:
+            for way in ways:
+                announced = way.announce(topic, started)
+                self._announcements.append(announced)
+                self._listeners.append(
+                    Listener(
+                        announced.listening,
+                        token=announced.token,
+                        identity=announced.identity,
+                        find_taker=self._taker_of,
+                    )
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    # What the operator uses.
+
+    def publish(
+        self,
+        data: Any,
+        *,
+        acq_timestamp: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        event: Any = None,
+    ) -> None:
+        """Send a message to every subscriber; it is copied later, so it must not be changed any more.
+
+        Parameters
+        ----------
+        data
+            The message.
+        acq_timestamp, metadata
+            What travels with it: when it was acquired, in nanoseconds, and metadata.
+        event
+            An event after the work on the device that makes it.
+        """
+        with self._lock:
+            self.published += 1
+            item = _Item(Parcel((self.published, time.time_ns(), data), acq_timestamp, metadata), event)
+            if self._keep_last:
+                self._last = item
+            for subscriber in self._subscribers:
+                subscriber.offer(item)
+            is_awaited = bool(self._subscribers)
+        if is_awaited:
+            self._thread.wake()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message can be published now; only with the policy FAULT it may have to wait."""
+        return self.policy is not _FAULT or all(not each.is_full for each in self._subscribers)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every message was sent, or given up."""
+        return not any(each.outbox or each.is_sending for each in self._subscribers)
+
+    @property
+    def sent(self) -> int:
+        """The number of messages that were sent, to all subscribers together."""
+        return self._gone_sent + sum(each.sent for each in self._subscribers)
+
+    @property
+    def lost(self) -> int:
+        """The number of messages that subscribers did not get, because they were too slow or went away."""
+        return self._gone_lost + sum(each.lost for each in self._subscribers)
+
+    @property
+    def subscribers(self) -> list[Subscriber]:
+        """Those who are connected."""
+        return list(self._subscribers)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a subscriber is told when it joins: plain data."""
+        return {
+            "topic": self.topic,
+            "program": self.program,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "policy": self.policy.name,
+            "published": self.published,
+            "subscribers": [
+                {"pid": each.wish.pid, "program": each.wish.program, "sent": each.sent, "lost": each.lost}
+                for each in self.subscribers
+            ],
+        }
+
+    def close(self) -> None:
+        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted."""
+        for announcement in self._announcements:
+            announcement.close()
+        for listener in self._listeners:
+            listener.close()
+        self._thread.close()
+        for subscriber in self.subscribers:
+            subscriber.sender.end()
+            self._remove(subscriber)
+        self._last = None
+
+    def __repr__(self) -> str:
+        counts = f"{self.published} published, {self.sent} sent, {self.lost} lost"
+        return f"<Publication {self.topic!r}: {counts}, {len(self._subscribers)} subscribers>"
+
+    # The threads of the listeners.
+
+    def _taker_of(self, purpose: Purpose) -> Callable[[Carrier], None] | None:
+        """Return what makes a subscriber of a connection; None if it is for another topic."""
+        wish = Wish.of(purpose)
+        return partial(self._join, wish) if wish.topic == self.topic else None
+
+    def _join(self, wish: Wish, carrier: Carrier) -> None:
+        subscriber = Subscriber(self, wish, Sender(carrier, wish.terms(), self._thread.wake))
+        with self._lock:
+            if self._last is not None and wish.wants_last:
+                subscriber.offer(self._last)
+            self._subscribers.append(subscriber)
+        self._thread.wake()
+
+    # The thread of the publication.
+
+    def _serve(self) -> None:
+        self._thread.wait()
+        for subscriber in self.subscribers:
+            self._flush(subscriber)
+        self._on_room()
+
+    def _flush(self, subscriber: Subscriber) -> None:
+        """Send what a subscriber can take now; remove it if its link has failed."""
+        sender = subscriber.sender
+        while sender.failure is None and not sender.has_ended:
+            with self._lock:
+                item = subscriber.next()
+            if item is None:
+                break
+            has_gone = self._send(subscriber, item)
+            with self._lock:
+                subscriber.after(item, has_gone)
+            if not has_gone:
+                break
+        if sender.failure is not None:
+            self._report(sender.failure, subscriber)
+        if sender.failure is not None or sender.has_ended:
+            self._remove(subscriber)
+
+    def _send(self, subscriber: Subscriber, item: _Item) -> bool:
+        """Send a message, or give it up; return False if it has to wait."""
+        try:
+            if item.event is not None:
+                item.event.sync()
+            is_sent = subscriber.sender.send(item.parcel)
+        except LinkError:
+            return False
+        except Exception as error:
+            # A message that cannot be sent: an object that cannot be pickled, or work on the device that failed.
+            self._report(error)
+            subscriber.lost += 1
+            return True
+        subscriber.sent += is_sent and item is not subscriber.description
+        return is_sent
+
+    def _remove(self, subscriber: Subscriber) -> None:
+        with self._lock:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+                self._gone_sent += subscriber.sent
+                self._gone_lost += subscriber.lost + len(subscriber.outbox)
+        subscriber.sender.close()
+
+    def _report(self, error: BaseException, subscriber: Subscriber | None = None) -> None:
+        """Log an error of a subscriber, each kind once; the run goes on."""
+        kind = type(error).__name__
+        if kind in self._reported:
+            return
+        self._reported.add(kind)
+        who = (
+            "" if subscriber is None else f", subscriber {subscriber.wish.program!r} ({subscriber.wish.pid})"
+        )
+        _log.warning(
+            "topic %r%s: %s: %s (the program goes on; this is logged once)",
+            self.topic,
+            who,
+            kind,
+            error,
+        )
+
+    def _warn_of_others(self, ways: Sequence[Discovery]) -> None:
+        for way in ways:
+            for other in way.publishers(self.topic):
+                if not way.is_alive(other):
+                    continue
+                _log.warning(
+                    "topic %r is published by process %d%s, too; subscribers follow the newest publisher, which is "
+                    "this one now",
+                    self.topic,
+                    other.pid,
+                    f" on {other.host}" if other.host else "",
+                )
+
+
+class Subscriber:
+    """One subscriber of a publication, and its outbox. Whoever changes it holds the lock of the publication."""
+
+    def __init__(self, publication: Publication, wish: Wish, sender: Sender) -> None:
+        self.wish = wish
+        self.sender = sender
+        self.sent = 0
+        self.lost = 0
+        """The number of messages that its outbox dropped, or that could not be sent."""
+        self.outbox: deque[_Item] = deque()
+        self.is_sending = False
+        self.description: _Item | None = _Item(
+            Parcel((0, time.time_ns(), publication.describe()), None, None)
+        )
+        self._publication = publication
+        self._is_described = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its outbox has no room."""
+        return len(self.outbox) + self.is_sending >= self._publication.size
+
+    def offer(self, item: _Item) -> None:
+        """Put a message into the outbox, by the policy."""
+        if self.is_full:
+            if self._publication.policy is _REJECT:
+                self.lost += 1
+                return
+            if self.outbox:  # or else the message that is being sent; `after` counts it if it was not
+                self.lost += 1
+                self.outbox.popleft()
+        self.outbox.append(item)
+
+    def next(self) -> _Item | None:
+        """Take the next message to be sent, or None."""
+        if not self._is_described:
+            return self.description
+        if not self.outbox:
+            return None
+        self.is_sending = True
+        return self.outbox.popleft()
+
+    def after(self, item: _Item, has_gone: bool) -> None:
+        """Note that a message was sent, or put it back, unless newer ones have taken its place."""
+        if item is self.description:
+            self._is_described = has_gone
+            return
+        self.is_sending = False
+        if has_gone:
+            return
+        if len(self.outbox) < self._publication.size:
+            self.outbox.appendleft(item)
+        else:
+            self.lost += 1
+
+
+def check_queue(where: str, size: Any, policy: Any) -> None:
+    """Raise TopicError if a topic cannot have a queue of that size and policy."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise TopicError(f"{where}: size must be a number of messages of 1 or more, not {size!r}")
+    if policy not in POLICIES:
+        raise TopicError(
+            f"{where}: policy must be POP (the newest messages, for which nobody waits), REJECT or FAULT (wait), "
+            f"not {policy!r}"
+        )

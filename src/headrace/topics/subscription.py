@@ -1,0 +1,281 @@
+"""Subscription: a topic that this program receives, from whichever publisher there is.
+
+A thread of the subscription looks for the newest publisher and connects to it, again and again: when a newer one
+comes, when the publisher ends, is killed, or is silent. It sleeps until a discovery tells of a publisher or the
+link has failed. Messages take a shorter way: the link's own thread puts them into the inbox, a short queue with a
+policy, and announces them.
+
+Publishers number their messages, so what is lost anywhere on the way is a gap in the numbers, and is counted when
+the next message is taken. Numbers of another publisher begin at 1: what a restarted publisher sent before this
+subscriber found it counts as missed, too. What the one before published and could not send any more is not known.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.core.errors import CrossingError, LinkError, PeerLost, TopicError
+from headrace.core.ports import IOSpec
+from headrace.link.ends import Receiver
+from headrace.topics.discovery import PublisherGone, check_topic, discoveries
+from headrace.topics.service_thread import ServiceThread
+from headrace.topics.wish import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.link.ends import Parcel
+    from headrace.topics.discovery import Discovery, Publisher
+
+_log = logging.getLogger("headrace.topics")
+_REJECT, _FAULT = IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
+_RETRY = 1.0  # seconds until a publisher that is there and did not answer is asked again
+
+
+class Message(NamedTuple):
+    """A message of a topic."""
+
+    data: Any
+    acq_timestamp: int | None
+    metadata: dict[str, Any] | None
+    number: int
+    """The messages of its publisher up to this one."""
+    published: int
+    """When it was published, in nanoseconds since 1970 by the clock of the publisher."""
+
+
+class Subscription:
+    """A topic that this program receives.
+
+    Parameters
+    ----------
+    topic
+        The name.
+    program
+        The name of the program, which the publisher is told.
+    size, policy
+        The inbox: its length, and what it does when it is full. With FAULT the publisher's own queue fills instead.
+    wants_last
+        Whether to get the last message that was published before, if the publisher keeps it.
+    on_change
+        Called, on any thread, when a message has come or the topic has ended.
+    ways
+        How publishers are found; by default as the environment says.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        program: str = "",
+        size: int = 1,
+        policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.POP,
+        wants_last: bool = True,
+        on_change: Callable[[], object] = lambda: None,
+        ways: Sequence[Discovery] | None = None,
+    ) -> None:
+        self.topic = check_topic(topic)
+        self.received = 0
+        """The number of messages that were taken."""
+        self.missed = 0
+        """The number of messages that were published since it joined and that it did not take."""
+        self.connections = 0
+        """How often it has connected to a publisher."""
+        self.has_ended = False
+        """Whether the publisher that it followed said that the topic has ended; another one may begin it again."""
+        self.description: dict[str, Any] = {}
+        """What the publisher says of itself."""
+        self._wish = Wish(topic, size, wants_last, program=program)
+        self._policy = policy
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._inbox: deque[tuple[_Link, Message]] = deque()
+        self._link: _Link | None = None
+        # Which publisher the last message came from, and its number.
+        self._last_from: Publisher | None = None
+        self._last_number = 0
+        # The publishers that have ended or refused, which are not asked again.
+        self._finished: set[Publisher] = set()
+        self._retry_at: float | None = None
+        self._is_unreadable = False
+        self._ways = discoveries() if ways is None else ways
+        self._watches = [way.watch(topic) for way in self._ways]
+        self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
+        self._thread.start()
+        self._thread.wake()
+
+    def take(self) -> Message | None:
+        """Return the next message, or None if there is none now."""
+        with self._lock:
+            if not self._inbox:
+                return None
+            link, message = self._inbox.popleft()
+            self.received += 1
+            before = 0
+            if link.publisher == self._last_from:
+                before = self._last_number
+            elif self._last_from is None:  # what was published before it joined is not missed
+                before = min(link.published_before, message.number - 1)
+            self.missed += message.number - before - 1
+            self._last_from, self._last_number = link.publisher, message.number
+        if self._policy is _FAULT:
+            link.receiver.give_credits(1)
+        return message
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages in the inbox."""
+        return len(self._inbox)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a publisher now."""
+        return self._link is not None
+
+    def close(self) -> None:
+        """Receive no more."""
+        self._thread.close()
+        for watch in self._watches:
+            watch.close()
+        if self._link is not None:
+            self._link.receiver.close()
+            self._link = None
+
+    def __repr__(self) -> str:
+        state = "connected" if self.is_connected else "waits for a publisher"
+        return f"<Subscription {self.topic!r}: {self.received} received, {self.missed} missed, {state}>"
+
+    # Messages, on the thread of the link.
+
+    def _drain(self, link: _Link) -> None:
+        """Put what has arrived into the inbox."""
+        has_come = False
+        with self._lock:
+            while (parcel := self._parcel_of(link)) is not None:
+                number, published, data = parcel.data
+                if not number:
+                    self.description = data
+                    link.published_before = data["published"]
+                elif link.publisher == link.joined_after and number <= link.known:
+                    pass  # the last message, which was there before the connection broke
+                else:
+                    has_come = True
+                    message = Message(data, parcel.acq_timestamp, parcel.metadata, number, published)
+                    if self._put(link, message):
+                        continue  # the credit is given when it is taken
+                link.receiver.give_credits(1)
+        if has_come:
+            self._on_change()
+
+    def _parcel_of(self, link: _Link) -> Parcel | None:
+        """Return what arrived next; what cannot be read here is reported once, and missed."""
+        while True:
+            try:
+                return link.receiver.take()
+            except CrossingError as error:
+                link.receiver.give_credits(1)
+                if not self._is_unreadable:
+                    self._is_unreadable = True
+                    _log.warning("topic %r: a message was lost: %s (this is logged once)", self.topic, error)
+
+    def _put(self, link: _Link, message: Message) -> bool:
+        """Put a message into the inbox, by the policy; return whether it keeps its place on the link."""
+        if self._policy is _FAULT:
+            self._inbox.append((link, message))
+            return True
+        if len(self._inbox) >= self._wish.size:
+            if self._policy is _REJECT:
+                return False
+            self._inbox.popleft()
+        self._inbox.append((link, message))
+        return False
+
+    # The thread.
+
+    def _serve(self) -> None:
+        for watch in self._watches:
+            watch.clear()
+        link = self._link
+        if link is not None and (link.receiver.failure is not None or link.receiver.has_ended):
+            self._leave(link)
+        self._follow_newest()
+        pause = None if self._retry_at is None else self._retry_at - time.monotonic()
+        self._thread.wait([watch.fileno() for watch in self._watches], pause)
+
+    def _leave(self, link: _Link) -> None:
+        """Close a link that has failed or ended."""
+        self._drain(link)
+        self._link = None
+        failure = link.receiver.failure
+        if failure is None:
+            self._finished.add(link.publisher)
+            self.has_ended = True
+            self._on_change()
+        elif not isinstance(failure, PeerLost):
+            _log.warning("topic %r: %s: %s", self.topic, type(failure).__name__, failure)
+        link.receiver.close()
+
+    def _follow_newest(self) -> None:
+        """Connect to the newest publisher that answers, unless it is followed already."""
+        self._retry_at = None
+        known = sorted((each for way in self._ways for each in way.publishers(self.topic)), reverse=True)
+        self._finished.intersection_update(known)
+        for publisher in known:
+            if self._link is not None and publisher <= self._link.publisher:
+                return
+            if publisher in self._finished or self._thread.is_closing:
+                continue
+            if self._connect(publisher):
+                return
+
+    def _connect(self, publisher: Publisher) -> bool:
+        try:
+            carrier = publisher.discovery.connect(publisher, self._wish.purpose())
+        except PublisherGone:
+            return False
+        except PeerLost:
+            self._retry_at = time.monotonic() + _RETRY
+            return False
+        except (LinkError, OSError, TopicError) as error:
+            self._finished.add(publisher)
+            _log.warning("topic %r cannot be received from process %d: %s", self.topic, publisher.pid, error)
+            return False
+        if self._link is not None:  # of an older publisher
+            self._link.receiver.close()
+        with self._lock:
+            known = self._inbox[-1] if self._inbox else None
+            after = self._last_from if known is None else known[0].publisher
+            number = self._last_number if known is None else known[1].number
+        link = _Link(publisher, after, number)
+        link.receiver = Receiver(carrier, self._wish.terms(), lambda: self._arrived(link))
+        self.connections += 1
+        self.has_ended = False
+        self._link = link
+        self._arrived(link)
+        return True
+
+    def _arrived(self, link: _Link) -> None:
+        """Handle that something has changed at a link."""
+        if not hasattr(link, "receiver"):
+            return  # it is about to be there
+        self._drain(link)
+        if link.receiver.failure is not None or link.receiver.has_ended:
+            self._thread.wake()
+
+
+class _Link:
+    """The link to one publisher."""
+
+    receiver: Receiver
+
+    def __init__(self, publisher: Publisher, joined_after: Publisher | None, known: int) -> None:
+        self.publisher = publisher
+        self.joined_after = joined_after
+        """The publisher of the last message before, and the number of that message."""
+        self.known = known
+        self.published_before = 0
+        """The number of messages that were published when it joined."""

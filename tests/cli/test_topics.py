@@ -1,0 +1,133 @@
+"""The commands `headrace topics` and `headrace view`."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.cli import main
+from headrace.topics import Message, Publication, TopicFolder
+from headrace.topics.figures import TopicFigures, described, size_of
+from tests.harness import PATIENCE, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_TOPICS", str(tmp_path / "topics"))
+
+
+@contextmanager
+def publishing(topic: str, data: Any) -> Iterator[Publication]:
+    """Publish a message, and another one whenever a subscriber has taken the last."""
+    publication = Publication(topic, program="Plant", on_room=lambda: go_on())
+    stop = threading.Event()
+
+    def go_on() -> None:
+        if publication.subscribers and publication.is_idle and not stop.is_set():
+            publication.publish(data, metadata={"camera": "left"})
+
+    publication.publish(data, metadata={"camera": "left"})
+    try:
+        yield publication
+    finally:
+        stop.set()
+        publication.close()
+
+
+def test_topics_are_listed_with_their_publishers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics"]) == 0
+    assert capsys.readouterr().out == "no program publishes a topic\n"
+    TopicFolder().announce("gone", 1).listening.close()
+    with publishing("plant/boxes", 1), publishing("plant/video", 2):
+        assert main(["topics", "list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["topic", "program", "process", "host", "policy", "messages", "subscribers"]
+    assert [line[:4] for line in lines[2:]] == [
+        ["plant/boxes", "Plant", str(os.getpid()), "POP"],
+        ["plant/video", "Plant", str(os.getpid()), "POP"],
+    ]
+
+
+def test_a_topic_is_shown_with_its_rate_its_size_its_delay_and_a_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with publishing("plant/video", {"image": np.zeros((48, 64, 3), np.uint8), "count": 3}):
+        assert main(["topics", "show", "plant/video", "--count", "5"]) == 0
+    out = capsys.readouterr().out
+    assert re.match(
+        rf"plant/video: published by Plant, process {os.getpid()}\nrate     \S+ messages a second\n", out
+    )
+    assert "size     9 KB" in out
+    assert re.search(r"delay    \S+ ms median, \S+ ms at most\n", out)
+    assert "  image: uint8 (48, 64, 3), a picture of 64 x 48, RGB\n  count: 3\n" in out
+    assert "  metadata: {'camera': 'left'}\n" in out
+
+
+def test_figures_count_what_the_publisher_sent() -> None:
+    figures = TopicFigures()
+    assert figures.lines() == ["no message has come"]
+    for number, seconds in ((3, 0.0), (5, 1.0), (9, 2.0)):
+        published = int(seconds * 1e9)
+        figures.add(Message(b"abc", None, None, number, published), published + 2_000_000)
+    assert figures.rate == 3.0  # messages that did not arrive are among them
+    assert figures.lines() == [
+        "rate     3 messages a second",
+        "size     3 B",
+        "delay    2 ms median, 2 ms at most",
+        "message 9:",
+        "  b'abc'",
+    ]
+
+
+def test_the_size_and_the_words_of_a_message() -> None:
+    data = {"mask": np.zeros((10, 20), np.uint8), "text": "ä", "more": {"raw": b"12"}, "number": 5}
+    assert size_of(data) == 200 + 2 + 2
+    assert described(data) == [
+        "mask: uint8 (10, 20), a picture of 20 x 10, grey",
+        "text: 'ä'",
+        "more: raw: b'12'",
+        "number: 5",
+    ]
+
+
+@pytest.mark.parametrize("words", [["show"], ["list", "a"], ["show", "a", "--count", "0"], ["show", "a b"]])
+def test_wrong_usage_is_an_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(["topics", *words])
+    except SystemExit as exit_:
+        status = int(exit_.code or 0)
+    assert status in (1, 2)
+    assert "headrace topics: " in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_private_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "topics").chmod(0o755)
+    assert main(["topics"]) == 1
+    assert "has the mode 0755" in capsys.readouterr().err
+
+
+def test_a_viewer_attaches_to_a_running_program_by_a_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cv2")
+    monkeypatch.setenv("HEADRACE_VIEW", "")  # which the command sets
+    picture = tmp_path / "out.png"
+    with publishing("plant/video", np.full((48, 64, 3), 200, np.uint8)) as publication:
+        ended: list[int] = []
+        viewer = threading.Thread(
+            target=lambda: ended.append(main(["view", "plant/video", "--to", str(picture), "--once"]))
+        )
+        viewer.start()
+        wait_until(lambda: publication.sent > 3, "pictures were sent")
+    viewer.join(PATIENCE)
+    assert ended == [0]
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,287 @@
+"""A publication and its subscriptions, which come and go in any order, over real sockets in one process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.core.errors import AuthenticationError, LinkError, TopicError
+from headrace.link.handshake import Purpose
+from headrace.topics import Publication, TopicFolder
+from headrace.topics.wish import Wish
+from tests.harness import wait_until
+from tests.topics.ends import (
+    FAULT,
+    REJECT,
+    await_connection,
+    await_idle,
+    await_subscribers,
+    published,
+    reading,
+)
+
+
+def test_a_message_arrives_with_its_types_metadata_and_time() -> None:
+    data = {"boxes": np.arange(6, dtype=np.int16).reshape(2, 3), "names": ["a", "b"], "score": 0.5}
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        publication.publish(data, acq_timestamp=7, metadata={"camera": "left"})
+        message = reader.next()
+    assert message.data["boxes"].dtype == np.int16
+    assert np.asarray(message.data["boxes"]).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert (message.data["names"], message.data["score"]) == (["a", "b"], 0.5)
+    assert (message.acq_timestamp, message.metadata, message.number) == (7, {"camera": "left"}, 1)
+
+
+def test_a_subscriber_that_comes_first_waits_for_the_publisher() -> None:
+    with reading() as reader:
+        assert not reader.subscription.is_connected
+        with published() as publication:
+            await_subscribers(publication)
+            publication.publish("here")
+            assert reader.next().data == "here"
+            assert reader.subscription.description["pid"] == os.getpid()
+
+
+def test_a_late_subscriber_gets_the_last_message() -> None:
+    with published() as publication:
+        publication.publish(1)
+        publication.publish(2)
+        with reading() as reader:
+            assert reader.next().data == 2
+            publication.publish(3)
+            assert reader.next().data == 3
+            assert reader.subscription.missed == 0
+
+
+@pytest.mark.parametrize(("keep_last", "wants_last"), [(False, True), (True, False)])
+def test_a_late_subscriber_gets_only_later_messages_if_either_end_wants_that(
+    keep_last: bool, wants_last: bool
+) -> None:
+    with published(keep_last=keep_last) as publication:
+        publication.publish(1)
+        with reading(wants_last=wants_last) as reader:
+            await_subscribers(publication)
+            publication.publish(2)
+            assert reader.next().data == 2
+            assert reader.subscription.missed == 0
+
+
+def test_every_subscriber_gets_each_message() -> None:
+    with published(policy=FAULT) as publication:
+        with reading(policy=FAULT) as one, reading(policy=FAULT) as two:
+            await_subscribers(publication, 2)
+            for value in range(3):
+                wait_until(lambda: publication.has_room, "room")
+                publication.publish(value)
+                assert one.next().data == two.next().data == value
+        await_subscribers(publication, 0)
+        assert (publication.sent, publication.lost) == (6, 0)
+
+
+def test_what_a_slow_subscriber_loses_is_counted_at_both_ends() -> None:
+    with published() as publication, reading(policy=FAULT) as slow, reading() as fast:
+        await_subscribers(publication, 2)
+        publication.publish(0)
+        await_idle(publication)  # it keeps this one, and takes no more
+        assert fast.next().data == 0
+        for value in range(1, 10):
+            publication.publish(value)
+            assert fast.next().data == value
+        assert slow.next().data == 0
+        assert slow.next().data == 9
+        assert slow.subscription.missed == 8
+        assert fast.subscription.missed == 0
+        await_idle(publication)
+        assert publication.lost == 8
+
+
+def test_an_inbox_keeps_the_newest_and_counts_the_others() -> None:
+    with published(size=100) as publication, reading(size=2) as reader:
+        await_subscribers(publication)
+        for value in range(10):
+            publication.publish(value)
+        wait_until(lambda: publication.sent == 10, "ten messages were sent")
+        wait_until(lambda: [each.data for _, each in reader.subscription._inbox] == [8, 9], "they arrived")
+        assert reader.values(2) == [8, 9]
+        assert (reader.subscription.received, reader.subscription.missed) == (2, 8)
+
+
+def test_with_reject_the_oldest_stay() -> None:
+    with published(policy=REJECT) as publication, reading(policy=FAULT) as reader:
+        await_subscribers(publication)
+        publication.publish(0)
+        await_idle(publication)
+        publication.publish(1)
+        wait_until(lambda: len(publication.subscribers[0].outbox) == 1, "the message waits")
+        publication.publish(2)
+        assert reader.values(2) == [0, 1]
+        assert publication.lost == 1
+
+
+def test_with_fault_there_is_no_room_until_the_subscriber_takes_a_message() -> None:
+    told = threading.Event()
+    with (
+        published(policy=FAULT, on_room=told.set) as publication,
+        reading(policy=FAULT) as reader,
+    ):
+        await_subscribers(publication)
+        publication.publish(0)
+        await_idle(publication)
+        assert publication.has_room
+        publication.publish(1)
+        assert not publication.has_room
+        assert not publication.is_idle
+        assert reader.next().data == 0
+        wait_until(lambda: publication.has_room, "room")
+        assert reader.next().data == 1
+        assert publication.lost == reader.subscription.missed == 0
+
+
+def test_the_end_of_a_topic_comes_after_its_last_message() -> None:
+    with reading() as reader:
+        with published() as publication:
+            await_subscribers(publication)
+            publication.publish("last")
+            await_idle(publication)
+        reader.wait_for_end()
+        assert reader.next().data == "last"
+
+
+def test_a_subscriber_goes_on_with_the_next_publisher_and_counts_what_it_missed() -> None:
+    with reading() as reader:
+        with published() as publication:
+            await_subscribers(publication)
+            publication.publish("first")
+            assert reader.next().data == "first"
+        reader.wait_for_end()
+        with published() as publication:
+            for value in range(5):
+                publication.publish(value)
+            await_connection(reader, 2)
+            while reader.next().data != 4:
+                pass
+            assert reader.subscription.received + reader.subscription.missed == 6
+            assert not reader.subscription.has_ended
+
+
+def test_a_subscriber_follows_the_newest_publisher_and_returns_to_the_one_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with published() as old, reading() as reader:
+        await_subscribers(old)
+        old.publish("old")
+        assert reader.next().data == "old"
+        with caplog.at_level(logging.WARNING), published() as new:
+            assert "published by process" in caplog.text
+            await_subscribers(new)
+            await_subscribers(old, 0)
+            old.publish("unheard")
+            new.publish("new")
+            assert reader.next().data == "new"
+        assert reader.next().data == "unheard"  # the last message of the old one
+        old.publish("old again")
+        assert reader.next().data == "old again"
+
+
+def test_a_connection_that_broke_is_made_again_and_no_message_comes_twice() -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        publication.publish(1)
+        assert reader.next().data == 1
+        reader.subscription._link.receiver._carrier._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        await_connection(reader, 2)
+        publication.publish(2)
+        assert reader.next().data == 2
+        assert reader.subscription.missed == 0
+
+
+def test_a_message_that_cannot_be_sent_is_reported_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                publication.publish(threading.Lock())
+                await_idle(publication)
+        publication.publish("fine")
+        assert reader.next().data == "fine"
+        assert (publication.lost, reader.subscription.missed) == (2, 2)
+    assert len([record for record in caplog.records if "logged once" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Purpose("topic", "b?size=1&last=1&pid=1"),
+        Purpose("topic", "a"),
+        Purpose("topic", "a?size=0&last=1&pid=1"),
+        Purpose("topic", "a?size=99999&last=1&pid=1"),
+        Purpose("link", "a?size=1&last=1&pid=1"),
+    ],
+)
+def test_a_connection_that_wants_something_else_is_refused(said: Purpose) -> None:
+    folder = TopicFolder()
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        with pytest.raises(LinkError):
+            folder.connect(max(folder.publishers("a")), said)
+        publication.publish("goes on")
+        assert reader.next().data == "goes on"
+        assert len(publication.subscribers) == 1
+
+
+def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
+    folder = TopicFolder()
+    with published() as publication:
+        place = folder.base.joinpath(*folder.names) / max(folder.publishers("a")).place
+        silent, noisy = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+        with silent, noisy:
+            silent.connect(str(place))
+            noisy.connect(str(place))
+            noisy.send(b"GET / HTTP/1.1")
+            with reading() as reader:
+                await_subscribers(publication)
+                publication.publish("goes on")
+                assert reader.next().data == "goes on"
+
+
+def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.link import handshake
+
+    folder = TopicFolder()
+    with published():
+        monkeypatch.setattr(handshake, "user_of", lambda connection: os.geteuid() + 1)
+        with pytest.raises(AuthenticationError):
+            folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+
+
+def test_descriptors_and_threads_go_with_the_topic() -> None:
+    with published() as publication, reading() as reader:  # whatever is made once for the process
+        await_subscribers(publication)
+        publication.publish(np.zeros(1 << 16))
+        reader.next()
+    descriptors, threads = open_descriptors(), threading.active_count()
+    for _ in range(3):
+        with published() as publication, reading() as reader:
+            await_subscribers(publication)
+            publication.publish(np.zeros(1 << 16))
+            reader.next()
+    wait_until(lambda: open_descriptors() <= descriptors, "descriptors were closed")
+    wait_until(lambda: threading.active_count() <= threads, "threads ended")
+    assert TopicFolder().publishers() == []
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("topic", ["", "/a", "a/", "a//b", "a b", "a.b", "ä", "*", "a" * 65, 3, None])
+def test_the_name_of_a_topic_is_checked(topic: Any) -> None:
+    with pytest.raises(TopicError, match="the name of a topic has letters, digits"):
+        Publication(topic)

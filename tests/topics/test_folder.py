@@ -1,0 +1,188 @@
+"""The folder of topics is private, shows who publishes, and keeps nothing of those who are gone."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.core.errors import TopicError
+from headrace.link.handshake import Purpose
+from headrace.topics import TopicFolder
+from headrace.topics.discovery import Announcement, PublisherGone
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> TopicFolder:
+    # Longer than the path of a socket may be.
+    return TopicFolder(tmp_path / ("long" * 30) / "topics")
+
+
+def names(folder: TopicFolder) -> list[str]:
+    return sorted(os.listdir(folder.base.joinpath(*folder.names)))
+
+
+def announce(folder: TopicFolder, topic: str) -> Any:
+    return folder.announce(topic, time.time_ns())
+
+
+def close(announcement: Announcement) -> None:
+    announcement.close()
+    announcement.listening.close()
+
+
+def abandon(folder: TopicFolder, topic: str) -> None:
+    """Leave a socket behind, as a killed publisher does."""
+    announce(folder, topic).listening.close()
+
+
+def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
+    assert folder.publishers() == []
+    announcement = announce(folder, "plant/boxes")
+    (publisher,) = folder.publishers("plant/boxes")
+    assert (publisher.topic, publisher.pid, publisher.host) == ("plant/boxes", os.getpid(), "")
+    assert folder.publishers("plant") == []
+    assert folder.is_alive(publisher)
+    announcement.listening.accept()[0].close()
+    announcement.close()
+    announcement.listening.close()
+    assert folder.publishers() == []
+    assert names(folder) == []
+
+
+def test_the_newest_publisher_compares_as_the_greatest(folder: TopicFolder) -> None:
+    first, second = announce(folder, "a"), announce(folder, "a")
+    assert max(folder.publishers("a")).place == second.name
+    close(second)
+    assert max(folder.publishers("a")).place == first.name
+    close(first)
+
+
+def test_the_socket_of_a_killed_publisher_is_removed_by_whoever_finds_it(folder: TopicFolder) -> None:
+    abandon(folder, "a")
+    alive = announce(folder, "a")
+    gone, there = sorted(folder.publishers("a"))
+    with pytest.raises(PublisherGone):
+        folder.connect(gone, Purpose("topic", "a"))
+    with pytest.raises(PublisherGone):
+        folder.connect(gone, Purpose("topic", "a"))
+    assert not folder.is_alive(gone)
+    assert folder.publishers("a") == [there]
+    assert folder.is_alive(there)
+    close(alive)
+
+
+def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder: TopicFolder) -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    ended = process.pid
+    folder.publishers()
+    place = folder.base.joinpath(*folder.names)
+    for pid in (ended, os.getpid()):
+        (place / f".a@1f-{pid}").touch()
+    (place / "something else").touch()
+    close(announce(folder, "b"))
+    assert names(folder) == [f".a@1f-{os.getpid()}", "something else"]
+    assert folder.publishers() == []
+
+
+def test_a_folder_is_made_private(folder: TopicFolder) -> None:
+    folder.publishers()
+    assert folder.base.joinpath(*folder.names).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "topics").mkdir(mode=0o700)
+    (tmp_path / "topics").chmod(0o750)
+    with pytest.raises(TopicError, match="has the mode 0750, so that others can enter it; .*chmod 700"):
+        announce(TopicFolder(tmp_path / "topics"), "a")
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "topics").mkdir(mode=0o700)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    with pytest.raises(TopicError, match=f"belongs to the user {other - 1}, .* of the user {other}; set"):
+        TopicFolder(tmp_path / "topics").publishers()
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_link_or_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    if kind == "link":
+        (tmp_path / "topics").symlink_to(tmp_path / "elsewhere")
+    else:
+        (tmp_path / "topics").touch()
+    with pytest.raises(TopicError, match="is not a folder"):
+        announce(TopicFolder(tmp_path / "topics"), "a")
+
+
+def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADRACE_TOPICS", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    TopicFolder().publishers()
+    assert (tmp_path / "headrace" / "topics").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("HEADRACE_TOPICS", str(tmp_path / "mine"))
+    TopicFolder().publishers()
+    assert (tmp_path / "mine").is_dir()
+    monkeypatch.delenv("HEADRACE_TOPICS")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert repr(TopicFolder()) == f"TopicFolder('/tmp/headrace-{os.geteuid()}/topics')"
+
+
+def test_a_watch_tells_of_a_new_publisher_that_listens_already(folder: TopicFolder) -> None:
+    watch = folder.watch("a")
+    try:
+        assert not is_readable(watch)
+        announcement = announce(folder, "a")
+        assert is_readable(watch)
+        watch.clear()
+        assert not is_readable(watch)
+        close(announcement)
+        assert not is_readable(watch)
+    finally:
+        watch.close()
+
+
+def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
+    watch = folder.watch("a")
+    try:
+        folder.base.joinpath(*folder.names).rmdir()
+        assert is_readable(watch)
+        watch.clear()
+        announcement = announce(folder, "a")
+        assert is_readable(watch)
+        close(announcement)
+    finally:
+        watch.close()
+
+
+def is_readable(watch: object) -> bool:
+    return bool(select.select([watch], [], [], 0)[0])
+
+
+def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
+    folder.publishers()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        announcement = announce(folder, "a")
+        assert folder.is_alive(max(folder.publishers("a")))
+        folder.watch("a").close()
+        close(announcement)
+        abandon(folder, "a")
+        with pytest.raises(PublisherGone):
+            folder.connect(max(folder.publishers("a")), Purpose("topic", "a"))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> None:
+    announcement = announce(folder, "a")
+    kind = announcement.listening.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+    close(announcement)
+    assert kind == socket.SOCK_SEQPACKET

@@ -1,0 +1,262 @@
+"""Programs that export and import topics."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace import Application, op
+from headrace.application import Fragment
+from headrace.core import EndedBy, IOSpec
+from headrace.core.errors import GraphError, PortError, TopicError
+from headrace.operators import FeedOp
+from headrace.topics import Publication, Subscription
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, through, wait_until
+from tests.topics.ends import FAULT, POP, await_subscribers, published, reading
+
+
+class Sender(App):
+    """A program that publishes what a test puts into its feed."""
+
+    def __init__(self, scheduler: MakeScheduler, **options: Any) -> None:
+        def compose(app: Any) -> None:
+            app.export_topic("a", FeedOp(app, name="feed"), "out", **options)
+
+        super().__init__(compose, scheduler, clock=None)
+
+    @property
+    def publication(self) -> Publication:
+        self.wait_until_started(PATIENCE)
+        found = self.topics()["export a"]
+        assert isinstance(found, Publication)
+        return found
+
+
+def receive(scheduler: MakeScheduler, taken: list[Any], **options: Any) -> tuple[App, Future[Any]]:
+    """Run a program that receives a topic."""
+    app = App(lambda app: app.import_topic("a", sink(app, taken), "in", **options), scheduler, clock=None)
+    return app, app.run_async()
+
+
+def test_a_program_receives_what_another_publishes(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+    sender = Sender(scheduler, policy=FAULT)
+    receiver, ended = receive(scheduler, taken, policy=FAULT, ends_with_topic=True)
+    with sender.running():
+        await_subscribers(sender.publication)
+        for value in range(20):
+            sender.feed("feed").put(value)
+    assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
+    assert taken == list(range(20))
+    subscription = receiver.topics()["import a"]
+    assert isinstance(subscription, Subscription)
+    assert (subscription.received, subscription.missed) == (20, 0)
+    publication = sender.publication
+    assert (publication.published, publication.sent, publication.lost) == (20, 20, 0)
+
+
+def test_metadata_and_timestamps_arrive_as_over_a_flow(scheduler: MakeScheduler) -> None:
+    seen: list[Any] = []
+
+    def look(op: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        seen.append((np.asarray(data).tolist(), op_input.get_acquisition_timestamp("in"), dict(op.metadata)))
+
+    receiver = App(
+        lambda app: app.import_topic("a", Step(app, inputs=["in"], body=look, name="look"), count=1),
+        scheduler,
+        clock=None,
+    )
+    ended = receiver.run_async()
+    sender = Sender(scheduler)
+    with sender.running():
+        await_subscribers(sender.publication)
+        sender.feed("feed").put(np.arange(3), metadata={"camera": "left"}, acq_timestamp=42)
+        assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
+    assert seen == [([0, 1, 2], 42, {"camera": "left"})]
+
+
+def test_a_publisher_does_not_wait_for_a_subscriber_that_takes_nothing(scheduler: MakeScheduler) -> None:
+    sender = Sender(scheduler)
+    with reading(policy=FAULT) as stuck:
+        with sender.running():
+            publication = sender.publication
+            await_subscribers(publication)
+            for value in range(50):
+                sender.feed("feed").put(value)
+            wait_until(lambda: publication.published == 50, "all were published")
+            # At its end, the run would wait for the last message, as long as the subscriber is alive.
+            sender.stop_execution()
+        assert (publication.sent, publication.lost) == (1, 49)
+        assert stuck.subscription.take() is not None
+
+
+def test_a_run_ends_when_its_last_message_is_on_its_way(scheduler: MakeScheduler) -> None:
+    sender = Sender(scheduler, policy=FAULT)
+    with reading(policy=FAULT) as reader:
+        ended = sender.run_async()
+        await_subscribers(sender.publication)
+        with sender.feed("feed") as feed:
+            for value in range(3):
+                feed.put(value)
+        assert reader.values(3) == [0, 1, 2]
+        assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
+        assert (sender.publication.sent, sender.publication.lost) == (3, 0)
+
+
+def test_without_subscribers_a_run_goes_on_and_ends(scheduler: MakeScheduler) -> None:
+    app = run(lambda app: app.export_topic("a", source(app, [1, 2, 3]), policy=FAULT), scheduler)
+    assert app.outcome is not None
+    assert app.outcome.ended_by is EndedBy.FINISHED
+    assert repr(app.topics()["export a"]) == "<Publication 'a': 3 published, 0 sent, 0 lost, 0 subscribers>"
+
+
+def test_an_import_ends_after_its_count(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+    with published(policy=FAULT) as publication:
+        _, ended = receive(scheduler, taken, policy=FAULT, count=2)
+        await_subscribers(publication)
+        for value in range(3):
+            wait_until(lambda: publication.has_room, "room")
+            publication.publish(value)
+        assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
+        assert taken == [0, 1]
+
+
+def test_a_program_that_waits_for_a_topic_can_be_stopped(scheduler: MakeScheduler) -> None:
+    app, ended = receive(scheduler, [])
+    assert app.wait_until_started(PATIENCE)
+    app.stop_execution()
+    assert ended.result(PATIENCE).ended_by is EndedBy.STOPPED
+
+
+def test_a_slow_operator_gets_the_newest_message() -> None:
+    with published() as publication:
+        taken: list[int] = []
+
+        def slow(op: Any, op_input: Any, op_output: Any) -> None:
+            taken.append(op_input.receive("in"))
+            if len(taken) == 1:
+                for value in range(1, 6):
+                    publication.publish(value)
+                wait_until(lambda: publication.sent + publication.lost == 6, "all are on their way")
+                wait_until(lambda: app.topics()["import a"]._inbox[-1][1].number == 6, "the last is here")
+
+        app = App(
+            lambda app: app.import_topic("a", Step(app, inputs=["in"], body=slow, name="slow"), count=2),
+            clock=None,
+        )
+        ended = app.run_async()
+        await_subscribers(publication)
+        publication.publish(0)
+        ended.result(PATIENCE)
+        assert taken == [0, 5]
+        assert app.topics()["import a"].missed == 4
+
+
+def test_an_operator_in_between_that_fails_ends_only_its_own_program() -> None:
+    def fail(op: Any, op_input: Any, op_output: Any) -> None:
+        raise ZeroDivisionError("in the subscriber")
+
+    with published() as publication:
+        app = App(
+            lambda app: app.import_topic("a", Step(app, inputs=["in"], body=fail, name="bad")), clock=None
+        )
+        ended = app.run_async()
+        await_subscribers(publication)
+        publication.publish(1)
+        with pytest.raises(ZeroDivisionError):
+            ended.result(PATIENCE)
+        await_subscribers(publication, 0)
+        publication.publish(2)
+        assert publication.published == 2
+
+
+class Edge(Fragment):
+    def compose(self) -> None:
+        detector = through(self, name="detector", change=lambda value: value * 10)
+        self.add_flow(source(self, [1, 2, 3], name="camera"), detector)
+
+
+class Screen(Fragment):
+    def __init__(self, application: Any, name: str, taken: list[int]) -> None:
+        self.taken = taken
+        super().__init__(application, name)
+
+    def compose(self) -> None:
+        self.add_operator(sink(self, self.taken, name="viewer"))
+
+
+def test_fragments_export_and_import_topics() -> None:
+    taken: list[int] = []
+
+    class Plant(Application):
+        def compose(self) -> None:
+            self.export_topic("plant/boxes", Edge(self, "edge"), "detector.out", policy=FAULT)
+            self.import_topic(
+                "plant/boxes", Screen(self, "screen", taken), "viewer.in", policy=FAULT, last=True, count=1
+            )
+
+    app = Plant()
+    app.run()
+    assert taken[0] in (10, 20, 30)
+    assert list(app.topics()) == ["edge.export plant/boxes", "screen.import plant/boxes"]
+
+
+def test_a_fragment_without_such_an_operator_is_an_error() -> None:
+    class Plant(Application):
+        def compose(self) -> None:
+            self.export_topic("plant/boxes", Edge(self, "edge"), "detektor.out")
+
+    with pytest.raises(
+        GraphError, match=r"export_topic\('plant/boxes'\): fragment 'edge' has no operator 'detektor'"
+    ):
+        Plant().run()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"size": 0}, "size must be a number of messages of 1 or more, not 0"),
+        ({"policy": IOSpec.QueuePolicy.LATEST}, "policy must be POP .* not <QueuePolicy.LATEST"),
+        ({"policy": "POP"}, "policy must be POP .* not 'POP'"),
+    ],
+)
+def test_the_queue_of_a_topic_is_checked(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(TopicError, match=rf"export_topic\('a'\): {expected}"):
+        run(lambda app: app.export_topic("a", source(app, [1]), **options))
+    with pytest.raises(TopicError, match=rf"import_topic\('a'\): {expected}"):
+        run(lambda app: app.import_topic("a", sink(app, []), **options))
+
+
+def test_a_topic_is_exported_once_in_a_program() -> None:
+    def compose(app: Any) -> None:
+        one = source(app, [1])
+        app.export_topic("a", one)
+        app.export_topic("a", one)
+
+    with pytest.raises(TopicError, match="exports this topic already, by 'export a'"):
+        run(compose)
+
+
+def test_a_port_that_is_not_there_is_an_error() -> None:
+    with pytest.raises((GraphError, PortError), match="has no"):
+        run(lambda app: app.export_topic("a", source(app, [1]), "nothing"))
+
+
+def test_an_input_keeps_the_policy_that_it_declares() -> None:
+    @op
+    def keep(value: int) -> None:
+        pass
+
+    def compose(app: Any) -> None:
+        declared = Step(app, inputs=[("in", {"policy": IOSpec.QueuePolicy.REJECT})], name="declared")
+        app.import_topic("a", (declared, keep(app)))
+
+    app = App(compose)
+    app.compose_graph()
+    policies = [flow.policy for flow in app.graph.flows]
+    assert policies == [None, POP]

@@ -1,0 +1,101 @@
+"""Topics between hosts, found by Zenoh, here on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.core.errors import TopicError
+from headrace.topics import TopicFolder
+from headrace.topics.listing import list_topics
+from tests.harness import wait_until
+from tests.topics.ends import await_subscribers, published, reading
+
+pytest.importorskip("zenoh")
+from headrace.topics.zenoh_discovery import ZenohDiscovery, zenoh_discovery
+
+TOKEN = b"a token that has enough bytes"
+
+
+def free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        port: int = tried.getsockname()[1]
+    return port
+
+
+@contextmanager
+def hosts(*tokens: bytes, **options: Any) -> Iterator[list[ZenohDiscovery]]:
+    """Make a host for each token, all of which know the first."""
+    port = free_port()
+    made = [
+        ZenohDiscovery(
+            "127.0.0.1", token, **({"peers": [f"127.0.0.1:{port}"]} if at else {"port": port}), **options
+        )
+        for at, token in enumerate(tokens)
+    ]
+    try:
+        yield made
+    finally:
+        for each in made:
+            each.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_messages_come_from_another_host_and_from_its_next_publisher(encrypted: bool) -> None:
+    if encrypted:
+        pytest.importorskip("cryptography")
+    with (
+        hosts(TOKEN, TOKEN, encrypted=encrypted) as (here, there),
+        reading("plant/video", ways=[here]) as reader,
+    ):
+        frame = np.arange(1 << 18, dtype=np.uint16)
+        with published("plant/video", ways=[there]) as publication:
+            await_subscribers(publication)
+            publication.publish(frame, metadata={"camera": "left"})
+            message = reader.next()
+            assert np.array_equal(np.asarray(message.data), frame)
+            assert message.metadata == {"camera": "left"}
+            (listed,) = list_topics([here])
+            assert (listed.topic, listed.host) == ("plant/video", socket.gethostname())
+        reader.wait_for_end()
+        wait_until(lambda: not here.publishers(), "it is gone")
+        with published("plant/video", ways=[there]) as publication:
+            publication.publish("again")
+            assert reader.next().data == "again"
+
+
+def test_a_publisher_that_is_found_in_both_ways_is_reached_without_the_network() -> None:
+    with hosts(TOKEN, TOKEN) as (here, there), published("a", ways=[TopicFolder(), there]) as publication:
+        wait_until(lambda: here.publishers("a"), "it is found")
+        with reading("a", ways=[here, TopicFolder()]) as reader:
+            await_subscribers(publication)
+            publication.publish(1)
+            assert reader.next().data == 1
+            link = reader.subscription._link
+            assert link is not None
+            assert link.publisher.is_local
+            assert len(list_topics([here, TopicFolder()])) == 1
+
+
+def test_a_host_with_another_token_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    other = b"a token that nobody else has"
+    with hosts(TOKEN, other) as (here, there), published("a", ways=[there]) as publication:
+        with reading("a", ways=[here]):
+            wait_until(lambda: "cannot be received" in caplog.text, "it was refused")
+        assert publication.subscribers == []
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"), [("", "HEADRACE_TOPICS_TOKEN is not"), ("short", "at least 16 bytes")]
+)
+def test_hosts_need_a_token(monkeypatch: pytest.MonkeyPatch, token: str, expected: str) -> None:
+    monkeypatch.setenv("HEADRACE_TOPICS_ADDRESS", "127.0.0.1")
+    monkeypatch.setenv("HEADRACE_TOPICS_TOKEN", token)
+    with pytest.raises(TopicError, match=expected):
+        zenoh_discovery()
