@@ -119,8 +119,8 @@ class SimBackend(Backend):
 
     def memory_left(self, device_id: int) -> int:
         """Return the bytes of device memory that are left."""
-        pool = current_machine().devices[device_id].memory
-        return pool.capacity - pool.in_use
+        device = current_machine().devices[device_id]
+        return device.memory.capacity - sum(pool.in_use for pool in device.pools)
 
     def compile(self, kernel: kernel[...], device: sim.Device) -> sim.Kernel[...]:
         """Return the kernel's model."""
