@@ -27,6 +27,7 @@ LAYERS = {
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
     "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "replicas": {"tensor", "core", "_runtime"},
+    "link": {"tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "poses": {"core"},

@@ -60,11 +60,44 @@ class AllocationError(MemoryError):
 
 
 class CrossingError(TypeError):
-    """An object cannot be sent to the process of a replica."""
+    """An object cannot be sent to another process."""
 
 
 class WorkerProcessError(RuntimeError):
     """The process of a replica ended although it was not asked to."""
+
+
+class LinkError(RuntimeError):
+    """The link between two processes failed."""
+
+
+class PeerLost(LinkError):
+    """The process at the other end of a link is gone or silent, and did not say why."""
+
+
+class PeerAborted(LinkError):
+    """The part at the other end of a link has failed; the exception that it failed with is the cause.
+
+    Attributes
+    ----------
+    part
+        The name of the part.
+    """
+
+    def __init__(self, message: str, part: str = "") -> None:
+        super().__init__(message, part)
+        self.part = part
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ProtocolError(LinkError):
+    """What arrived over a link cannot be: the peer is not one of ours, is of another version, or is broken."""
+
+
+class AuthenticationError(LinkError):
+    """The process at the other end of a connection is not the one that it should be."""
 
 
 class UnorderedStreamWarning(UserWarning):

@@ -1,0 +1,430 @@
+"""The codec: a message as a text that describes it and pieces of memory, and back.
+
+The description is JSON: None, bool, int, float and str are themselves, everything else is a list that begins with
+the letter of its kind. Pieces of memory are named by their numbers.
+
+| letter | value | what follows |
+| --- | --- | --- |
+| ``a`` | array of NumPy | piece, dtype, shape, strides (null: row-major) |
+| ``t`` | Tensor, or an array of another library | piece, DLPack's element type, shape, strides, device, library |
+| ``s`` | scalar of NumPy | piece, dtype |
+| ``b``, ``B`` | bytes, bytearray | piece |
+| ``l``, ``u`` | list, tuple | items |
+| ``d``, ``m`` | dict, TensorMap | keys, values |
+| ``c`` | complex | real and imaginary part |
+| ``p`` | any other object | piece with its pickle, pieces of its buffers, the tensors in it |
+
+An array keeps its strides if its elements lie in memory without gaps, in whatever order of the axes; otherwise it
+is packed in row-major order. Frames of a flow mostly have the same description, so the last ones are remembered, on
+both sides. The metadata and the acquisition time of a message, which change, are a text of their own.
+
+Decided against: one pickle for all. Reading a pickle runs what the sender chose, so it is not for bytes that may be
+wrong; and describing an array by its dtype and shape takes a third of the time.
+
+Reading trusts nothing: every number is checked before it is used, by this file or by NumPy, and an object is
+unpickled only if that is allowed.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.core.errors import CrossingError, ProtocolError
+from headrace.tensor import DLDataType, Tensor, TensorError, TensorMap, as_tensor
+from headrace.tensor.conversion import is_array
+from headrace.tensor.description import compute_layout
+from headrace.tensor.errors import type_name
+from headrace.tensor.libraries import library_named
+from headrace.tensor.tree import DEEPEST
+from headrace.tensor.types import CPU, element_from_dtype, is_of_ml_dtypes
+
+Array = np.ndarray[Any, Any]
+Dtype = np.dtype[Any]
+
+_PLAIN = frozenset((type(None), bool, int, float, str))
+_dump = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+_REMEMBERED = 256
+_LONGEST_REMEMBERED = 2048  # bytes of a description
+_LONGEST_DTYPE = 4096
+
+
+class Encoded(NamedTuple):
+    """A message that is ready to be sent.
+
+    Attributes
+    ----------
+    description
+        What it is.
+    extra
+        Its acquisition time and metadata; empty if there is neither.
+    pieces
+        Its memory, as arrays whose elements are sent in row-major order.
+    """
+
+    description: bytes
+    extra: bytes
+    pieces: list[Array]
+
+
+def encode(
+    data: Any,
+    acq_timestamp: int | None = None,
+    metadata: dict[str, Any] | None = None,
+    *,
+    allow_pickle: bool = False,
+) -> Encoded:
+    """Return a message as a description and pieces of memory, which are not copied.
+
+    Raises
+    ------
+    CrossingError
+        If an object in it cannot be sent.
+    """
+    writer = _Writer(allow_pickle)
+    try:
+        if type(data) is np.ndarray:  # the usual message, and its description was made before
+            text = _array_text(data.dtype, data.shape, data.strides, data.flags.c_contiguous)
+            if text is not None:
+                writer.add(data, text[1])
+                description = text[0]
+            else:
+                description = _dump(writer.write(data, 0)).encode()
+        else:
+            description = _dump(writer.write(data, 0)).encode()
+        extra = b""
+        if acq_timestamp is not None or metadata:
+            extra = _dump([acq_timestamp, writer.write(metadata, 0) if metadata else None]).encode()
+    except CrossingError:
+        raise
+    except (
+        ValueError,
+        TensorError,
+        BufferError,
+    ) as error:  # an int of thousands of digits, a surrogate, strange strides
+        raise CrossingError(f"a message cannot be sent to another process: {error}") from error
+    return Encoded(description, extra, writer.pieces)
+
+
+def decode(description: bytes, extra: bytes, pieces: Sequence[Array], *, allow_pickle: bool = False) -> Any:
+    """Return data, acquisition time and metadata of a message.
+
+    Parameters
+    ----------
+    description, extra
+        What `encode` wrote.
+    pieces
+        The memory, as writable arrays of bytes that the arrays of the message keep.
+    allow_pickle
+        Whether objects are unpickled.
+
+    Raises
+    ------
+    ProtocolError
+        If this is not a message.
+    """
+    reader = _Reader(pieces, allow_pickle)
+    try:
+        data = reader.read(_parse(description))
+        if not extra:
+            return data, None, None
+        acq_timestamp, details = json.loads(extra)
+        metadata = reader.read(details)
+    except (ProtocolError, CrossingError):
+        raise
+    except Exception as error:  # what JSON, NumPy and Python raise for values that cannot be
+        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
+    if not (acq_timestamp is None or type(acq_timestamp) is int) or not isinstance(metadata, dict | None):
+        raise ProtocolError("a frame is damaged: it has no such time or metadata")
+    return data, acq_timestamp, metadata
+
+
+# Writing.
+
+
+@lru_cache(_REMEMBERED)
+def _layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
+    """Return the order of axes in which the elements lie in memory without gaps, or None if they do not."""
+    order = tuple(sorted(range(len(shape)), key=lambda axis: -strides[axis]))
+    expected = itemsize
+    for axis in reversed(order):
+        if shape[axis] != 1 and strides[axis] != expected:
+            return None
+        expected *= shape[axis]
+    return order
+
+
+@lru_cache(_REMEMBERED)
+def _array_text(
+    dtype: Dtype, shape: tuple[int, ...], strides: tuple[int, ...], is_contiguous: bool
+) -> tuple[bytes, tuple[int, ...] | None] | None:
+    """Return the description of a message that is one array, and the order of its axes; None for one of objects."""
+    described = describe_dtype(dtype)
+    if described is None:
+        return None
+    order = None if is_contiguous else _layout(shape, strides, dtype.itemsize)
+    return _dump(["a", 0, described, shape, strides if order else None]).encode(), order
+
+
+class _Writer:
+    """Writes one message."""
+
+    def __init__(self, allow_pickle: bool) -> None:
+        self.pieces: list[Array] = []
+        self._allow_pickle = allow_pickle
+
+    def add(self, array: Array, order: tuple[int, ...] | None = None) -> int:
+        """Add the elements of an array, in the given order of axes; return the number of the piece."""
+        self.pieces.append(array if order is None else array.transpose(order))
+        return len(self.pieces) - 1
+
+    def write(self, data: Any, depth: int) -> Any:
+        """Return the description of an object."""
+        kind = type(data)
+        if kind in _PLAIN:
+            return data
+        if kind is Tensor:
+            return self._tensor(data, "")
+        if kind is np.ndarray:
+            described = describe_dtype(data.dtype)
+            if described is not None:
+                order = None if data.flags.c_contiguous else _layout(data.shape, data.strides, data.itemsize)
+                return ["a", self.add(data, order), described, data.shape, data.strides if order else None]
+        if depth >= DEEPEST:
+            raise CrossingError(f"a container contains itself, or more than {DEEPEST} are within each other")
+        depth += 1
+        if kind is dict or kind is TensorMap:
+            keys = [self.write(key, depth) for key in data]
+            return ["d" if kind is dict else "m", keys, [self.write(value, depth) for value in data.values()]]
+        if kind is list or kind is tuple:
+            return ["l" if kind is list else "u", *[self.write(item, depth) for item in data]]
+        if kind is bytes or kind is bytearray:
+            return ["b" if kind is bytes else "B", self.add(np.frombuffer(data, np.uint8))]
+        if kind is complex:
+            return ["c", data.real, data.imag]
+        if isinstance(data, np.generic):
+            described = describe_dtype(data.dtype)
+            if described is not None:
+                return ["s", self.add(np.asarray(data)), described]
+        elif kind is not np.ndarray and is_array(data) and not isinstance(data, np.ndarray):
+            return self._tensor(as_tensor(data), kind.__module__.partition(".")[0])
+        return self._pickle(data, depth)
+
+    def _tensor(self, tensor: Tensor, library: str) -> Any:
+        if not tensor.device.is_host:
+            raise CrossingError(
+                f"{tensor!r} is in the memory of a device, which does not cross to another process"
+            )
+        if tensor.stream is not None:
+            from headrace.tensor.pending_work import stream_of
+
+            stream_of(tensor.stream).sync()
+        element, shape, strides = tensor.dl_dtype, tensor.shape, tensor.strides
+        order = None if tensor.is_contiguous() else _layout(shape, strides, element.itemsize)
+        piece = self.add(np.asarray(_Memory(tensor)), order)
+        return ["t", piece, element, shape, strides if order else None, None, library]
+
+    def _pickle(self, data: Any, depth: int) -> Any:
+        if not self._allow_pickle:
+            raise CrossingError(
+                f"an object of the type {type_name(data)} can only be pickled, which this link does not allow; "
+                "send tensors, numbers, text, bytes, and lists, tuples and dicts of them"
+            )
+        stream = io.BytesIO()
+        pickler = _Pickler(self, stream, depth)
+        try:
+            pickler.dump(data)
+        except CrossingError:
+            raise
+        except Exception as error:  # what pickle raises depends on the object
+            shown = repr(data)
+            raise CrossingError(
+                f"{shown if len(shown) < 200 else shown[:200] + '...'} cannot be pickled "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        content = self.add(np.frombuffer(stream.getbuffer(), np.uint8))
+        buffers = [self.add(np.frombuffer(buffer.raw(), np.uint8)) for buffer in pickler.buffers]
+        return ["p", content, buffers, pickler.tensors]
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles an object, with its buffers and tensors beside the pickle."""
+
+    def __init__(self, writer: _Writer, stream: io.BytesIO, depth: int) -> None:
+        self.buffers: list[pickle.PickleBuffer] = []
+        self.tensors: list[Any] = []
+        self._writer = writer
+        self._depth = depth
+        super().__init__(stream, 5, buffer_callback=self.buffers.append)
+
+    def persistent_id(self, obj: Any) -> int | None:
+        """Describe a tensor, which pickle cannot, outside of the pickle."""
+        if type(obj) is not Tensor:
+            return None
+        self.tensors.append(self._writer.write(obj, self._depth))
+        return len(self.tensors) - 1
+
+
+class _Memory:
+    """The memory of a tensor as NumPy sees it: elements of the same size without a meaning."""
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tensor.shape,
+            "typestr": f"|V{tensor.itemsize}",
+            "data": (tensor.data if tensor.size else 0, True),
+            "strides": tensor.strides,
+        }
+
+
+@lru_cache(_REMEMBERED)
+def describe_dtype(dtype: Dtype) -> Any:
+    """Return the description of a dtype, or None if its elements are not bytes of their own."""
+    if dtype.hasobject or dtype.kind == "T":
+        return None
+    if is_of_ml_dtypes(dtype):
+        try:
+            return element_from_dtype(dtype)
+        except TensorError:
+            return None
+    if dtype.names is None and dtype.subdtype is None:
+        text = dtype.str
+    else:
+        text = repr(np.lib.format.dtype_to_descr(dtype))
+    try:
+        return text if len(text) <= _LONGEST_DTYPE and _read_dtype(text) == dtype else None
+    except ProtocolError:
+        return None
+
+
+# Reading.
+
+
+def _parse(description: bytes) -> Any:
+    return _remembered(description) if len(description) <= _LONGEST_REMEMBERED else json.loads(description)
+
+
+_remembered = lru_cache(_REMEMBERED)(json.loads)
+
+
+@lru_cache(_REMEMBERED)
+def _read_dtype(text: str) -> Dtype:
+    if len(text) > _LONGEST_DTYPE:
+        raise ProtocolError("a frame is damaged: the text of a dtype is too long")
+    is_record = text.startswith("[")
+    dtype: Dtype = np.lib.format.descr_to_dtype(ast.literal_eval(text)) if is_record else np.dtype(text)
+    if dtype.hasobject or dtype.kind == "T":
+        raise ProtocolError(f"a frame is damaged: elements of the dtype {dtype} do not travel")
+    return dtype
+
+
+@lru_cache(_REMEMBERED)
+def _read_element(code: int, bits: int, lanes: int) -> DLDataType:
+    if not (0 <= code <= 255 and 1 <= bits <= 255 and 1 <= lanes <= 65535):
+        raise ProtocolError(f"a frame is damaged: there is no element type {code}, {bits}, {lanes}")
+    return DLDataType(code, bits, lanes)
+
+
+class _Reader:
+    """Reads one message."""
+
+    def __init__(self, pieces: Sequence[Array], allow_pickle: bool) -> None:
+        self._pieces = pieces
+        self._allow_pickle = allow_pickle
+
+    def read(self, node: Any) -> Any:
+        """Return the object of a description."""
+        if type(node) is not list:
+            if type(node) is dict:
+                raise ProtocolError("a frame is damaged: there are no objects of JSON in a description")
+            return node
+        letter, *rest = node
+        return _READ[letter](self, *rest)
+
+    def _piece(self, number: Any) -> Array:
+        if type(number) is not int or not 0 <= number < len(self._pieces):
+            raise ProtocolError(f"a frame is damaged: it has no piece of memory {number!r:.50}")
+        return self._pieces[number]
+
+    def _dtype(self, described: Any) -> Dtype:
+        return _read_dtype(described) if type(described) is str else _read_element(*described).numpy()
+
+    def _array(self, piece: Any, dtype: Any, shape: Any, strides: Any) -> Array:
+        memory = self._piece(piece)
+        return np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+
+    def _tensor(self, piece: Any, element: Any, shape: Any, strides: Any, device: Any, library: Any) -> Any:
+        memory = self._piece(piece)
+        kind = _read_element(*element)
+        extents = tuple(shape)
+        if not all(type(extent) is int for extent in extents):
+            raise ProtocolError(f"a frame is damaged: there is no shape {extents!r:.200}")
+        steps, first, end = compute_layout(
+            extents, None if strides is None else tuple(strides), 1, kind.itemsize
+        )
+        if first < 0 or end > memory.nbytes:
+            raise ProtocolError(f"a frame is damaged: a tensor of {end} bytes lies in {memory.nbytes}")
+        if kind.typestr is not None:
+            tensor = as_tensor(np.ndarray(extents, kind.numpy(), memory, 0, steps))
+        else:
+            tensor = Tensor._at((memory.ctypes.data, extents, steps, kind, CPU, False), memory)
+        if library:
+            try:
+                return library_named(str(library)).from_tensor(tensor)
+            except ImportError:  # the program gets what every library takes
+                return tensor
+        return tensor
+
+    def _dict(self, keys: Any, values: Any) -> dict[Any, Any]:
+        return dict(zip(map(self.read, keys), map(self.read, values), strict=True))
+
+    def _tensor_map(self, keys: Any, values: Any) -> TensorMap:
+        return TensorMap(self._dict(keys, values))
+
+    def _unpickle(self, content: Any, buffers: Any, tensors: Any) -> Any:
+        if not self._allow_pickle:
+            raise ProtocolError("a frame has a pickled object, which this link does not allow")
+        kept = [self.read(tensor) for tensor in tensors]
+        memory = [self._piece(buffer) for buffer in buffers]
+        unpickler = _Unpickler(io.BytesIO(self._piece(content).data), kept, memory)
+        try:
+            return unpickler.load()
+        except Exception as error:  # a class that is not there, or that raises
+            raise CrossingError(
+                f"an object that another process sent cannot be unpickled ({type(error).__name__}: {error})"
+            ) from error
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, tensors: list[Any], buffers: list[Array]) -> None:
+        super().__init__(stream, buffers=buffers)
+        self._tensors = tensors
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._tensors[pid]
+
+
+_READ: dict[str, Callable[..., Any]] = {
+    "a": _Reader._array,
+    "t": _Reader._tensor,
+    "s": lambda reader, piece, dtype: reader._array(piece, dtype, (), None)[()],
+    "b": lambda reader, piece: reader._piece(piece).tobytes(),
+    "B": lambda reader, piece: bytearray(reader._piece(piece)),
+    "l": lambda reader, *items: [reader.read(item) for item in items],
+    "u": lambda reader, *items: tuple([reader.read(item) for item in items]),
+    "d": _Reader._dict,
+    "m": _Reader._tensor_map,
+    "c": lambda reader, real, imaginary: complex(real, imaginary),
+    "p": _Reader._unpickle,
+}

@@ -1,0 +1,748 @@
+"""Sender and Receiver: the two ends of a link, as the rest of headrace uses them.
+
+The thread of the operator encodes, copies into shared memory and sends; the thread of the loop reads and tells by
+`on_event` that something came. The lock of an end guards its state machine and its carrier, and is never held while
+a frame is copied, an object is unpickled or `on_event` is called.
+
+A received frame belongs to its receiver, who may write to it and keep it. Its memory goes back to the sender with
+the last reference to any array on it, on whatever thread that happens, also in the garbage collector, which may run
+while this thread holds the lock. So a finalizer only notes what came back and sends it if the lock is free. Whoever
+holds the lock sends it afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, finalize
+
+import numpy as np
+
+from headrace.core.byte_sizes import size_text
+from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError
+from headrace.core.ports import IOSpec
+from headrace.link.carrier import Buffer, Carrier, CarrierClosed, Received
+from headrace.link.codec import Encoded, decode, encode
+from headrace.link.failures import decode_failure, encode_failure
+from headrace.link.loop import LinkLoop, default_loop
+from headrace.link.protocol import (
+    IN_BULK,
+    MOST_PLACES,
+    Frame,
+    LinkEnd,
+    Message,
+    ReceivingEnd,
+    SendingEnd,
+)
+from headrace.link.ring import ALIGNMENT, Bytes, Lease, Ring, Segment, Slot, find_shared
+from headrace.link.wire import MAX_BODY, MAX_INLINE
+
+_log = logging.getLogger("headrace.link")
+_LENGTH = struct.Struct("<I")
+_PLACE_SIZE = 20
+_NEVER = 3600.0
+_EMPTY: Bytes = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What both ends of a link are given alike.
+
+    Attributes
+    ----------
+    name
+        The name of the link, such as ``"edge.camera.out -> server.detector.frame"``.
+    size
+        The places in the receiver's queue.
+    policy
+        What the queue does when it is full.
+    max_bytes
+        The most shared memory, in bytes; between hosts, the most of one frame.
+    silence
+        The seconds without a message after which the peer counts as lost.
+    epoch
+        Which life of the parts the link belongs to.
+    allow_pickle
+        Whether objects that are not tensors or plain data are pickled. The peer must be known: reading a pickle
+        runs what its sender chose.
+    """
+
+    name: str
+    size: int
+    policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.FAULT
+    max_bytes: int = 1 << 30
+    silence: float = 3.0
+    epoch: int = 0
+    allow_pickle: bool = True
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.max_bytes < 1 or self.silence <= 0 or not 0 <= self.epoch < 1 << 32:
+            raise ValueError(f"such a link cannot be: {self}")
+
+    def text(self) -> bytes:
+        """Return what the ends compare in their first messages."""
+        return f"{self.name}|{self.size}|{self.policy.name}|{self.max_bytes}|{self.silence}".encode()[:4096]
+
+
+class Parcel(NamedTuple):
+    """A message on its way: its data, its acquisition time and its metadata.
+
+    `number` is the number of messages before it on the link, where it was received.
+    """
+
+    data: Any
+    acq_timestamp: int | None = None
+    metadata: dict[str, Any] | None = None
+    number: int = -1
+
+
+class _End:
+    """What both ends have in common."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        terms: Terms,
+        on_event: Callable[[], object],
+        machine: LinkEnd,
+        loop: LinkLoop | None,
+    ) -> None:
+        self.terms = terms
+        self._carrier = carrier
+        self._on_event = on_event
+        self._loop = default_loop() if loop is None else loop
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+        self._is_closing = False
+        self._is_peer_gone = False
+        self._is_released = False
+        self._is_writing = False
+        self._machine = machine
+        carrier.max_bulk = MAX_INLINE if carrier.is_local else terms.max_bytes
+        with self._lock:
+            self._post(machine.hello())
+        self._loop.add(self)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the link failed: a PeerLost, a PeerAborted or a ProtocolError; None if it has not."""
+        return self._failure
+
+    @property
+    def peer_frames(self) -> int:
+        """The frames that the peer has sent or received, as far as its beats have told."""
+        return self._machine.peer_frames
+
+    def abort(self, error: BaseException, part: str) -> None:
+        """Tell the peer that this part has failed; `close` afterwards."""
+        body = encode_failure(error, part)
+        with self._lock:
+            if self._can_say():
+                self._post(self._machine.abort(body))
+        self._after_lock()
+
+    def close(self) -> None:
+        """Give up the link; what was sent still arrives. A second call does nothing.
+
+        Descriptors and memory go at once, except for what is still to be sent, and for frames made in an
+        allocator's memory that the receiver still has: these go when it has let go of them or has ended.
+        """
+        with self._lock:
+            if not self._is_closing:
+                self._is_closing = True
+                self._prepare_close()
+                self._release_if_done()
+        self._after_lock()
+
+    # What the loop calls.
+
+    def fileno(self) -> int:
+        """Return the descriptor of the carrier."""
+        return self._carrier.fileno()
+
+    def serve(self, readable: bool, writable: bool) -> None:
+        """Read what arrived and send what is left; for the loop."""
+        tell = False
+        with self._lock:
+            if self._is_released:
+                return
+            if writable:
+                self._carrier.flush()
+            if readable:
+                tell = self._read(monotonic())
+            self._watch()
+            self._release_if_done()
+            tell = tell and not self._is_closing
+        self._after_lock()
+        if tell:
+            self._on_event()
+
+    def tick(self, now: float) -> float:
+        """Send a beat if it is due, and notice silence; for the loop."""
+        tell = False
+        with self._lock:
+            if self._is_released:
+                return now + _NEVER
+            if self._machine.is_silent(now):
+                # This process itself may have been stopped, and the beats of the peer wait to be read.
+                tell = self._read(monotonic())
+            if self._machine.is_silent(monotonic()) and self._failure is None:
+                seconds = self._machine.silence
+                self._fail(
+                    PeerLost(
+                        f"link {self.terms.name!r}: nothing was heard of the peer for {seconds:g} s: it is frozen, "
+                        "or cut off"
+                    )
+                )
+                tell = True
+            if self._failure is None:
+                for message in self._machine.tick(now):
+                    self._post(message)
+            self._release_if_done(is_late=self._failure is not None)
+            following = now + _NEVER if self._failure is not None else self._machine.next_tick()
+            tell = tell and not self._is_closing
+        self._after_lock()
+        if tell:
+            self._on_event()
+        return following
+
+    # With the lock held.
+
+    def _read(self, now: float) -> bool:
+        """Accept what arrived; return whether the program has to be told."""
+        tell = False
+        try:
+            for message in self._carrier.receive():
+                tell |= self._accept(message, now)
+        except CarrierClosed as error:
+            self._is_peer_gone = True
+            if not self._machine.peer_ended:
+                self._fail(
+                    PeerLost(f"link {self.terms.name!r}: the peer is gone, and did not say why: {error}")
+                )
+                tell = True
+            self._loop.remove(self)
+        except LinkError as error:
+            self._break(error)
+            tell = True
+        return tell
+
+    def _accept(self, message: Received, now: float) -> bool:
+        """Accept one message; return whether the program has to be told."""
+        header, body, bulk, descriptors = message
+        try:
+            had_ended = self._machine.peer_ended
+            asked = self._machine.receive(header, body, len(descriptors), now)
+            if self._machine.abort_body is not None and self._failure is None:
+                self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
+                return True
+            if asked is None:
+                return self._machine.peer_ended and not had_ended
+            self._do(asked, bulk, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
+        """Do what a message asks for, with the descriptors that it came with."""
+        raise NotImplementedError
+
+    def _prepare_close(self) -> None:
+        """Say what has to be said before the end."""
+
+    def _is_needed(self) -> bool:
+        """Return whether the peer still uses memory that may be written again."""
+        return False
+
+    def _can_say(self) -> bool:
+        return not (self._is_released or self._is_closing or self._is_peer_gone or self._machine.has_ended)
+
+    def _post(self, message: Message, bulk: Sequence[Buffer] = (), descriptors: Sequence[int] = ()) -> None:
+        self._carrier.send(message.header, message.body, bulk, descriptors)
+        if self._carrier.wants_write is not self._is_writing:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Tell the loop whether there is something left to send."""
+        wants = self._carrier.wants_write
+        if wants is not self._is_writing:
+            self._is_writing = wants
+            self._loop.watch(self, wants)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+
+    def _break(self, error: BaseException) -> None:
+        """Fail because of what the peer said, and tell it."""
+        self._fail(error)
+        if not self._machine.has_ended:
+            self._post(self._machine.abort(encode_failure(error, self.terms.name)))
+        self._is_peer_gone = True
+        self._loop.remove(self)
+
+    def _release_if_done(self, is_late: bool = False) -> None:
+        """Let go of everything, if this end is closed and nobody needs it any more."""
+        if not self._is_closing or self._is_released:
+            return
+        if self._is_peer_gone or not (self._is_needed() or (self._carrier.wants_write and not is_late)):
+            self._is_released = True
+            self._loop.remove(self)
+            self._carrier.close()
+            self._release()
+
+    def _release(self) -> None:
+        """Let go of memory."""
+
+    # Without the lock.
+
+    def _after_lock(self) -> None:
+        """Do what must not be done, or could not be done, with the lock held."""
+
+
+class Sender(_End):
+    """The end that a flow's messages leave from.
+
+    One thread at a time sends.
+
+    Parameters
+    ----------
+    carrier
+        The connection, which belongs to this end from now on. Its peer is authenticated.
+    terms
+        What both ends were given.
+    on_event
+        Called by the thread of the loop, without arguments, when credits or memory came back, the receiver takes no
+        more, or the link failed. It must not block, and may call every method of this object.
+    loop
+        The loop that serves the link; by default that of the process.
+    """
+
+    def __init__(
+        self, carrier: Carrier, terms: Terms, on_event: Callable[[], object], *, loop: LinkLoop | None = None
+    ) -> None:
+        self.credited = 0
+        """The credits that came back."""
+        self._taken_credits = 0
+        self._ring = Ring(terms.max_bytes)
+        self._numbers: WeakKeyDictionary[Segment, int] = WeakKeyDictionary()
+        self._dropped: deque[tuple[int, int]] = deque()
+        self._let_go: deque[Any] = deque()
+        self._is_stalled = False
+        self._machine: SendingEnd
+        machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
+        super().__init__(carrier, terms, on_event, machine, loop)
+
+    @property
+    def sent(self) -> int:
+        """The messages that were sent."""
+        return self._machine.frames
+
+    @property
+    def credits(self) -> int:
+        """The messages that may be sent now."""
+        return self._machine.credits
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the receiver takes no more."""
+        return self._machine.peer_ended
+
+    @property
+    def held(self) -> dict[int, int]:
+        """The bytes of shared memory that the receiver has, by the number of the message."""
+        found: dict[int, int] = {}
+        with self._lock:
+            for number, holder in self._machine.loans.values():
+                found[number] = found.get(number, 0) + _memory_of(holder).nbytes
+        return found
+
+    def take_credits(self) -> int:
+        """Return the credits that came back since the last call."""
+        with self._lock:
+            new = self.credited - self._taken_credits
+            self._taken_credits = self.credited
+        return new
+
+    def send(self, parcel: Parcel) -> bool:
+        """Send a message if there is a credit, and memory for it; return whether it was sent.
+
+        What the message holds may be changed or let go when this returns True, on one host. Only what lies in the
+        memory of a `RingAllocator` is sent as it is and belongs to the receiver from then on. Between hosts, arrays
+        are kept until the network has taken them, and must not be changed.
+
+        Raises
+        ------
+        CrossingError
+            If the message cannot be sent to another process.
+        LinkError
+            If the link has failed (`failure`).
+        """
+        if self._failure is not None:
+            raise self._failure
+        machine = self._machine
+        if machine.has_ended or self._is_closing:
+            raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
+        if machine.peer_ended or not machine.credits:
+            return False
+        encoded = encode(
+            parcel.data, parcel.acq_timestamp, parcel.metadata, allow_pickle=self.terms.allow_pickle
+        )
+        description, pieces = _fit(encoded)
+        try:
+            if not self._carrier.is_local:
+                return self._send_as_bulk(description, encoded.extra, pieces)
+            return self._send_by_memory(description, encoded.extra, pieces)
+        finally:
+            self._after_lock()
+
+    def end(self) -> None:
+        """Say that everything was sent."""
+        with self._lock:
+            if self._can_say():
+                self._post(self._machine.end())
+
+    # Sending.
+
+    def _send_as_bulk(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> bool:
+        """Send a message whose memory travels with it."""
+        places, bulk, at = [], [], 0
+        for piece in pieces:
+            padding = -at % ALIGNMENT
+            if padding:
+                bulk.append(bytes(padding))
+            content = _as_bytes(piece)
+            places.append((IN_BULK, at + padding, content.nbytes))
+            bulk.append(content)
+            at += padding + content.nbytes
+        if at > self.terms.max_bytes:
+            raise self._too_large(at)
+        with self._lock:
+            if self._failure is None:
+                self._post(
+                    self._machine.frame(places, description, b"" if description is None else extra, at), bulk
+                )
+        return True
+
+    def _send_by_memory(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> bool:
+        """Send a message whose larger arrays lie in shared memory."""
+        places: list[tuple[int, int, int]] = []
+        bulk: list[Any] = []
+        holders: list[Any] = []
+        inline = 0
+        for piece in pieces:
+            length = piece.nbytes
+            padding = -inline % ALIGNMENT
+            if inline + padding + length <= MAX_INLINE:
+                if padding:
+                    bulk.append(bytes(padding))
+                bulk.append(_as_bytes(piece))
+                places.append((IN_BULK, inline + padding, length))
+                inline += padding + length
+                continue
+            with self._lock:
+                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+            if place is None:
+                self._stall(length, holders)
+                return False
+            places.append(place)
+        for holder in holders:
+            if type(holder[0]) is Slot:
+                _copy(holder[0].memory, holder[1])
+        machine = self._machine
+        with self._lock:
+            if self._failure is not None:
+                return True
+            number = machine.frames
+            self._post(
+                machine.frame(places, description, b"" if description is None else extra, inline), bulk
+            )
+            for holder in holders:
+                machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
+        self._is_stalled = False
+        return True
+
+    def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
+        """Return the place of an array that an allocator made in shared memory; with the lock held."""
+        if not piece.flags.c_contiguous:
+            return None
+        address = piece.__array_interface__["data"][0]
+        segment = find_shared(address, piece.nbytes)
+        if segment is None:
+            return None
+        number = self._numbers.get(segment)
+        if number is None:
+            self._drop_segments()
+            if self._ring.size + segment.size > self._ring.max_bytes:
+                return None
+            self._ring.max_bytes -= segment.size
+            number = self._announce(segment)
+        holders.append((segment, piece))
+        return number, address - segment.address, piece.nbytes
+
+    def _take_slot(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
+        """Return a place to copy an array to, or None if there is no memory; with the lock held."""
+        slot = self._ring.take(piece.nbytes)
+        if slot is None:
+            return None
+        number = self._numbers.get(slot.segment)
+        if number is None:
+            self._drop_segments()
+            number = self._announce(slot.segment)
+        holders.append((slot, piece))
+        return number, slot.offset, piece.nbytes
+
+    def _announce(self, segment: Segment) -> int:
+        number, message = self._machine.segment(segment.size, segment.is_reused)
+        self._post(message, descriptors=(segment.fileno(),))
+        self._numbers[segment] = number
+        finalize(segment, self._dropped.append, (number, segment.size * segment.is_reused)).atexit = False
+        return number
+
+    def _drop_segments(self) -> None:
+        """Tell the receiver of segments that are gone."""
+        while self._dropped:
+            number, shared = self._dropped.popleft()
+            self._ring.max_bytes += shared
+            self._post(self._machine.drop_segment(number))
+
+    def _stall(self, length: int, holders: list[Any]) -> None:
+        """Give back what a message took that cannot be sent now, and say who has the memory."""
+        with self._lock:
+            for holder, _ in holders:
+                if type(holder) is Slot:
+                    self._ring.give_back(holder)
+            bound = self._ring.max_bytes
+            can_hold = self._ring.can_hold(length)
+        if not can_hold:
+            raise self._too_large(length)
+        if not self._is_stalled:
+            self._is_stalled = True
+            held = self.held
+            numbers = ", ".join(map(str, sorted(held)[:8])) + (", ..." if len(held) > 8 else "")
+            _log.warning(
+                "link %r waits for memory: %s of at most %s are in use, by %d frames that %s keeps (%s). Release "
+                "frames there, or raise the bound of the link's memory",
+                self.terms.name,
+                size_text(sum(held.values())),
+                size_text(bound),
+                len(held),
+                self.terms.name.rpartition("-> ")[2],
+                numbers,
+            )
+
+    def _too_large(self, length: int) -> CrossingError:
+        return CrossingError(
+            f"link {self.terms.name!r}: a frame has {size_text(length)}, and the bound of the link's memory is "
+            f"{size_text(self.terms.max_bytes)}; raise it"
+        )
+
+    # What arrives.
+
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
+        places, holders = asked
+        self.credited += places
+        for _, holder in holders:
+            if type(holder) is Slot:
+                self._ring.give_back(holder)
+            else:
+                self._let_go.append(holder)
+
+    def _is_needed(self) -> bool:
+        return any(type(holder) is not Slot for _, holder in self._machine.loans.values())
+
+    def _release(self) -> None:
+        self._let_go.extend(self._machine.loans.values())
+        self._machine.loans.clear()
+        self._ring = Ring(self.terms.max_bytes)
+
+    def _after_lock(self) -> None:
+        # Letting go of an allocator's memory tells whoever waits for it, who must not wait for this lock.
+        with suppress(IndexError):
+            while self._let_go:
+                self._let_go.popleft()
+
+
+class Receiver(_End):
+    """The end that a flow's messages arrive at.
+
+    One thread at a time takes messages.
+
+    Parameters
+    ----------
+    carrier, terms, loop
+        As for the sender.
+    on_event
+        Called by the thread of the loop, without arguments, when a message arrived, the sender has sent everything,
+        or the link failed. It must not block, and may call every method of this object.
+    """
+
+    def __init__(
+        self, carrier: Carrier, terms: Terms, on_event: Callable[[], object], *, loop: LinkLoop | None = None
+    ) -> None:
+        self._arrived: deque[tuple[Frame, Buffer | None]] = deque()
+        self._returned: deque[int] = deque()
+        self._segments: dict[int, Segment] = {}
+        self._machine: ReceivingEnd
+        machine = ReceivingEnd(
+            terms.text(), terms.epoch, terms.silence, monotonic(), terms.size, terms.max_bytes
+        )
+        super().__init__(carrier, terms, on_event, machine, loop)
+
+    @property
+    def received(self) -> int:
+        """The messages that arrived."""
+        return self._machine.frames
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the sender has sent everything, and all of it was taken."""
+        return self._machine.peer_ended and not self._arrived
+
+    def take(self) -> Parcel | None:
+        """Return the next message that arrived, or None.
+
+        Raises
+        ------
+        CrossingError
+            If an object of the message cannot be unpickled here. The message is lost, and the next can be taken.
+        """
+        try:
+            frame, bulk = self._arrived.popleft()
+        except IndexError:
+            return None
+        try:
+            pieces = self._pieces(frame, bulk)
+            description, extra = frame.description, frame.extra
+            if description is None:
+                content = pieces.pop(0).tobytes()
+                (length,) = _LENGTH.unpack_from(content)
+                description, extra = content[4 : 4 + length], content[4 + length :]
+            data, acq_timestamp, metadata = decode(
+                description, extra, pieces, allow_pickle=self.terms.allow_pickle
+            )
+            return Parcel(data, acq_timestamp, metadata, frame.number)
+        except (ProtocolError, struct.error) as error:
+            with self._lock:
+                self._arrived.clear()
+                self._break(error if isinstance(error, ProtocolError) else ProtocolError(str(error)))
+            self._after_lock()
+            return None
+
+    def give_credits(self, count: int) -> None:
+        """Say that the consumer took so many messages, so that as many places are free."""
+        with self._lock:
+            if not self._is_released and not self._is_peer_gone and self._failure is None:
+                for message in self._machine.give(count, self._all_returned()):
+                    self._post(message)
+        self._after_lock()
+
+    def _pieces(self, frame: Frame, bulk: Buffer | None) -> list[Any]:
+        """Return the memory of a frame, as arrays of bytes."""
+        pieces: list[Any] = []
+        loan = frame.loan
+        content = _EMPTY if bulk is None else np.frombuffer(bulk, np.uint8)
+        for segment, offset, length in frame.places:
+            if segment == IN_BULK:
+                pieces.append(content[offset : offset + length])
+            else:
+                pieces.append(
+                    np.asarray(Lease(self._segments[segment], offset, length, loan, self._give_back))
+                )
+                loan += 1
+        return pieces
+
+    # What arrives, with the lock held.
+
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
+        if type(asked) is Frame:
+            self._arrived.append((asked, bulk))
+            return
+        number, size, is_reused = asked
+        if size:
+            (descriptor,) = descriptors
+            self._segments[number] = Segment.from_peer(descriptor, size, is_reused=is_reused)
+        else:
+            del self._segments[number]
+
+    def _prepare_close(self) -> None:
+        self._arrived.clear()
+        if not self._is_peer_gone and self._failure is None and not self._machine.has_ended:
+            self._post(self._machine.end())
+
+    def _is_needed(self) -> bool:
+        return any(
+            (known := self._segments.get(segment)) is not None and known.is_reused
+            for segment in self._machine.loans.values()
+        )
+
+    def _release(self) -> None:
+        self._segments.clear()
+
+    # What goes back.
+
+    def _give_back(self, loan: int) -> None:
+        """Return memory to the sender; called by finalizers."""
+        self._returned.append(loan)
+        self._after_lock()
+
+    def _all_returned(self) -> list[int]:
+        returned = []
+        with suppress(IndexError):
+            while True:
+                returned.append(self._returned.popleft())
+        return returned
+
+    def _after_lock(self) -> None:
+        # What another thread notes while this one holds the lock is seen here, after the release.
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                returned = self._all_returned()
+                if returned and not (self._is_released or self._is_peer_gone):
+                    for message in self._machine.give(0, returned):
+                        self._post(message)
+                    self._release_if_done()
+            finally:
+                self._lock.release()
+
+
+def _fit(encoded: Encoded) -> tuple[bytes | None, list[Any]]:
+    """Return the description and the pieces of a message; a long description becomes the first piece itself."""
+    description, extra, pieces = encoded
+    count = len(pieces)
+    if 8 + count * _PLACE_SIZE + len(description) + len(extra) > MAX_BODY:
+        content = _LENGTH.pack(len(description)) + description + extra
+        pieces, description_or_none = [np.frombuffer(content, np.uint8), *pieces], None
+    else:
+        description_or_none = description
+    if len(pieces) > MOST_PLACES:
+        raise CrossingError(f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}")
+    return description_or_none, pieces
+
+
+def _as_bytes(piece: Any) -> Any:
+    """Return the elements of an array as bytes in row-major order; those of one with gaps are copied."""
+    if not piece.nbytes:
+        return _EMPTY
+    return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+
+
+def _copy(memory: Bytes, piece: Any) -> None:
+    """Copy the elements of an array to memory, in row-major order."""
+    if piece.flags.c_contiguous:
+        memory[: piece.nbytes] = piece.reshape(-1).view(np.uint8)
+    else:
+        np.copyto(memory[: piece.nbytes].view(piece.dtype).reshape(piece.shape), piece)
+
+
+def _memory_of(holder: Any) -> Any:
+    return holder.memory if type(holder) is Slot else holder

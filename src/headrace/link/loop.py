@@ -1,0 +1,140 @@
+"""LinkLoop: the thread that serves all links of a process.
+
+It waits for messages, for room to send what is left, and for the next beat. Nothing is polled, so idle links cost
+a beat each a second. The thread begins with the first link and ends with the last.
+
+The system's own epoll is used instead of `selectors`: it can be changed by any thread while another waits. A link
+whose descriptor another one had before may be served once too often. That does no harm, since nothing blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from time import monotonic
+from typing import Protocol
+
+
+class Served(Protocol):
+    """An end of a link, as the loop sees it."""
+
+    def fileno(self) -> int:
+        """Return the descriptor of its carrier."""
+
+    def serve(self, readable: bool, writable: bool) -> None:
+        """Read what arrived, and send what is left; never block, never raise."""
+
+    def tick(self, now: float) -> float:
+        """Send a beat, if it is due, and notice silence; return when to call again."""
+
+
+class LinkLoop:
+    """Serves links on a thread of its own, while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._serving: _Serving | None = None
+
+    def add(self, link: Served) -> None:
+        """Serve a link from now on."""
+        with self._lock:
+            if self._serving is None:
+                self._serving = _Serving()
+            self._serving.add(link)
+
+    def watch(self, link: Served, wants_write: bool) -> None:
+        """Also serve a link when it can be written to, or no longer."""
+        serving = self._serving
+        if serving is not None:
+            serving.watch(link, wants_write)
+
+    def remove(self, link: Served) -> None:
+        """Serve a link no more; a second call does nothing."""
+        with self._lock:
+            if self._serving is not None and self._serving.remove(link):
+                self._serving = None
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread, while there are links."""
+        serving = self._serving
+        return None if serving is None else serving.thread
+
+
+class _Serving:
+    """One life of the thread: from the first link to the last."""
+
+    def __init__(self) -> None:
+        self._links: dict[int, Served] = {}
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
+        self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
+        self.thread.start()
+
+    def add(self, link: Served) -> None:
+        self._links[link.fileno()] = link
+        self._epoll.register(link.fileno(), select.EPOLLIN)
+        self._next_tick = 0.0
+        os.eventfd_write(self._wake, 1)
+
+    def watch(self, link: Served, wants_write: bool) -> None:
+        descriptor = link.fileno()
+        if self._links.get(descriptor) is link:
+            self._epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if wants_write else 0))
+
+    def remove(self, link: Served) -> bool:
+        """Remove a link whose descriptor is still open; return whether it was the last."""
+        descriptor = link.fileno()
+        if self._links.get(descriptor) is not link:
+            return False
+        del self._links[descriptor]
+        self._epoll.unregister(descriptor)
+        if not self._links:
+            os.eventfd_write(self._wake, 1)
+        return not self._links
+
+    def _run(self) -> None:
+        try:
+            while self._serve_once():
+                pass
+        finally:
+            self._epoll.close()
+            os.close(self._wake)
+
+    def _serve_once(self) -> bool:
+        """Wait for something to do and do it; return False if there are no links any more."""
+        timeout = max(self._next_tick - monotonic(), 0.0)
+        for descriptor, events in self._epoll.poll(timeout):
+            link = self._links.get(descriptor)
+            if descriptor == self._wake:
+                os.eventfd_read(self._wake)
+                if not self._links:
+                    return False
+            elif link is not None:
+                link.serve(bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
+        if monotonic() >= self._next_tick:
+            # A link that is added meanwhile sets it to 0 again, and wakes the loop.
+            self._next_tick = monotonic() + 3600.0
+            for link in list(self._links.values()):
+                self._next_tick = min(self._next_tick, link.tick(monotonic()))
+        return True
+
+
+_default = LinkLoop()
+
+
+def default_loop() -> LinkLoop:
+    """Return the loop that serves the links of this process."""
+    return _default
+
+
+def _forget_loop() -> None:
+    """Give a forked process a loop of its own: threads do not survive a fork."""
+    global _default
+    _default = LinkLoop()
+
+
+os.register_at_fork(after_in_child=_forget_loop)

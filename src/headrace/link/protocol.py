@@ -1,0 +1,407 @@
+"""The two ends of a link as state machines: what may be said when, without sockets, memory and clocks.
+
+`SendingEnd` and `ReceivingEnd` are told what arrived and what time it is. They return the messages to send, in the
+order in which they have to be sent, and raise `ProtocolError` for what cannot be. These are their rules:
+
+- Each message has the number of messages before it in its direction. A gap, or the same message again, is an error.
+- The first message is HELLO, and both ends were given the same terms.
+- A **credit** is a place in the receiver's queue. The sender has `size` of them; a frame takes one, and the
+  receiver returns it when the consumer has taken the frame. No more come back than are out.
+- A **loan** is shared memory that belongs to the receiver until it returns it. Loans are numbered in the order of
+  the places in frames, so neither end has to trust a number of the other. No loan comes back twice.
+- END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
+  exception of a part. After either, a connection that closes is no loss.
+- Each end sends a BEAT three times in `silence` seconds, with its count of frames. A peer that has said HELLO and
+  of which nothing was heard for so long is silent. Before its HELLO a peer may take its time: it is starting.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from headrace.core.errors import ProtocolError
+from headrace.link.wire import MAX_BODY, Header, Kind, pack_header
+
+IN_BULK = 0xFFFF_FFFF
+"""The segment of a place in the bulk bytes of the message."""
+MOST_SEGMENTS = 4096
+MOST_PLACES = 1024
+
+_FRAME = struct.Struct("<HHI")  # flags, places, length of the description
+_PLACE = struct.Struct("<IQQ")
+_SEGMENT = struct.Struct("<IQB")
+_CREDIT = struct.Struct("<I")
+_PROGRESS = struct.Struct("<Q")
+_LOAN = struct.Struct("<Q")
+_LOANS_AT_ONCE = 4096
+_DESCRIPTION_IN_PLACE = 1
+
+
+class Message(NamedTuple):
+    """A message to send."""
+
+    header: bytes
+    body: bytes
+
+
+class Place(NamedTuple):
+    """Where one piece of a frame's memory is: in a segment, or in the bulk bytes."""
+
+    segment: int
+    offset: int
+    length: int
+
+
+class Frame(NamedTuple):
+    """A frame that arrived.
+
+    Attributes
+    ----------
+    number
+        The frames before it.
+    places
+        The pieces of its memory.
+    loan
+        The number of the first loan among them, in order; places in bulk are none.
+    description, extra
+        What the codec wrote; None if it is what lies in the first place.
+    """
+
+    number: int
+    places: list[Place]
+    loan: int
+    description: bytes | None
+    extra: bytes
+
+
+class LinkEnd:
+    """What both ends have in common.
+
+    Parameters
+    ----------
+    terms
+        What HELLO says; both ends must have been given the same.
+    epoch
+        The epoch of every message.
+    silence
+        After how many seconds without a message the peer is silent.
+    now
+        The time, in seconds of any clock that never goes back.
+    """
+
+    role = ""
+    peer = ""
+
+    def __init__(self, terms: bytes, epoch: int, silence: float, now: float) -> None:
+        self.epoch = epoch
+        self.silence = silence
+        self.heard = now
+        self.frames = 0
+        """The frames that were sent or received."""
+        self.peer_frames = 0
+        """The frames that the peer has sent or received, as far as it said."""
+        self.is_open = False
+        """Whether the peer has said HELLO."""
+        self.has_ended = False
+        self.peer_ended = False
+        self.abort_body: bytes | None = None
+        """What the ABORT of the peer says."""
+        self._terms = terms
+        self._out = 0
+        self._in = 0
+        self._next_beat = now + silence / 3
+
+    def hello(self) -> Message:
+        """Return the first message."""
+        return self._message(Kind.HELLO, self.role.encode() + b"\n" + self._terms)
+
+    def end(self) -> Message:
+        """Return the message that says that this end has sent, or will take, its last frame."""
+        self.has_ended = True
+        return self._message(Kind.END, _PROGRESS.pack(self.frames))
+
+    def abort(self, body: bytes) -> Message:
+        """Return the message that says that this end's part has failed."""
+        self.has_ended = True
+        return self._message(Kind.ABORT, body)
+
+    def tick(self, now: float) -> list[Message]:
+        """Return the beat, if it is due."""
+        if now < self._next_beat:
+            return []
+        self._next_beat = now + self.silence / 3
+        return [self._message(Kind.BEAT, _PROGRESS.pack(self.frames))]
+
+    def next_tick(self) -> float:
+        """Return when to call `tick`, or to ask for silence, next."""
+        return min(self._next_beat, self.heard + self.silence) if self.is_open else self._next_beat
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether nothing was heard of the peer for too long."""
+        return self.is_open and now - self.heard >= self.silence
+
+    def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
+        """Accept a message that arrived; return what the end has to do about it, if anything."""
+        kind = header.kind
+        if header.number != self._in:
+            what = "is missing or out of order" if header.number > self._in else "came again"
+            raise ProtocolError(
+                f"a message {what}: number {header.number} arrived, and {self._in} was expected"
+            )
+        if header.epoch != self.epoch:
+            raise ProtocolError(f"a message is of epoch {header.epoch}, and this link is of {self.epoch}")
+        if (kind == Kind.HELLO) is self.is_open:
+            raise ProtocolError(
+                f"a {Kind(kind).name} {'came again' if self.is_open else 'came before HELLO'}"
+            )
+        if descriptors != (kind == Kind.SEGMENT and len(body) == _SEGMENT.size and body[4:12] != bytes(8)):
+            raise ProtocolError(f"a {Kind(kind).name} came with {descriptors} descriptors")
+        if header.bulk and kind != Kind.FRAME:
+            raise ProtocolError(f"a {Kind(kind).name} came with bulk bytes")
+        if len(body) != header.body:
+            raise ProtocolError(f"a body has {len(body)} bytes, and its header says {header.body}")
+        self._in += 1
+        self.heard = now
+        if kind == Kind.HELLO:
+            expected = self.peer.encode() + b"\n" + self._terms
+            if body != expected:
+                raise ProtocolError(
+                    f"the peer's terms are {body!r:.300}, and they should be {expected!r:.300}"
+                )
+            self.is_open = True
+        elif kind == Kind.ABORT:
+            self.abort_body = body
+            self.peer_ended = True
+        elif kind in (Kind.BEAT, Kind.END):
+            self._note_progress(Kind(kind), body)
+        else:
+            try:
+                return self._accept(kind, body, header.bulk)
+            except struct.error:
+                raise ProtocolError(f"the body of a {Kind(kind).name} has {len(body)} bytes") from None
+        return None
+
+    def _note_progress(self, kind: Kind, body: bytes) -> None:
+        if len(body) != _PROGRESS.size:
+            raise ProtocolError(f"the body of a {kind.name} has {len(body)} bytes")
+        (frames,) = _PROGRESS.unpack(body)
+        if frames < self.peer_frames or not self._can_be(frames, kind):
+            raise ProtocolError(
+                f"the {self.peer} says that it is at frame {frames} ({kind.name}), and this end is at {self.frames}"
+            )
+        self.peer_frames = frames
+        if kind == Kind.END:
+            if self.peer_ended:
+                raise ProtocolError("an END came again")
+            self.peer_ended = True
+
+    def _can_be(self, frames: int, kind: Kind) -> bool:
+        """Return whether the peer may have so many frames."""
+        raise NotImplementedError
+
+    def _accept(self, kind: int, body: bytes, bulk: int) -> Any:
+        raise NotImplementedError
+
+    def _message(self, kind: Kind, body: bytes) -> Message:
+        return Message(self._header(kind, len(body)), body)
+
+    def _header(self, kind: Kind, body: int, bulk: int = 0) -> bytes:
+        number = self._out
+        self._out += 1
+        return pack_header(kind, self.epoch, number, body, bulk)
+
+
+class SendingEnd(LinkEnd):
+    """The end that frames leave from.
+
+    Attributes
+    ----------
+    credits
+        The places in the receiver's queue.
+    loans
+        What keeps the memory of each loan, by its number.
+    """
+
+    role, peer = "sender", "receiver"
+
+    def __init__(self, terms: bytes, epoch: int, silence: float, now: float, size: int) -> None:
+        super().__init__(terms, epoch, silence, now)
+        self.credits = size
+        self.loans: dict[int, Any] = {}
+        self._size = size
+        self._loan = 0
+        self._segments = 0
+
+    def segment(self, size: int, is_reused: bool = False) -> tuple[int, Message]:
+        """Return the number of a new segment, and the message that its descriptor goes with.
+
+        A segment `is_reused` if its memory may be written again after this link has ended.
+        """
+        number = self._segments
+        self._segments += 1
+        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused))
+
+    def drop_segment(self, number: int) -> Message:
+        """Return the message that says that a segment is not used any more."""
+        return self._message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
+
+    def frame(
+        self, places: Sequence[tuple[int, int, int]], description: bytes | None, extra: bytes, bulk: int
+    ) -> Message:
+        """Return the message of a frame that takes a credit; the caller adds its loans with `lend`."""
+        assert self.credits
+        flags = _DESCRIPTION_IN_PLACE if description is None else 0
+        text = b"" if description is None else description
+        body = b"".join(
+            (
+                _FRAME.pack(flags, len(places), len(text)),
+                *[_PLACE.pack(*place) for place in places],
+                text,
+                extra,
+            )
+        )
+        self.credits -= 1
+        self.frames += 1
+        return Message(self._header(Kind.FRAME, len(body), bulk), body)
+
+    def lend(self, holder: Any) -> None:
+        """Note what keeps the memory of the next place in a segment until it comes back."""
+        self.loans[self._loan] = holder
+        self._loan += 1
+
+    def _accept(self, kind: int, body: bytes, bulk: int) -> tuple[int, list[Any]]:
+        """Return the credits and the holders of the memory that came back."""
+        if kind != Kind.CREDIT:
+            raise ProtocolError(f"a receiver sends no {Kind(kind).name}")
+        (places,) = _CREDIT.unpack_from(body)
+        if self.credits + places > self._size:
+            raise ProtocolError(
+                f"{places} credits came back, and {self._size - self.credits} of {self._size} were out"
+            )
+        holders = []
+        if (len(body) - _CREDIT.size) % _LOAN.size:
+            raise ProtocolError(f"the body of a CREDIT has {len(body)} bytes")
+        for (loan,) in _LOAN.iter_unpack(memoryview(body)[_CREDIT.size :]):
+            if loan not in self.loans:
+                state = "came back before" if loan < self._loan else "was never lent"
+                raise ProtocolError(f"memory came back that {state}: loan {loan}")
+            holders.append(self.loans.pop(loan))
+        self.credits += places
+        return places, holders
+
+    def _can_be(self, frames: int, kind: Kind) -> bool:
+        return frames <= self.frames
+
+
+class ReceivingEnd(LinkEnd):
+    """The end that frames arrive at.
+
+    Attributes
+    ----------
+    segments
+        The sizes of the segments that were announced, by their numbers.
+    loans
+        The segment of each loan that was not returned, by the number of the loan.
+    """
+
+    role, peer = "receiver", "sender"
+
+    def __init__(
+        self, terms: bytes, epoch: int, silence: float, now: float, size: int, max_bytes: int
+    ) -> None:
+        super().__init__(terms, epoch, silence, now)
+        self.segments: dict[int, int] = {}
+        self.loans: dict[int, int] = {}
+        self._size = size
+        self._credits = size
+        self._max_bytes = max_bytes
+        self._loan = 0
+        self._next_segment = 0
+
+    def give(self, places: int, loans: Sequence[int] = ()) -> list[Message]:
+        """Return the messages that give back credits and memory.
+
+        Raises
+        ------
+        ValueError
+            If more credits are given than frames were received.
+        """
+        if self._credits + places > self._size:
+            raise ValueError(
+                f"{places} credits are given back, and {self._size - self._credits} frames are out"
+            )
+        self._credits += places
+        for loan in loans:
+            del self.loans[loan]
+        messages = []
+        for first in range(0, max(len(loans), 1), _LOANS_AT_ONCE):
+            some = loans[first : first + _LOANS_AT_ONCE]
+            body = _CREDIT.pack(0 if first else places) + b"".join(map(_LOAN.pack, some))
+            messages.append(self._message(Kind.CREDIT, body))
+        return messages
+
+    def _accept(self, kind: int, body: bytes, bulk: int) -> Frame | tuple[int, int, bool]:
+        """Return the frame that arrived, or a segment: its number, its size (0: dropped), whether it is reused."""
+        if kind == Kind.SEGMENT:
+            return self._accept_segment(*_SEGMENT.unpack(body))
+        if kind != Kind.FRAME:
+            raise ProtocolError(f"a sender sends no {Kind(kind).name}")
+        if self.peer_ended:
+            raise ProtocolError("a frame came after the end")
+        if not self._credits:
+            raise ProtocolError(f"a frame came without a credit: all {self._size} places are taken")
+        flags, count, length = _FRAME.unpack_from(body)
+        start = _FRAME.size + count * _PLACE.size
+        if count > MOST_PLACES or start + length > len(body) or flags & ~_DESCRIPTION_IN_PLACE:
+            raise ProtocolError(f"a frame of {len(body)} bytes has {count} places and {length} bytes of text")
+        if flags and not count:
+            raise ProtocolError("the description of a frame lies in a place, and it has none")
+        places = [Place(*place) for place in _PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
+        loan, reached, lent = self._loan, 0, []
+        for place in places:
+            if place.segment == IN_BULK:
+                if place.offset < reached:
+                    raise ProtocolError("two pieces of a frame overlap")
+                size = bulk
+                reached = place.offset + place.length
+            else:
+                size = self.segments.get(place.segment, -1)
+                lent.append(place.segment)
+            if place.offset + place.length > size:
+                where = "the bulk bytes" if place.segment == IN_BULK else f"segment {place.segment}"
+                what = f"have {size} bytes" if size >= 0 else "do not exist"
+                raise ProtocolError(
+                    f"a piece of a frame reaches to byte {place.offset + place.length} of {where}, which {what}"
+                )
+        for segment in lent:
+            self.loans[self._loan] = segment
+            self._loan += 1
+        self._credits -= 1
+        self.frames += 1
+        description = None if flags else body[start : start + length]
+        return Frame(self.frames - 1, places, loan, description, body[start + length :])
+
+    def _accept_segment(self, number: int, size: int, is_reused: int) -> tuple[int, int, bool]:
+        if not size:
+            if number not in self.segments or number in self.loans.values():
+                state = "is in use" if number in self.segments else "does not exist"
+                raise ProtocolError(f"segment {number} is dropped, which {state}")
+            del self.segments[number]
+        else:
+            if number != self._next_segment or len(self.segments) >= MOST_SEGMENTS:
+                raise ProtocolError(f"segment {number} came, and {self._next_segment} was expected")
+            if sum(self.segments.values()) + size > self._max_bytes:
+                raise ProtocolError(
+                    f"a segment of {size} bytes came; with the others that is more than {self._max_bytes}"
+                )
+            self._next_segment += 1
+            self.segments[number] = size
+        return number, size, bool(is_reused)
+
+    def _can_be(self, frames: int, kind: Kind) -> bool:
+        return frames == self.frames if kind == Kind.END else frames <= self.frames
+
+
+assert _CREDIT.size + _LOANS_AT_ONCE * _LOAN.size <= MAX_BODY

@@ -1,0 +1,149 @@
+"""UnixCarrier: messages over a Unix socket with message boundaries, and descriptors with them.
+
+One packet is one message (SOCK_SEQPACKET), so nothing has to be put together again. The system accepts or refuses
+a packet as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from headrace.core.errors import ProtocolError
+from headrace.link.carrier import Buffer, CarrierClosed, Received
+from headrace.link.wire import HEADER_SIZE, MAX_BODY, MAX_INLINE, unpack_header
+
+_LARGEST_PACKET = HEADER_SIZE + MAX_BODY + MAX_INLINE
+_MOST_DESCRIPTORS = 4
+_ANCILLARY = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array("i").itemsize)
+_AT_ONCE = 64  # messages that one call returns, so that one link does not keep the others waiting
+_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+class _Waiting(NamedTuple):
+    """A packet that the system did not take, with its own copies of the descriptors."""
+
+    packet: bytes
+    descriptors: tuple[int, ...]
+
+
+class UnixCarrier:
+    """A connected Unix socket of the kind SOCK_SEQPACKET, which it owns from now on."""
+
+    is_local = True
+    max_bulk = MAX_INLINE
+
+    def __init__(self, connected: socket.socket) -> None:
+        kind = connected.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+        if connected.family != socket.AF_UNIX or kind != socket.SOCK_SEQPACKET:
+            raise ValueError(f"a UnixCarrier takes a Unix socket of the kind SOCK_SEQPACKET, not {connected}")
+        connected.setblocking(False)
+        self._socket = connected
+        self._waiting: deque[_Waiting] = deque()
+        self._buffer = memoryview(bytearray(_LARGEST_PACKET))
+        self._is_broken = False
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether packets wait to be sent."""
+        return bool(self._waiting)
+
+    def send(
+        self,
+        header: bytes,
+        body: bytes = b"",
+        bulk: Sequence[Buffer] = (),
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        """Send a message as one packet, or keep a copy of it for `flush`."""
+        parts = [header, body, *bulk]
+        if self._waiting or not self._try(parts, descriptors):
+            self._waiting.append(_Waiting(b"".join(parts), tuple(map(os.dup, descriptors))))
+
+    def flush(self) -> None:
+        """Send the packets that wait, until the system takes no more."""
+        while self._waiting and self._try([self._waiting[0].packet], self._waiting[0].descriptors):
+            for descriptor in self._waiting.popleft().descriptors:
+                os.close(descriptor)
+
+    def _try(self, parts: list[Buffer], descriptors: Sequence[int]) -> bool:
+        """Send a packet; return False if the system takes none now. A packet for a lost peer counts as sent."""
+        if self._is_broken:
+            return True
+        try:
+            if descriptors:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
+                self._socket.sendmsg(parts, rights, _FLAGS)
+            else:
+                self._socket.sendmsg(parts, (), _FLAGS)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            # ENOBUFS and ETOOMANYREFS pass; any other error is for ever, and the reader is told of it.
+            if error.errno in _PASSING:
+                return False
+            self._is_broken = True
+        return True
+
+    def receive(self) -> list[Received]:
+        """Return the messages of the packets that have arrived, at most 64."""
+        messages: list[Received] = []
+        while len(messages) < _AT_ONCE:
+            descriptors: list[int] = []
+            try:
+                size, ancillary, flags, _ = self._socket.recvmsg_into(
+                    [self._buffer], _ANCILLARY, socket.MSG_CMSG_CLOEXEC
+                )
+            except (BlockingIOError, InterruptedError):
+                break
+            except ConnectionResetError:
+                continue  # said once, and before the packets that are still there
+            except OSError as error:
+                raise CarrierClosed(f"the connection is broken ({error})") from error
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    descriptors += array("i", data[: len(data) - len(data) % 4])
+            if not size:
+                if messages:
+                    break  # the end is still there at the next call
+                raise CarrierClosed("the connection was closed")
+            try:
+                messages.append(self._message(size, flags, tuple(descriptors)))
+            except BaseException:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                raise
+        return messages
+
+    def _message(self, size: int, flags: int, descriptors: tuple[int, ...]) -> Received:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise ProtocolError(
+                f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
+            )
+        header = unpack_header(self._buffer[:size], self.max_bulk)
+        end = HEADER_SIZE + header.body
+        if size != end + header.bulk:
+            raise ProtocolError(f"a packet has {size} bytes, and its header says {end + header.bulk}")
+        body = bytes(self._buffer[HEADER_SIZE:end])
+        bulk = bytearray(self._buffer[end:size]) if header.bulk else None
+        return Received(header, body, bulk, descriptors)
+
+    def close(self) -> None:
+        """Close the socket and the descriptors of what was not sent."""
+        while self._waiting:
+            for descriptor in self._waiting.popleft().descriptors:
+                os.close(descriptor)
+        with suppress(OSError):
+            self._socket.close()
+
+
+_PASSING = frozenset((105, 109))  # ENOBUFS, ETOOMANYREFS
