@@ -9,14 +9,14 @@ as a frame in shared memory of the host is. So slots, loans and the bound of the
 **No stream waits on a device for another process.** A stream that waits for an event of a process that is killed
 never completes (tried on an H200), and then its own process has to be killed too. So no event crosses:
 
-- The sender copies a frame into a slot on a stream of its own, which its own process orders after the work behind the
-  frame. It announces the frame when that copy is complete. The receiver may read it on any stream at once.
+- The sender copies a frame into a slot on a stream of its own, which it orders after the work behind the frame. It
+  announces the frame when that copy is complete. The receiver may read it on any stream at once.
 - The receiver returns a slot when the work of all streams that may have used the frame is complete
   (`gpu.allocation`). The sender may write it on any stream at once.
 
 Both are told by `gpu.when_done`, which waits on a thread. The price is the time from the end of the copy to that
-thread, 20 to 40 µs on an H200 (`benchmarks/device_link.py`), and nothing is waited for in between: copies of several
-frames are under way at once.
+thread (`benchmarks/device_link.py`). Nothing is waited for in between: copies of several frames are under way at
+once.
 
 Where a receiver cannot map the memory (no IPC, another device, another kind of device, another user, another host),
 the frame is copied to pinned memory of the host and travels as frames of the host do. The receiver copies it to its
@@ -47,14 +47,16 @@ from headrace.tensor.types import DLDataType, DLDevice, DLDeviceType
 _PAYLOAD = 64  # bytes of the descriptor of a buffer
 
 
-class DeviceBytes(NamedTuple):
-    """Bytes in the memory of a device."""
+class DeviceBytes:
+    """Bytes that a device knows by their address: in its own memory, or in pinned memory of the host."""
 
-    address: int
-    nbytes: int
+    __slots__ = ("address", "nbytes")
 
-    def __getitem__(self, key: Any) -> DeviceBytes:  # type: ignore[override]
-        """Return some of them."""
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.address = address
+        self.nbytes = nbytes
+
+    def __getitem__(self, key: slice) -> DeviceBytes:
         start, stop, _ = key.indices(self.nbytes)
         return DeviceBytes(self.address + start, stop - start)
 
@@ -225,12 +227,13 @@ def _when_all_done(
 class ReceivedBlock:
     """A place in a device segment while a received frame lies there; the block of its allocation."""
 
-    __slots__ = ("_segment", "address", "loan", "offset")
+    __slots__ = ("_segment", "address", "device_id", "loan", "offset")
 
     def __init__(self, segment: DeviceSegment, offset: int, loan: int) -> None:
         self._segment = segment
         self.offset = offset
         self.address = segment.address + offset
+        self.device_id = segment.device_id
         self.loan = loan
 
     def memory_bytes(self) -> Any:
@@ -293,10 +296,8 @@ def _is_open(managed: Any) -> bool:
     return False
 
 
-def tensor_in(
-    memory: Allocation | Any, element: DLDataType, shape: tuple[int, ...], strides: Any, device_id: int
-) -> Tensor:
-    """Return a tensor whose first byte in memory is that of an allocation or a buffer.
+def tensor_in(memory: Any, element: DLDataType, shape: tuple[int, ...], strides: Any) -> Tensor:
+    """Return a tensor whose first byte is that of an allocation or a buffer of a device.
 
     Raises
     ------
@@ -307,7 +308,9 @@ def tensor_in(
     size = int(memory.size)
     if 0 not in shape and end - first > size:
         raise ProtocolError(f"a frame is damaged: a tensor of {end - first} bytes lies in {size}")
-    address = memory.address if isinstance(memory, Allocation) else int(memory.handle)
+    is_received = isinstance(memory, Allocation)
+    address = memory.address if is_received else int(memory.handle)
+    device_id = memory._block.device_id if is_received else memory.device_id
     where = DLDevice(DLDeviceType.CUDA, device_id)
     return Tensor._at((address - first, shape, steps, element, where, False), memory)
 
@@ -333,7 +336,7 @@ class Uploads:
         with gpu.on_device(self._device_id):
             stream = self._copies.on(self._device_id)
             buffer = gpu.Device(self._device_id).allocate(max(memory.nbytes, 1), stream=stream.stream)
-            tensor = tensor_in(buffer, element, shape, strides, self._device_id)
+            tensor = tensor_in(buffer, element, shape, strides)
             if memory.nbytes:
                 stream.backend.copy(stream, int(buffer.handle), _host_place(memory), memory.nbytes)
         self._kept.append(memory)

@@ -33,9 +33,12 @@ _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
 _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
+_MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
 _LOANS_AT_ONCE = 4096
+_LONGEST_DEVICE = 512  # bytes that describe the memory of a device
+_LONGEST_REFUSAL = 1024
 _DESCRIPTION_IN_PLACE = 1
 
 
@@ -52,6 +55,32 @@ class Place(NamedTuple):
     segment: int
     offset: int
     length: int
+
+
+class Answer(NamedTuple):
+    """Whether the receiver has mapped the memory of a device; if not, why."""
+
+    segment: int
+    refusal: str
+
+
+class OfferedSegment(NamedTuple):
+    """Shared memory that the sender offers, or drops where its size is 0.
+
+    Attributes
+    ----------
+    number, size
+        Its number and its bytes.
+    is_reused
+        Whether its memory may be written again after the link has ended.
+    device
+        What describes the memory of a device; empty for memory of the host.
+    """
+
+    number: int
+    size: int
+    is_reused: bool
+    device: bytes
 
 
 class Frame(NamedTuple):
@@ -156,7 +185,7 @@ class LinkEnd:
             raise ProtocolError(
                 f"a {Kind(kind).name} {'came again' if self.is_open else 'came before HELLO'}"
             )
-        if descriptors != (kind == Kind.SEGMENT and len(body) == _SEGMENT.size and body[4:12] != bytes(8)):
+        if descriptors != (kind == Kind.SEGMENT and len(body) >= _SEGMENT.size and body[4:12] != bytes(8)):
             raise ProtocolError(f"a {Kind(kind).name} came with {descriptors} descriptors")
         if header.bulk and kind != Kind.FRAME:
             raise ProtocolError(f"a {Kind(kind).name} came with bulk bytes")
@@ -233,15 +262,20 @@ class SendingEnd(LinkEnd):
         self._size = size
         self._loan = 0
         self._segments = 0
+        self.unanswered: set[int] = set()
+        """The segments of devices of which the receiver has not said whether it can map them."""
 
-    def segment(self, size: int, is_reused: bool = False) -> tuple[int, Message]:
+    def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, Message]:
         """Return the number of a new segment, and the message that its descriptor goes with.
 
-        A segment `is_reused` if its memory may be written again after this link has ended.
+        A segment `is_reused` if its memory may be written again after this link has ended. `device` describes the
+        memory of a device, which no frame may lie in before the receiver has answered.
         """
         number = self._segments
         self._segments += 1
-        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused))
+        if device:
+            self.unanswered.add(number)
+        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
 
     def drop_segment(self, number: int) -> Message:
         """Return the message that says that a segment is not used any more."""
@@ -271,8 +305,14 @@ class SendingEnd(LinkEnd):
         self.loans[self._loan] = holder
         self._loan += 1
 
-    def _accept(self, kind: int, body: bytes, bulk: int) -> tuple[int, list[Any]]:
-        """Return the credits and the holders of the memory that came back."""
+    def _accept(self, kind: int, body: bytes, bulk: int) -> tuple[int, list[Any]] | Answer:
+        """Return the credits and the holders of the memory that came back, or an answer."""
+        if kind == Kind.MAPPED:
+            (number,) = _MAPPED.unpack_from(body)
+            if number not in self.unanswered:
+                raise ProtocolError(f"an answer came about segment {number}, which was not asked for")
+            self.unanswered.discard(number)
+            return Answer(number, body[_MAPPED.size :].decode(errors="replace"))
         if kind != Kind.CREDIT:
             raise ProtocolError(f"a receiver sends no {Kind(kind).name}")
         (places,) = _CREDIT.unpack_from(body)
@@ -314,6 +354,7 @@ class ReceivingEnd(LinkEnd):
         super().__init__(terms, epoch, silence, now)
         self.segments: dict[int, int] = {}
         self.loans: dict[int, int] = {}
+        self._on_device: set[int] = set()  # the segments that are memory of a device
         self._size = size
         self._credits = size
         self._max_bytes = max_bytes
@@ -342,10 +383,15 @@ class ReceivingEnd(LinkEnd):
             messages.append(self._message(Kind.CREDIT, body))
         return messages
 
-    def _accept(self, kind: int, body: bytes, bulk: int) -> Frame | tuple[int, int, bool]:
-        """Return the frame that arrived, or a segment: its number, its size (0: dropped), whether it is reused."""
+    def answer(self, segment: int, refusal: str) -> Message:
+        """Return the message that says whether the memory of a device could be mapped, or why not."""
+        return self._message(Kind.MAPPED, _MAPPED.pack(segment) + refusal.encode()[:_LONGEST_REFUSAL])
+
+    def _accept(self, kind: int, body: bytes, bulk: int) -> Frame | OfferedSegment:
+        """Return the frame or the segment that arrived."""
         if kind == Kind.SEGMENT:
-            return self._accept_segment(*_SEGMENT.unpack(body))
+            number, size, is_reused = _SEGMENT.unpack_from(body)
+            return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :])
         if kind != Kind.FRAME:
             raise ProtocolError(f"a sender sends no {Kind(kind).name}")
         if self.peer_ended:
@@ -383,22 +429,29 @@ class ReceivingEnd(LinkEnd):
         description = None if flags else body[start : start + length]
         return Frame(self.frames - 1, places, loan, description, body[start + length :])
 
-    def _accept_segment(self, number: int, size: int, is_reused: int) -> tuple[int, int, bool]:
+    def _accept_segment(self, number: int, size: int, is_reused: int, device: bytes) -> OfferedSegment:
+        if len(device) > _LONGEST_DEVICE or (device and not size):
+            raise ProtocolError(f"the body of a SEGMENT has {len(device)} bytes too many")
         if not size:
             if number not in self.segments or number in self.loans.values():
                 state = "is in use" if number in self.segments else "does not exist"
                 raise ProtocolError(f"segment {number} is dropped, which {state}")
             del self.segments[number]
+            self._on_device.discard(number)
         else:
             if number != self._next_segment or len(self.segments) >= MOST_SEGMENTS:
                 raise ProtocolError(f"segment {number} came, and {self._next_segment} was expected")
-            if sum(self.segments.values()) + size > self._max_bytes:
+            # The bound holds for the memory of the host, and for that of devices.
+            others = [n for n in self.segments if (n in self._on_device) is bool(device)]
+            if sum(self.segments[n] for n in others) + size > self._max_bytes:
                 raise ProtocolError(
                     f"a segment of {size} bytes came; with the others that is more than {self._max_bytes}"
                 )
             self._next_segment += 1
             self.segments[number] = size
-        return number, size, bool(is_reused)
+            if device:
+                self._on_device.add(number)
+        return OfferedSegment(number, size, bool(is_reused), device)
 
     def _can_be(self, frames: int, kind: Kind) -> bool:
         return frames == self.frames if kind == Kind.END else frames <= self.frames
