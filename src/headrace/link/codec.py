@@ -43,7 +43,7 @@ import numpy as np
 from headrace.core.errors import CrossingError, ProtocolError
 from headrace.tensor import DLDataType, Tensor, TensorError, TensorMap, as_tensor
 from headrace.tensor.conversion import is_array
-from headrace.tensor.description import compute_layout
+from headrace.tensor.description import compute_layout, row_major
 from headrace.tensor.errors import type_name
 from headrace.tensor.libraries import library_named
 from headrace.tensor.tree import DEEPEST
@@ -95,27 +95,21 @@ def encode(
     CrossingError
         If an object in it cannot be sent.
     """
+    if type(data) is np.ndarray and not metadata:  # the usual message, whose description was made before
+        known = _array_text(data.dtype, data.shape, data.strides)
+        if known is not None:
+            extra = b"" if acq_timestamp is None else b"[%d,null]" % acq_timestamp
+            text, order = known
+            return Encoded(text, extra, [data if order is None else data.transpose(order)])
     writer = _Writer(allow_pickle)
     try:
-        if type(data) is np.ndarray:  # the usual message, and its description was made before
-            text = _array_text(data.dtype, data.shape, data.strides, data.flags.c_contiguous)
-            if text is not None:
-                writer.add(data, text[1])
-                description = text[0]
-            else:
-                description = _dump(writer.write(data, 0)).encode()
-        else:
-            description = _dump(writer.write(data, 0)).encode()
+        description = _dump(writer.write(data, 0)).encode()
         extra = b""
         if acq_timestamp is not None or metadata:
             extra = _dump([acq_timestamp, writer.write(metadata, 0) if metadata else None]).encode()
     except CrossingError:
         raise
-    except (
-        ValueError,
-        TensorError,
-        BufferError,
-    ) as error:  # an int of thousands of digits, a surrogate, strange strides
+    except (ValueError, TensorError, BufferError) as error:  # an int of thousands of digits, strange strides
         raise CrossingError(f"a message cannot be sent to another process: {error}") from error
     return Encoded(description, extra, writer.pieces, writer.is_on_device)
 
@@ -152,6 +146,8 @@ def decode(
         data = reader.read(_parse(description))
         if not extra:
             return data, None, None
+        if extra.endswith(b",null]"):
+            return data, int(extra[1:-6]), None
         acq_timestamp, details = json.loads(extra)
         metadata = reader.read(details)
     except (ProtocolError, CrossingError):
@@ -167,27 +163,31 @@ def decode(
 
 
 @lru_cache(_REMEMBERED)
-def _layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
-    """Return the order of axes in which the elements lie in memory without gaps, or None if they do not."""
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return the strides to keep, and the order of the axes in memory; None for those of row-major order."""
+    if 0 in shape or strides == row_major(shape, itemsize):
+        return None, None
     order = tuple(sorted(range(len(shape)), key=lambda axis: -strides[axis]))
     expected = itemsize
     for axis in reversed(order):
         if shape[axis] != 1 and strides[axis] != expected:
-            return None
+            return None, None  # there are gaps: it is packed
         expected *= shape[axis]
-    return order
+    return strides, order
 
 
 @lru_cache(_REMEMBERED)
 def _array_text(
-    dtype: Dtype, shape: tuple[int, ...], strides: tuple[int, ...], is_contiguous: bool
+    dtype: Dtype, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[bytes, tuple[int, ...] | None] | None:
     """Return the description of a message that is one array, and the order of its axes; None for one of objects."""
     described = describe_dtype(dtype)
     if described is None:
         return None
-    order = None if is_contiguous else _layout(shape, strides, dtype.itemsize)
-    return _dump(["a", 0, described, shape, strides if order else None]).encode(), order
+    kept, order = _layout(shape, strides, dtype.itemsize)
+    return _dump(["a", 0, described, shape, kept]).encode(), order
 
 
 class _Writer:
@@ -213,8 +213,8 @@ class _Writer:
         if kind is np.ndarray:
             described = describe_dtype(data.dtype)
             if described is not None:
-                order = None if data.flags.c_contiguous else _layout(data.shape, data.strides, data.itemsize)
-                return ["a", self.add(data, order), described, data.shape, data.strides if order else None]
+                kept, order = _layout(data.shape, data.strides, data.itemsize)
+                return ["a", self.add(data, order), described, data.shape, kept]
         if depth >= DEEPEST:
             raise CrossingError(f"a container contains itself, or more than {DEEPEST} are within each other")
         depth += 1
@@ -247,10 +247,10 @@ class _Writer:
             from headrace.tensor.pending_work import stream_of
 
             stream_of(tensor.stream).sync()
-        element, shape, strides = tensor.dl_dtype, tensor.shape, tensor.strides
-        order = None if tensor.is_contiguous() else _layout(shape, strides, element.itemsize)
+        element, shape = tensor.dl_dtype, tensor.shape
+        kept, order = _layout(shape, tensor.strides, element.itemsize)
         piece = self.add(np.asarray(_Memory(tensor)), order)
-        return ["t", piece, element, shape, strides if order else None, None, library]
+        return ["t", piece, element, shape, kept, None, library]
 
     def _pickle(self, data: Any, depth: int) -> Any:
         if not self._allow_pickle:
@@ -371,8 +371,7 @@ class _Reader:
             if type(node) is dict:
                 raise ProtocolError("a frame is damaged: there are no objects of JSON in a description")
             return node
-        letter, *rest = node
-        return _READ[letter](self, *rest)
+        return _READ[node[0]](self, *node[1:])
 
     def _piece(self, number: Any) -> Any:
         if type(number) is not int or not 0 <= number < len(self._pieces):

@@ -191,7 +191,7 @@ class DeviceCopies:
                 place = target.address if isinstance(target, DeviceBytes) else _host_place(target)
                 if piece.nbytes:
                     stream.backend.copy(stream, place, piece.address, piece.nbytes)
-        _when_all_done(used.values(), kept, then)
+        _when_all_done(used.items(), kept, then)
 
 
 def _host_place(array: Any) -> Any:
@@ -200,9 +200,12 @@ def _host_place(array: Any) -> Any:
 
 
 def _when_all_done(
-    streams: Iterable[gpu.StreamHandle], kept: list[Any], then: Callable[[Exception | None], object]
+    streams: Iterable[tuple[int, Any]], kept: list[Any], then: Callable[[Exception | None], object]
 ) -> None:
-    """Call a function when the work submitted to streams so far is complete, and keep objects until then."""
+    """Call a function when the work on streams so far is complete, and keep objects until then.
+
+    Each stream comes with the number of its device.
+    """
     waited = list(streams)
     lock = threading.Lock()
     left = len(waited)
@@ -219,8 +222,8 @@ def _when_all_done(
             kept.clear()
             then(failed[0] if failed else None)
 
-    for stream in waited:
-        with gpu.on_device(stream.stream.device.device_id):
+    for device_id, stream in waited:
+        with gpu.on_device(device_id):
             gpu.when_done(stream, one_done)
 
 
@@ -281,7 +284,7 @@ class ReceivedFrames:
             for managed in user.streams():
                 streams[managed.device_id, int(managed.handle)] = managed
         # A stream is closed at the end of a run, after its work.
-        used = [managed.handle for managed in streams.values() if _is_open(managed)]
+        used = [(managed.device_id, managed.handle) for managed in streams.values() if _is_open(managed)]
         loan = block.loan
         if not used:
             self._give_back(loan)
@@ -346,5 +349,5 @@ class Uploads:
         """Call a function when the copies since the last call are complete; return False if there were none."""
         kept, self._kept = self._kept, []
         if kept:
-            _when_all_done([self._copies.on(self._device_id)], kept, function)
+            _when_all_done([(self._device_id, self._copies.on(self._device_id))], kept, function)
         return bool(kept)

@@ -246,7 +246,7 @@ class _End:
             self._release_if_done(is_late=self._failure is not None)
             following = now + _NEVER if self._failure is not None else self._machine.next_tick()
             tell = tell and not self._is_closing
-        self._after_lock()
+        self._after_tick()
         if tell:
             self._on_event()
         return following
@@ -344,6 +344,9 @@ class _End:
 
     def _after_lock(self) -> None:
         """Do what must not be done, or could not be done, with the lock held."""
+
+    def _after_tick(self) -> None:
+        """Do now and then what could wait."""
 
 
 class Sender(_End):
@@ -455,14 +458,13 @@ class Sender(_End):
                 if made is None:
                     return False
                 outgoing = made
-            if encoded.is_on_device:
-                self._start_copies(outgoing, after)
+            if encoded.is_on_device and self._start_copies(outgoing, after):
+                return True
             with self._lock:
-                if outgoing.is_ready and not self._outbox:
+                if self._outbox:
+                    self._keep(outgoing)
+                else:
                     self._post_frame(outgoing)
-                elif not encoded.is_on_device:
-                    outgoing.bulk = [bytes(part) for part in outgoing.bulk]
-                    self._outbox.append(outgoing)
         finally:
             self._after_lock()
         return True
@@ -488,9 +490,9 @@ class Sender(_End):
                 holders.append((content, piece))
             else:
                 content = _as_bytes(piece)
-            places.append((IN_BULK, at + padding, content.nbytes))
+            places.append((IN_BULK, at + padding, piece.nbytes))
             bulk.append(content)
-            at += padding + content.nbytes
+            at += padding + piece.nbytes
         if at > self.terms.max_bytes:
             raise self._too_large(at)
         return _Outgoing(places, description, extra, bulk, at, holders)
@@ -550,8 +552,14 @@ class Sender(_End):
 
     # Frames on devices.
 
-    def _start_copies(self, outgoing: _Outgoing, after: Any) -> None:
-        """Copy a frame's memory on its devices, and send the frame when that is done."""
+    def _keep(self, outgoing: _Outgoing) -> None:
+        """Keep a frame until those before it, and its copies, are done; with the lock held."""
+        if self._carrier.is_local:  # what `send` was given may change when it returns
+            outgoing.bulk = [bytes(part) for part in outgoing.bulk]
+        self._outbox.append(outgoing)
+
+    def _start_copies(self, outgoing: _Outgoing, after: Any) -> bool:
+        """Copy a frame's memory on its devices, and send the frame when that is done; False if it has none."""
         if self._copies is None:
             self._copies = DeviceCopies()
         copies = [
@@ -563,13 +571,10 @@ class Sender(_End):
             if type(piece) is DevicePiece and piece.nbytes
         ]
         if not copies:
-            return
+            return False
         outgoing.is_ready = False
         with self._lock:
-            outgoing.bulk = (
-                [bytes(part) for part in outgoing.bulk] if self._carrier.is_local else outgoing.bulk
-            )
-            self._outbox.append(outgoing)
+            self._keep(outgoing)
 
         def is_copied(error: Exception | None) -> None:
             with self._lock:
@@ -582,7 +587,14 @@ class Sender(_End):
             if error is not None:
                 self._on_event()
 
-        self._copies.start(copies, after, is_copied)
+        try:
+            self._copies.start(copies, after, is_copied)
+        except BaseException:
+            with self._lock:
+                self._outbox.remove(outgoing)
+            self._give_back_slots(outgoing.holders)
+            raise
+        return True
 
     def _send_ready(self) -> None:
         """Send what no longer waits for a device, in order; with the lock held."""
@@ -768,9 +780,11 @@ class Sender(_End):
 
     def _after_lock(self) -> None:
         # Letting go of an allocator's memory tells whoever waits for it, who must not wait for this lock.
-        with suppress(IndexError):
-            while self._let_go:
+        while self._let_go:
+            with suppress(IndexError):  # another thread was faster
                 self._let_go.popleft()
+
+    _after_tick = _after_lock
 
 
 class Receiver(_End):
@@ -958,7 +972,7 @@ class Receiver(_End):
     def _is_needed(self) -> bool:
         return any(
             (known := self._segments.get(segment)) is not None and known.is_reused
-            for segment in self._machine.loans.values()
+            for segment, _ in self._machine.loans.values()
         )
 
     def _release(self) -> None:
@@ -967,11 +981,22 @@ class Receiver(_End):
     # What goes back.
 
     def _give_back(self, loan: int) -> None:
-        """Return memory to the sender; called by finalizers."""
-        self._returned.append(loan)
-        self._after_lock()
+        """Return memory to the sender; called by finalizers.
 
-    def _all_returned(self) -> list[int]:
+        It goes with the next credit, or with the next beat: a message of its own would wake the sender for each
+        frame. Only a sender that may be waiting for it gets it at once.
+        """
+        self._returned.append(loan)
+        if self._is_urgent():
+            self._return_memory()
+
+    def _is_urgent(self) -> bool:
+        """Return whether the sender may be waiting for memory, or this end to be released."""
+        return self._is_closing or self._machine.lent * 2 > self.terms.max_bytes
+
+    def _all_returned(self) -> Sequence[int]:
+        if not self._returned:
+            return ()
         returned = []
         with suppress(IndexError):
             while True:
@@ -980,6 +1005,13 @@ class Receiver(_End):
 
     def _after_lock(self) -> None:
         # What another thread notes while this one holds the lock is seen here, after the release.
+        if self._returned and self._is_urgent():
+            self._return_memory()
+
+    def _after_tick(self) -> None:
+        self._return_memory()
+
+    def _return_memory(self) -> None:
         while self._returned and self._lock.acquire(blocking=False):
             try:
                 returned = self._all_returned()
@@ -1009,6 +1041,8 @@ def _as_bytes(piece: Any) -> Any:
     """Return the elements of an array as bytes in row-major order; those of one with gaps are copied."""
     if not piece.nbytes:
         return _EMPTY
+    if piece.dtype.isbuiltin == 1 and piece.dtype.kind in "biufc" and piece.flags.c_contiguous:
+        return piece  # whose bytes can be read as they are
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 
