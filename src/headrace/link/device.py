@@ -32,6 +32,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,11 +101,11 @@ class DeviceSegment:
         What the other process needs beside the descriptor: the name of the device, and where the buffer is.
     """
 
-    __slots__ = ("__weakref__", "_buffer", "_pool", "address", "description", "device_id", "memory", "size")
+    __slots__ = ("__weakref__", "_pool", "address", "buffer", "description", "device_id", "memory", "size")
     is_reused = True  # the other process has to let go of it first
 
     def __init__(self, pool: Any, buffer: Any, device_id: int, description: bytes = b"") -> None:
-        self._pool, self._buffer = pool, buffer
+        self._pool, self.buffer = pool, buffer
         self.device_id = device_id
         self.description = description
         self.address, self.size = int(buffer.handle), int(buffer.size)
@@ -146,10 +147,6 @@ class DeviceSegment:
     def fileno(self) -> int:
         """Return the descriptor of its pool, in the process that made it."""
         return int(self._pool.allocation_handle)
-
-    def view(self, offset: int, length: int, owner: object) -> Any:
-        """Return a buffer on some of its bytes that keeps its owner."""
-        return gpu.Buffer.from_handle(self.address + offset, length, owner=owner)
 
 
 class DeviceCopies:
@@ -227,35 +224,38 @@ def _when_all_done(
             gpu.when_done(stream, one_done)
 
 
-class ReceivedBlock:
-    """A place in a device segment while a received frame lies there; the block of its allocation."""
+class _Block:
+    """Memory of a device while a received frame lies there."""
 
-    __slots__ = ("_segment", "address", "device_id", "loan", "offset")
+    __slots__ = ("_buffer", "_end", "_offset", "address", "device_id")
 
-    def __init__(self, segment: DeviceSegment, offset: int, loan: int) -> None:
-        self._segment = segment
-        self.offset = offset
-        self.address = segment.address + offset
-        self.device_id = segment.device_id
-        self.loan = loan
+    def __init__(self, buffer: Any, offset: int, device_id: int, end: Callable[[], object]) -> None:
+        self._buffer = buffer
+        self._offset = offset
+        self._end = end
+        self.address = int(buffer.handle) + offset
+        self.device_id = device_id
 
     def memory_bytes(self) -> Any:
         """Return the bytes, where the device is simulated."""
-        memory = self._segment._buffer.__simulated_memory__()
-        return memory[self.offset :]
+        return self._buffer.__simulated_memory__()[self._offset :]
 
     def view(self, size: int, owner: object) -> Any:
         """Return a buffer on its first bytes."""
-        return self._segment.view(self.offset, size, owner)
+        return gpu.Buffer.from_handle(self.address, size, owner=owner)
+
+    def end(self) -> None:
+        """Give the memory to its next user."""
+        self._end()
 
 
 class ReceivedFrames:
-    """The pool that received frames on devices return to: it gives back a loan when the work on it is complete.
+    """The pool of received frames: the memory of each goes to its next user when the work on it is complete.
 
     Parameters
     ----------
     give_back
-        Called with the number of the loan, by any thread.
+        Called with the number of a loan whose memory goes back to the sender, by any thread.
     call_soon
         Calls a function on another thread. It is used in finalizers, so it takes no lock.
     """
@@ -267,30 +267,34 @@ class ReceivedFrames:
         self._call_soon = call_soon
 
     def receive(self, segment: DeviceSegment, offset: int, length: int, loan: int) -> Allocation:
-        """Return the memory of a frame that arrived; it goes back with the last reference."""
-        return Allocation(self, ReceivedBlock(segment, offset, loan), length, [])
+        """Return the memory of a frame that lies in a segment; it goes back to the sender."""
+        block = _Block(segment.buffer, offset, segment.device_id, partial(self._give_back, loan))
+        return Allocation(self, block, length, [])
 
-    def give_back(self, block: ReceivedBlock, users: list[StreamUser]) -> None:
-        """Return a frame's memory; called by finalizers."""
+    def own(self, buffer: Any, device_id: int) -> Allocation:
+        """Return memory of this process for a frame; it is freed."""
+        return Allocation(self, _Block(buffer, 0, device_id, buffer.close), int(buffer.size), [])
+
+    def give_back(self, block: _Block, users: list[StreamUser]) -> None:
+        """Let go of a frame's memory; called by finalizers."""
         self._call_soon(lambda: self._finish(block, users))
 
     def collect(self) -> None:
         """Do nothing: events are recorded by another thread as soon as it runs."""
 
-    def _finish(self, block: ReceivedBlock, users: list[StreamUser]) -> None:
-        """Give back a loan when the streams of its users have completed their work so far."""
+    def _finish(self, block: _Block, users: list[StreamUser]) -> None:
+        """End the use of a block when the streams of its users have completed their work so far."""
         streams: dict[tuple[int, int], Any] = {}
         for user in users:
             for managed in user.streams():
                 streams[managed.device_id, int(managed.handle)] = managed
         # A stream is closed at the end of a run, after its work.
         used = [(managed.device_id, managed.handle) for managed in streams.values() if _is_open(managed)]
-        loan = block.loan
-        if not used:
-            self._give_back(loan)
-        else:
+        if used:
             # If the device has failed, the memory goes back too: nobody can use it any more.
-            _when_all_done(used, [block], lambda error: self._give_back(loan))
+            _when_all_done(used, [], lambda error: block.end())
+        else:
+            block.end()
 
 
 def _is_open(managed: Any) -> bool:
@@ -299,8 +303,8 @@ def _is_open(managed: Any) -> bool:
     return False
 
 
-def tensor_in(memory: Any, element: DLDataType, shape: tuple[int, ...], strides: Any) -> Tensor:
-    """Return a tensor whose first byte is that of an allocation or a buffer of a device.
+def tensor_in(memory: Allocation, element: DLDataType, shape: tuple[int, ...], strides: Any) -> Tensor:
+    """Return a tensor whose first byte is that of an allocation on a device.
 
     Raises
     ------
@@ -308,14 +312,10 @@ def tensor_in(memory: Any, element: DLDataType, shape: tuple[int, ...], strides:
         If it does not lie in that memory.
     """
     steps, first, end = compute_layout(shape, strides, 1, element.itemsize)
-    size = int(memory.size)
-    if 0 not in shape and end - first > size:
-        raise ProtocolError(f"a frame is damaged: a tensor of {end - first} bytes lies in {size}")
-    is_received = isinstance(memory, Allocation)
-    address = memory.address if is_received else int(memory.handle)
-    device_id = memory._block.device_id if is_received else memory.device_id
-    where = DLDevice(DLDeviceType.CUDA, device_id)
-    return Tensor._at((address - first, shape, steps, element, where, False), memory)
+    if 0 not in shape and end - first > memory.size:
+        raise ProtocolError(f"a frame is damaged: a tensor of {end - first} bytes lies in {memory.size}")
+    where = DLDevice(DLDeviceType.CUDA, memory._block.device_id)
+    return Tensor._at((memory.address - first, shape, steps, element, where, False), memory)
 
 
 class Uploads:
@@ -325,10 +325,13 @@ class Uploads:
     ----------
     device_id
         The number of the device.
+    pool
+        The pool of received frames.
     """
 
-    def __init__(self, device_id: int = 0) -> None:
+    def __init__(self, device_id: int, pool: ReceivedFrames) -> None:
         self._device_id = device_id
+        self._pool = pool
         self._copies = DeviceCopies()
         self._kept: list[Any] = []
 
@@ -339,7 +342,7 @@ class Uploads:
         with gpu.on_device(self._device_id):
             stream = self._copies.on(self._device_id)
             buffer = gpu.Device(self._device_id).allocate(max(memory.nbytes, 1), stream=stream.stream)
-            tensor = tensor_in(buffer, element, shape, strides)
+            tensor = tensor_in(self._pool.own(buffer, self._device_id), element, shape, strides)
             if memory.nbytes:
                 stream.backend.copy(stream, int(buffer.handle), _host_place(memory), memory.nbytes)
         self._kept.append(memory)

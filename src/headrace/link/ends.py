@@ -921,7 +921,7 @@ class Receiver(_End):
                 )
             return None
         if self._uploads is None:
-            self._uploads = Uploads(self._device_id)
+            self._uploads = Uploads(self._device_id, self._received_frames)
         return self._uploads.add(memory, element, shape, strides)
 
     def _is_uploaded(self, uploaded: list[bool], error: Exception | None) -> None:
