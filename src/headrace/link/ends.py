@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize
@@ -940,7 +939,7 @@ class Receiver(_End):
         number, size, is_reused, device = asked
         if device:
             (descriptor,) = descriptors
-            Thread(
+            threading.Thread(
                 target=self._map_device, args=(number, os.dup(descriptor), size, device), daemon=True
             ).start()  # the first use of a device may take a second, and other links have to be served
         elif size:
