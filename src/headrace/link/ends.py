@@ -214,9 +214,11 @@ class _End:
                 self._carrier.flush()
             if readable:
                 tell = self._read(monotonic())
-            self._watch()
-            self._release_if_done()
-            tell = tell and not self._is_closing
+            if self._is_writing:
+                self._watch()
+            if self._is_closing:
+                self._release_if_done()
+                tell = False
         self._after_lock()
         if tell:
             self._on_event()
@@ -268,6 +270,11 @@ class _End:
             self._loop.remove(self)
         except LinkError as error:
             self._break(error)
+            tell = True
+        except (
+            Exception
+        ) as error:  # of a carrier, or of a system without memory; the loop has others to serve
+            self._break(LinkError(f"link {self.terms.name!r}: {type(error).__name__}: {error}"))
             tell = True
         return tell
 
@@ -529,9 +536,13 @@ class Sender(_End):
                 self._stall(length, holders)
                 return None
             places.append(place)
-        for holder in holders:
-            if type(holder[0]) is Slot and type(holder[1]) is not DevicePiece:
-                _copy(holder[0].memory, holder[1])
+        try:
+            for slot, piece in holders:
+                if type(slot) is Slot and type(piece) is not DevicePiece:
+                    _copy(slot.memory, piece)
+        except BaseException:  # as Ctrl-C in the middle of a long copy
+            self._give_back_slots(holders)
+            raise
         self._is_stalled = False
         return _Outgoing(places, description, extra, bulk, inline, holders)
 
@@ -845,7 +856,8 @@ class Receiver(_End):
         Raises
         ------
         CrossingError
-            If an object of the message cannot be unpickled here. The message is lost, and the next can be taken.
+            If an object of the message cannot be unpickled here. The message is lost, which the caller gives a
+            credit for, and the next can be taken.
         """
         uploading = self._uploading
         while True:
