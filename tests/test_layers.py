@@ -31,7 +31,7 @@ LAYERS = {
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "poses": {"core"},
-    "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
+    "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "video": {"lazy", "waits", "extras"},
     "inference": {"lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},

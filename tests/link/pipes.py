@@ -35,7 +35,7 @@ class HandLoop:
 
 
 class ByteCarrier:
-    """A carrier over bytes in memory, as between hosts; what was sent waits in `wire` until the test delivers it."""
+    """A carrier over bytes in memory, as between hosts; what was sent waits in `wire` until it is delivered."""
 
     is_local = False
     max_bulk = 1 << 30
@@ -119,6 +119,7 @@ class Pair:
     def __exit__(self, *_: object) -> None:
         self.sender.close()
         self.receiver.close()
+        self.loop.serve()
 
     def take(self) -> Any:
         """Return the data of the next message that arrived."""

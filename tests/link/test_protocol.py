@@ -36,11 +36,11 @@ class AnyLink(RuleBasedStateMachine):
     @rule(length=st.integers(0, 40))
     def send(self, length: int) -> None:
         number = self.link.sender.sent
-        credits = self.link.sender.credits
+        places = self.link.sender.credits
         was_sent = self.link.sender.send(
             Parcel({"n": number, "frame": np.full(length, number % 251, np.uint8)})
         )
-        assert was_sent is (credits > 0)
+        assert was_sent is (places > 0)
 
     @rule(most=st.integers(1, 300))
     def deliver(self, most: int) -> None:

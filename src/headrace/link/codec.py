@@ -395,6 +395,8 @@ class _Reader:
 
     def _array(self, piece: Any, dtype: Any, shape: Any, strides: Any) -> Array:
         memory = self._piece(piece)
+        if min(shape, default=0) < 0:  # which NumPy would replace
+            raise ProtocolError(f"a frame is damaged: there is no shape {shape!r:.200}")
         array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
         if array.nbytes > memory.nbytes:  # by strides of 0
             raise ProtocolError(f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}")
