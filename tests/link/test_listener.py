@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -333,6 +334,12 @@ def test_a_certificate_from_files_is_used(tmp_path):
     with pytest.raises(ValueError, match=r"no certificate and key .*nothing\.pem"):
         ServerIdentity.from_files(str(tmp_path / "nothing.pem"), str(tmp_path / "key.pem"))
     assert made.binding != ServerIdentity.make().binding
+
+
+def test_a_certificate_that_cannot_be_made_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
+    with pytest.raises(ImportError, match=r"certificate for TLS .* \'.\[tls\]'"):
+        ServerIdentity.make()
 
 
 # With a clock of their own.
