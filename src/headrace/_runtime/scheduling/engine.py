@@ -84,12 +84,13 @@ class Engine:
             "held",
             "inbox",
             "limit",
+            "standstill",
             "lock",
             "nodes",
         ),
         *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
         *("on_stop", "ready_queues", "scheduler", "stopping", "streams", "timed", "timers", "waiting"),
-        *("former_counters", "sent_besides", "standstill", "watchdog"),
+        *("former_counters", "sent_besides", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
