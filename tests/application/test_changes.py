@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, IOSpec, op
+from headrace import CountCondition, IOSpec, aligned, op, retry
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
@@ -415,3 +415,110 @@ def test_messages_are_counted_through_a_change(scheduler: MakeScheduler) -> None
     assert app.outcome is not None
     assert app.outcome.operators["sink"].received == {"in": 9}
     assert app.outcome.operators["numbers"].sent == {"out": 9}
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_a_join_keeps_its_messages_when_the_graph_changes(scheduler: MakeScheduler, is_tracked: bool) -> None:
+    """One side of the join is ahead, so that messages wait in the join at each change."""
+    pairs: list[Any] = []
+    held: list[int] = []
+
+    def change(app: Any) -> None:
+        held.append(sum(queue.held for queue in app.graph.find("both")._node.inputs))
+        app.add_flow(app.slow, sink(app, [], name=f"sink {len(held)}"))
+
+    def joining(app: Any, seen: list[Any], name: str) -> Step:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            seen.append((op_input.receive("left"), op_input.receive("right")))
+
+        step = Step(app, inputs=[("left", {}), ("right", {})], body=body, name=name)
+        step.join(aligned(0, key=lambda message: message))
+        return step
+
+    def compose(app: Any) -> None:
+        app.fast = counting(app, 12, {}, PeriodicCondition(app, "1ms"), name="fast")
+        changes = {3: change, 5: change}
+        app.slow = counting(app, 12, changes, PeriodicCondition(app, "5ms"), name="slow")
+        both = joining(app, pairs, "both")
+        app.add_flow(app.fast, both, {("out", "left")})
+        app.add_flow(app.slow, both, {("out", "right")})
+
+    app = App(compose, scheduler)
+    with Tracker(app) if is_tracked else nullcontext():
+        app.run()
+    assert pairs == [(number, number) for number in range(1, 13)]
+    assert all(held)
+
+
+def test_a_new_operator_may_join_its_inputs(scheduler: MakeScheduler) -> None:
+    pairs: list[Any] = []
+
+    def add(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            pairs.append((op_input.receive("left"), op_input.receive("right")))
+
+        both = Step(app, inputs=[("left", {}), ("right", {})], body=body, name="both")
+        both.join(aligned(0, key=lambda message: message))
+        app.add_flow(app.one, both, {("out", "left")})
+        app.add_flow(app.other, both, {("out", "right")})
+
+    def compose(app: Any) -> None:
+        app.one = counting(app, 9, {4: add}, PeriodicCondition(app, "1ms"), name="one")
+        app.other = counting(app, 9, {}, PeriodicCondition(app, "1ms"), name="other")
+        app.add_flow(app.one, sink(app, []))
+        app.add_operator(app.other)
+
+    run(compose, scheduler)
+    assert pairs[-4:] == [(number, number) for number in range(6, 10)]
+
+
+def test_an_input_of_a_join_that_has_ended_is_not_connected_again(scheduler: MakeScheduler) -> None:
+    refused: list[Exception] = []
+
+    def add(app: Any) -> None:
+        try:
+            app.add_flow(app.slow, app.both, {("out", "left")})
+        except GraphError as error:
+            refused.append(error)
+
+    def compose(app: Any) -> None:
+        app.both = Step(app, inputs=[("left", {}), ("right", {})], body=lambda s, i, o: None, name="both")
+        app.both.join(aligned(0, key=lambda message: message))
+        app.slow = counting(app, 5, {4: add}, PeriodicCondition(app, "5ms"), name="slow")
+        app.add_flow(counting(app, 2, {}, name="fast"), app.both, {("out", "left")})
+        app.add_flow(app.slow, app.both, {("out", "right")})
+
+    run(compose, scheduler)
+    assert "no more messages come at 'left', which has ended" in str(refused[0])
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+@pytest.mark.parametrize(("at", "backoff"), [(4, ""), (7, "1ms")])
+def test_retries_go_on_when_the_graph_changes(
+    scheduler: MakeScheduler, at: int, backoff: str, is_tracked: bool
+) -> None:
+    taken: list[int] = []
+    late: list[int] = []
+    failed: set[int] = set()
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        number = op_input.receive("in")
+        op_output.emit(number, "out")
+        if number not in failed:
+            failed.add(number)
+            if number == at:  # in the attempt that fails, and is repeated after the change
+                self.fragment.add_flow(self, sink(self.fragment, late, name="late"))
+            raise ValueError(number)
+
+    def compose(app: Any) -> None:
+        policy = retry(times=2, backoff=backoff) if backoff else retry(times=2)
+        middle = Step(app, inputs=["in"], outputs=["out"], body=body, name="middle", on_error=policy)
+        app.add_flow(source(app, range(1, 8)), middle)
+        app.add_flow(middle, sink(app, taken))
+
+    app = App(compose, scheduler)
+    with Tracker(app) if is_tracked else nullcontext():
+        app.run()
+    assert taken == list(range(1, 8))
+    assert late == list(range(at, 8))
+    assert app.outcome.operators["middle"].retries == 7

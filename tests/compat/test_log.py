@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ def _log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("headrace.core.log_output.has_own_handlers", lambda: False)
     yield
     logger.hide()
+    os.environ.pop("HOLOSCAN_LOG_FORMAT", None)
 
 
 class Values(Operator):
@@ -164,6 +166,25 @@ def test_the_environment_wins(capsys: pytest.CaptureFixture[str], monkeypatch: p
     monkeypatch.setenv("HOLOSCAN_LOG_LEVEL", "WARNING")
     assert log_level() is LogLevel.WARN
     monkeypatch.setenv("HOLOSCAN_LOG_LEVEL", "DEBUG")
-    monkeypatch.setenv("HOLOSCAN_LOG_FORMAT", "LONG")
+    os.environ["HOLOSCAN_LOG_FORMAT"] = "LONG"  # not by monkeypatch, which would restore what the layer wrote
     set_log_pattern("SHORT")
     assert lines(capsys)[0].startswith("[20")
+
+
+def test_the_log_of_a_run_that_fails_leaves_the_traceback_to_the_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Broken(Operator):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            raise ValueError("broken")
+
+    class Failing(Application):
+        def compose(self) -> None:
+            self.add_operator(Broken(self, CountCondition(self, 1), name="broken"))
+
+    logger.show()
+    with pytest.raises(ValueError, match="broken"):
+        Failing().run()
+    text = capsys.readouterr().err
+    assert "ValueError: broken" in text
+    assert "Traceback" not in text

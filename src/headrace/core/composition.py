@@ -396,7 +396,7 @@ class Composition:
 
     @contextmanager
     def _component_settings(self, name: str, known: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """Give the values that were set for arguments of a condition or resource, which takes them here."""
+        """Yield the values that were set for arguments of a condition or resource, which takes them here."""
         settings, found = self._parameter_settings, {}
         self._settable.setdefault(name, []).extend(known)
         for parameter in known:

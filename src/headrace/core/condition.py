@@ -60,6 +60,8 @@ class Condition(Component):
     # Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
     # its own is taken to, unless it says otherwise.
     depends_on_ports: bool = True
+    # Whether it holds messages of the operator, so that it stays when the flows of the operator change.
+    holds_messages: ClassVar[bool] = False
     # Whether it takes something before each compute that others might take as well (`reserve`).
     reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.core.log_fields import RunFields
+from headrace.core.outcome import Outcome
 
 FORMATS = ("text", "json")
 LEVEL_VARIABLES = ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL")
@@ -195,6 +196,8 @@ class _PatternFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a message."""
         text = re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
+        if isinstance(record.args, tuple) and any(isinstance(each, Outcome) for each in record.args):
+            return text  # of a run that raises the error itself, so that its traceback is shown there
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}\n{self.formatException(record.exc_info)}"
         elif record.exc_text:  # of another process

@@ -26,7 +26,7 @@ from headrace.core.queues import queues_of
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace._runtime.lifecycle.supplies import Supplies
     from headrace.core.composition import Composition
@@ -264,8 +264,8 @@ def _give_conditions_back(engine: Engine) -> None:
                     each._node = None
 
 
-def attach_conditions(node: Node, supplies: Supplies) -> None:
-    """Attach the conditions of its ports and of its operator to a node.
+def attach_conditions(node: Node, supplies: Supplies, held: Sequence[Condition] = ()) -> None:
+    """Attach the conditions of its ports and of its operator to a node; those in `held` instead of new ones.
 
     A port has its default condition unless `setup` replaced it, or a condition that was passed to the operator, or
     a condition over several ports, concerns the port. All other conditions must hold together.
@@ -276,7 +276,11 @@ def attach_conditions(node: Node, supplies: Supplies) -> None:
     ports = {**spec.every_output, **spec.every_input}  # an input before an output of the same name
     groups = [[ports[name] for name in names] for names in spec.or_combined]
     combined = {port for group in groups for port in group}
-    multi = [_make(operator, wanted, supplies) for wanted in spec.multi_port]
+    stays = {type(condition): condition for condition in held}
+    multi = [
+        stays.get(supplies.conditions[wanted.kind]) or _make(operator, wanted, supplies)
+        for wanted in spec.multi_port
+    ]
     taken = {port for condition in (*given, *multi) for port in _about(node, condition)}
 
     made: dict[IOSpec, list[Condition]] = {}

@@ -110,6 +110,17 @@ class Changes:
                         f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not "
                         "run again in this run; create a new operator"
                     )
+            for flow, _, target in moved:
+                node = target._node
+                if (
+                    node is not None
+                    and target.spec.is_joined
+                    and any(queue.has_ended for queue in node.input_queues[flow.input])
+                ):
+                    raise GraphError(
+                        f"{call} of {self._fragment.name!r}: operator {target.name!r} joins its inputs, and no "
+                        f"more messages come at {flow.input!r}, which has ended; connect it before that"
+                    )
 
             def connect() -> None:
                 for flow, source, target in moved:
@@ -140,15 +151,6 @@ class Changes:
             raise GraphError(
                 f"{call} of {name!r}, which is starting or ending: change its graph in compose(), or while it runs"
             )
-        for node in self._engine.operator_nodes:
-            what = "joins its inputs" if node.operator.spec.is_joined else ""
-            if node.faults is not None and node.faults.policy.retries:
-                what = "retries after errors"
-            if what:
-                raise GraphError(
-                    f"{call} of {name!r}: operator {node.name!r} {what}, and keeps messages of queues that would "
-                    "be connected anew; the graph of such an application does not change while it runs"
-                )
         for operator in operators:
             for group in self._engine.groups:
                 if operator in group.operators:
@@ -262,6 +264,10 @@ def _give_up(nodes: list[Node], started: list[Operator]) -> None:
 
 def connect_anew(engine: Engine, supplies: Supplies) -> None:
     """Connect all nodes as the graph says, and find out anew which of them can run; nothing computes."""
+    held = {
+        node: [condition for condition in node.conditions if condition.holds_messages]
+        for node in engine.nodes
+    }
     for ready_queue in engine.ready_queues:
         ready_queue.now.clear()
         ready_queue.later.clear()
@@ -286,7 +292,10 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
     for node in plain:
         _connect_outputs(node, engine)
     for node in engine.nodes:
-        attach_conditions(node, supplies)
+        attach_conditions(node, supplies, held[node])
+        for condition in node.conditions:
+            if condition.holds_messages and condition not in held[node]:  # of a new operator
+                condition.initialize()
         for queue in node.inputs:
             if not queue.feeders and len(node.input_queues[queue.port]) > 1:
                 queue.min_size = 0
@@ -297,6 +306,8 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
     if engine.observer is not None:
         engine.observer.follow(engine)
     for node in engine.nodes:
+        if node.faults is not None:
+            node.faults.follow()
         node.streams.outputs.update()
         requests = [request for queue in node.inputs for request in queue.state.requests]
         node.serves_others = any(request.node.ready_queue is not node.ready_queue for request in requests)

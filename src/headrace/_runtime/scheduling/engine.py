@@ -84,6 +84,7 @@ class Engine:
             "held",
             "inbox",
             "limit",
+            "standstill",
             "lock",
             "nodes",
         ),
@@ -99,7 +100,7 @@ class Engine:
             "timers",
             "waiting",
         ),
-        *("former_counters", "sent_besides", "standstill", "watchdog"),
+        *("former_counters", "sent_besides", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:

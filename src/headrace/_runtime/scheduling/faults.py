@@ -72,18 +72,32 @@ class Faults:
         self._backoff: Backoff | None = None
         if policy.backoff:
             self._backoff = Backoff(policy.backoff)
-            self._backoff.attach(node)
         self._resume: Resume | None = None
         self._outputs: list[tuple[OutputPort, tuple[Queue, ...], tuple[Queue, ...]]] = []
         self._emitted: list[tuple[Queue, Any]] = []
         if policy.retries and policy.same_message:
             own = getattr(node.operator, "_resume", None) if _yields(node) else None
             self._resume = own or node.make_resume()
+        self._connect()
+        for input_port in node.input.ports:
+            input_port.take = self._noting(input_port.name, input_port.take)
+
+    def _connect(self) -> None:
+        """Wait between attempts, and hold back what they emit, with the flows that the node has now."""
+        node = self.node
+        if self._backoff is not None:
+            self._backoff.attach(node)
+        self._outputs.clear()
+        if self._resume is not None:
             for port in dict.fromkeys(node.output.ports.values()):
                 held_back = tuple([_HeldBack(queue, self._emitted) for queue in port.queues])
                 self._outputs.append((port, port.queues, held_back))
-        for input_port in node.input.ports:
-            input_port.take = self._noting(input_port.name, input_port.take)
+
+    def follow(self) -> None:
+        """Follow the flows of the node, which have changed; nothing computes."""
+        self._connect()
+        if self._resume is not None:
+            self._resume.connect()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and apply the policy if that raises."""

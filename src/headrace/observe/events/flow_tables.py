@@ -80,6 +80,8 @@ class FlowTables:
                 path = Path((operator,))
                 computes = starts[:, None] + batch.first
                 found[path.operators] = [_Way(path, (), computes, started, started[:, 0])]
+                if operator.is_path:
+                    flows.append(_finished(_joined(found[path.operators]), batch, batch.done))
             self._store(operator, found)
         return flows
 

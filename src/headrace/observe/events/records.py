@@ -34,6 +34,8 @@ class OperatorInfo:
         The captured segment that it belongs to.
     is_probe
         Whether paths also end here; a watcher may set it in `begin`.
+    is_path
+        Whether it is a path by itself, if messages begin here; a watcher may set it in `begin`.
     node
         The operator in the run, for its counts.
     """
@@ -47,6 +49,7 @@ class OperatorInfo:
     sm_count: int = 0
     segment: SegmentInfo | None = field(default=None, repr=False)
     is_probe: bool = False
+    is_path: bool = False
     node: Any = field(default=None, repr=False)
 
     @property

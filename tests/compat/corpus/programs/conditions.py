@@ -520,3 +520,66 @@ def a_native_condition_at_an_output():
         app.add_flow(tx, SlowOp(app, PeriodicCondition(app, 25_000_000), name="rx"))
 
     _run(compose, manual=True)
+
+
+class _SpreadOp(Operator):
+    """Sends its messages to its outputs in turn."""
+
+    def __init__(self, fragment, *args, branches=3, **kwargs):
+        self.branches, self.turn = branches, 0
+        super().__init__(fragment, *args, **kwargs)
+
+    def setup(self, spec: OperatorSpec):
+        spec.input("input")
+        for number in range(self.branches):
+            spec.output(f"output{number}")
+
+    def compute(self, op_input, op_output, context):
+        op_output.emit(op_input.receive("input"), f"output{self.turn}")
+        self.turn = (self.turn + 1) % self.branches
+
+
+class _GatherOp(Operator):
+    """Takes the messages of its inputs in turn; it runs when any input has one."""
+
+    def __init__(self, fragment, *args, branches=3, **kwargs):
+        self.branches, self.turn = branches, 0
+        super().__init__(fragment, *args, **kwargs)
+
+    def setup(self, spec: OperatorSpec):
+        names = [f"input{number}" for number in range(self.branches)]
+        for name in names:
+            spec.input(name)
+        spec.multi_port_condition(
+            kind=ConditionType.MULTI_MESSAGE_AVAILABLE, port_names=names, sampling_mode="SumOfAll", min_sum=1
+        )
+        spec.output("output")
+
+    def compute(self, op_input, op_output, context):
+        message = op_input.receive(f"input{self.turn}")
+        if message:
+            self.turn = (self.turn + 1) % self.branches
+            op_output.emit(message, "output")
+
+
+class _PassOp(Operator):
+    def setup(self, spec: OperatorSpec):
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input, op_output, context):
+        op_output.emit(op_input.receive("in"), "out")
+
+
+def branches_in_turn():
+    class RoundRobin(Application):
+        def compose(self):
+            spread, gather = _SpreadOp(self, name="spread"), _GatherOp(self, name="gather")
+            self.add_flow(PingTxOp(self, CountCondition(self, 10), name="tx"), spread)
+            for number in range(3):
+                branch = _PassOp(self, name=f"branch{number}")
+                self.add_flow(spread, branch, {(f"output{number}", "in")})
+                self.add_flow(branch, gather, {("out", f"input{number}")})
+            self.add_flow(gather, PingRxOp(self, name="rx"))
+
+    RoundRobin().run()

@@ -3,7 +3,7 @@
 import os
 
 from holoscan.conditions import CountCondition
-from holoscan.core import Application, DataFlowMetric, Operator, OperatorSpec, Tracker
+from holoscan.core import Application, DataFlowMetric, Fragment, Operator, OperatorSpec, Tracker
 from holoscan.data_loggers import (
     AsyncConsoleLogger,
     BasicConsoleLogger,
@@ -11,6 +11,7 @@ from holoscan.data_loggers import (
     SimpleTextSerializer,
 )
 from holoscan.logger import LogLevel, log_level, set_log_level, set_log_pattern
+from holoscan.operators import PingRxOp, PingTxOp
 
 
 class TxOp(Operator):
@@ -143,3 +144,35 @@ def a_tracker_of_the_application_itself():
     tracker = app.track(0, 0, 0)
     app.run()
     print(tracker.get_num_paths(), tracker.get_metric("tx,mx,rx", DataFlowMetric.NUM_DST_MESSAGES))
+
+
+class _Source(Fragment):
+    def compose(self):
+        self.add_operator(PingTxOp(self, CountCondition(self, 5), name="tx"))
+
+
+class _Sink(Fragment):
+    def compose(self):
+        self.add_operator(PingRxOp(self, name="rx"))
+
+
+class _Fragments(Application):
+    def compose(self):
+        self.add_flow(_Source(self, name="source"), _Sink(self, name="sink"), {("tx.out", "rx.in")})
+
+
+def trackers_of_fragments():
+    app = _Fragments()
+    trackers = app.track_distributed(0, 0, 0)
+    print(sorted(trackers))
+    app.run()
+    for name in ("source", "sink"):
+        tracker = trackers[name]
+        for path in tracker.get_path_strings():
+            print(
+                path.split(",")[0],
+                path.split(",")[-1],
+                tracker.get_metric(path, DataFlowMetric.NUM_DST_MESSAGES),
+            )
+    print(trackers["source"].get_metric(DataFlowMetric.NUM_SRC_MESSAGES))
+    print(ChainApp().track_distributed())

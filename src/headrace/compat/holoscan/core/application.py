@@ -8,6 +8,7 @@ from typing import Any
 from headrace.application import Application as _Application
 from headrace.compat.holoscan.core.command_line import parse
 from headrace.compat.holoscan.core.fragment import Fragment
+from headrace.compat.holoscan.core.tracking import track_parts
 
 
 class Application(Fragment, _Application):  # type: ignore[misc]
@@ -31,6 +32,24 @@ class Application(Fragment, _Application):  # type: ignore[misc]
     def application(self) -> Any:
         """Itself."""
         return self
+
+    def track_distributed(
+        self,
+        num_start_messages_to_skip: int = 10,
+        num_last_messages_to_discard: int = 10,
+        latency_threshold: int = 0,
+        is_limited_tracking: bool = False,
+    ) -> dict[str, Any]:
+        """Return a tracker for each fragment, by name; none if the application has no fragments."""
+        return dict(
+            track_parts(
+                self,
+                num_start_messages_to_skip,
+                num_last_messages_to_discard,
+                latency_threshold,
+                is_limited_tracking,
+            )
+        )
 
     def __repr__(self) -> str:
         return f"<holoscan.Application: name:{self.name}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ class PartTracker(DataFlowTracker):
     def __init__(self, part: str, *args: Any) -> None:
         super().__init__(*args)
         self._part = part
+        self._operators: Sequence[Any] = ()
 
     def attach(self, fragment: Any) -> None:
         """Track every later run of the application, beside the trackers of its other fragments."""
@@ -27,16 +29,27 @@ class PartTracker(DataFlowTracker):
     def begin(self, run: RunInfo) -> None:
         """Let paths end where they leave the fragment, too."""
         super().begin(run)
+        self._operators = run.operators
         for one in run.operators:
             operator = one.node.operator
             if self._is_mine(one) and any(
                 flow.target.fragment is not operator.fragment for flow in operator._outgoing
             ):
-                one.is_probe = True
+                one.is_probe = one.is_path = True
 
     def flowed(self, flows: list[Flows]) -> None:
         """Count messages that reached the end of their paths in this fragment."""
         super().flowed([each for each in flows if self._is_mine(each.path.operators[-1])])
+
+    def _source_messages(self) -> dict[str, int]:
+        sources = [one for one in self._operators if self._is_mine(one) and one.node.operator._outgoing]
+        counts = super()._source_messages()
+        return {
+            f"{one.node.operator.fragment._full_name(one.name)}->{output.name.rpartition('.')[2]}": output.count
+            for one in sources
+            for output in one.outputs
+            if f"{one.name}->{output.name.rpartition('.')[2]}" in counts
+        }
 
     def _is_mine(self, operator: Any) -> bool:
         return bool(operator.node.operator.fragment.name == self._part)
