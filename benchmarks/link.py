@@ -6,7 +6,7 @@ The bare carrier is a ring in a memfd whose slot numbers travel over a Unix sock
 sides. Both are measured in the same run, in turns, one way: from before the sender's call to when the receiving
 thread has the array. The sender sends at a fixed rate, so queues are empty and caches are cold, as in a pipeline.
 On the link, the receiving thread waits until the loop's thread tells it, as the worker of a scheduler does.
-Throughput is measured with at most 4 frames under way. "In place" frames were made in the memory of a `RingAllocator`.
+Throughput is measured with at most 4 frames under way. "In place" frames were made in memory of a `RingAllocator`.
 """
 
 from __future__ import annotations
@@ -191,7 +191,9 @@ def run_idle() -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", choices=SIZES, action="append")
     parser.add_argument("--no-idle", action="store_true")
@@ -220,7 +222,17 @@ def main() -> None:
                 )
     table(
         "One way, and throughput with 4 frames under way",
-        ["frame", "by", "p50 µs", "x bare", "p99 µs", "p50 by round", "per s", "x bare", "CPU µs a frame, both"],
+        [
+            "frame",
+            "by",
+            "p50 µs",
+            "x bare",
+            "p99 µs",
+            "p50 by round",
+            "per s",
+            "x bare",
+            "CPU µs a frame, both",
+        ],
         rows,
     )
     if not arguments.no_idle:

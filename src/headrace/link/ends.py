@@ -209,7 +209,7 @@ class _End:
         """Read what arrived and send what is left; for the loop."""
         tell = False
         with self._lock:
-            if self._is_released:
+            if self._is_released or self._is_peer_gone:
                 return
             if writable:
                 self._carrier.flush()
@@ -230,8 +230,8 @@ class _End:
                 return now + _NEVER
             if self._machine.is_silent(now):
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
-                tell = self._read(monotonic())
-            if self._machine.is_silent(monotonic()) and self._failure is None:
+                tell = self._read(now)
+            if self._machine.is_silent(now) and self._failure is None:
                 seconds = self._machine.silence
                 self._fail(
                     PeerLost(
@@ -401,8 +401,8 @@ class Sender(_End):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the receiver takes no more."""
-        return self._machine.peer_ended
+        """Whether the receiver has said that it takes no more."""
+        return self._machine.peer_ended and self._failure is None
 
     @property
     def held(self) -> dict[int, int]:
@@ -837,7 +837,8 @@ class Receiver(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the sender has sent everything, and all of it was taken."""
-        return self._machine.peer_ended and not self._arrived and not self._uploading
+        is_over = self._machine.peer_ended and self._failure is None
+        return is_over and not self._arrived and not self._uploading
 
     def take(self) -> Parcel | None:
         """Return the next message that arrived, or None.

@@ -240,7 +240,9 @@ def find_shared(address: int, length: int) -> Segment | None:
     """Return the segment of an allocator that holds so many bytes at an address."""
     if not _made:
         return None
-    starts = sorted(_made.keys())
-    at = bisect_right(starts, address)
-    segment = _made.get(starts[at - 1]) if at else None
+    segment = _made.get(address)
+    if segment is None:  # it does not lie at the beginning
+        starts = sorted(_made.keys())
+        at = bisect_right(starts, address)
+        segment = _made.get(starts[at - 1]) if at else None
     return segment if segment is not None and address + length <= segment.address + segment.size else None

@@ -19,8 +19,8 @@ class RingAllocator(Allocator):
 
     A tensor that was allocated here, and sent to a part in another process on this host, is not copied: the other
     process maps its memory. From then on it belongs to the receiver, who may write to it, as to every frame; a
-    producer makes each frame in a new tensor. The memory is used again when both processes have let go of it. In one
-    process, or sent to another host, such a tensor is like any other.
+    producer makes each frame in a new tensor. The memory is used again when both processes have let go of it. In
+    one process, or sent to another host, such a tensor is like any other.
 
     Parameters
     ----------
