@@ -9,6 +9,7 @@ whose descriptor another one had before may be served once too often. That does 
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import threading
@@ -38,6 +39,7 @@ class LinkLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
+        self._is_stopped = False
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
@@ -61,10 +63,17 @@ class LinkLoop:
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread of the loop; without links, at once. It takes no lock."""
         serving = self._serving
-        if serving is None:
-            function()
-        else:
+        if serving is not None:
             serving.call_soon(function)
+        elif not self._is_stopped:
+            function()
+
+    def stop(self) -> None:
+        """End the thread, at the end of the process, when it may be in a library that has to return first."""
+        self._is_stopped = True
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.stop()
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -81,6 +90,7 @@ class _Serving:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._is_over = False
         self._calls: deque[Callable[[], object]] = deque()
         self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
         self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
@@ -96,6 +106,12 @@ class _Serving:
         self._calls.append(function)
         with suppress(OSError):  # the last link has gone
             os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        self._is_over = True
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+        self.thread.join(1.0)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()
@@ -130,7 +146,7 @@ class _Serving:
                 os.eventfd_read(self._wake)
                 while self._calls:
                     self._calls.popleft()()
-                if not self._links:
+                if self._is_over or not self._links:
                     return False
             elif link is not None:
                 link.serve(bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
@@ -157,3 +173,4 @@ def _forget_loop() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_loop)
+atexit.register(lambda: _default.stop())
