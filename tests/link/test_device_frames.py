@@ -30,7 +30,7 @@ from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import tcp_carriers, unix_carriers
 
 MS = 0.001
-SIZE = 100_000  # bytes of a frame
+SIZE = 1 << 17  # bytes of a frame, which is the size of a slot
 ROOT = Path(__file__).parents[2]
 
 
@@ -47,7 +47,7 @@ class Link:
 
     def __init__(self, carriers: Any = unix_carriers, frames: int = 3, size: int = 4) -> None:
         near, far = carriers()
-        terms = Terms("a -> b", size, max_bytes=frames * (SIZE // 4096 + 1) * 4096)
+        terms = Terms("a -> b", size, max_bytes=frames * SIZE)
         self.sender = Sender(near, terms, lambda: None)
         self.receiver = Receiver(far, terms, lambda: None)
         self.stream = gpu.StreamHandle(gpu.Device(0).create_stream())
@@ -133,7 +133,8 @@ def test_frames_that_are_kept_stall_the_sender_until_one_is_let_go(link: Link) -
     assert [values(frame) for frame in kept] == [{0}, {2}]
 
 
-def test_layouts_and_containers_travel(link: Link) -> None:
+def test_layouts_and_containers_travel() -> None:
+    link = Link(frames=32)
     tensor = link.frame(5)
     address, element, device = tensor.data, tensor.dl_dtype, tensor.device
     view = Tensor._at((address + 12, (3, 2), (16, -8), element, device, False), tensor.owner)
@@ -145,6 +146,7 @@ def test_layouts_and_containers_travel(link: Link) -> None:
     assert values(received["view"]) == values(received["map"]["whole"]) == {5}
     assert received["nothing"].shape == (0, 4)
     assert received["host"].tolist() == [0, 1, 2]
+    link.close()
 
 
 def test_what_is_sent_after_a_frame_of_a_device_arrives_after_it(link: Link) -> None:

@@ -40,12 +40,13 @@ class LinkLoop:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
         self._is_stopped = False
+        self._latest: _Serving | None = None  # which may still end a link when there are none any more
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
         with self._lock:
             if self._serving is None:
-                self._serving = _Serving()
+                self._serving = self._latest = _Serving()
             self._serving.add(link)
 
     def watch(self, link: Served, wants_write: bool) -> None:
@@ -69,11 +70,14 @@ class LinkLoop:
             function()
 
     def stop(self) -> None:
-        """End the thread, at the end of the process, when it may be in a library that has to return first."""
+        """End the thread, at the end of the process.
+
+        It may be in a library, such as cuda.core, where Python would end it in a way that aborts the process.
+        """
         self._is_stopped = True
-        serving, self._serving = self._serving, None
-        if serving is not None:
-            serving.stop()
+        self._serving = None
+        if self._latest is not None:
+            self._latest.stop()
 
     @property
     def thread(self) -> threading.Thread | None:
