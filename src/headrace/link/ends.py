@@ -224,11 +224,11 @@ class _End:
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
                 tell = self._read(now)
             if self._machine.is_silent(now) and self._failure is None:
-                seconds = self._machine.silence
-                self._fail(
+                # Told to the peer too: it may go on some time, and should know why it is alone.
+                self._fail_and_tell(
                     PeerLost(
-                        f"link {self.terms.name!r}: nothing was heard of the peer for {seconds:g} s: it is frozen, "
-                        "or cut off"
+                        f"link {self.terms.name!r}: nothing was heard of the peer for {self.terms.silence:g} s: it "
+                        "is frozen, or cut off"
                     )
                 )
                 tell = True
@@ -315,11 +315,14 @@ class _End:
         if self._failure is None:
             self._failure = error
 
-    def _break(self, error: BaseException) -> None:
-        """Fail because of what the peer said, and tell it."""
+    def _fail_and_tell(self, error: BaseException) -> None:
         self._fail(error)
         if not self._machine.has_ended:
             self._post(self._machine.abort(encode_failure(error, self.terms.name)))
+
+    def _break(self, error: BaseException) -> None:
+        """Fail because of what the peer said, and hear it no more."""
+        self._fail_and_tell(error)
         self._is_peer_gone = True
         self._loop.remove(self)
 
