@@ -10,6 +10,7 @@ whose descriptor another one had before may be served once too often. That does 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import select
 import threading
@@ -17,7 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+_log = logging.getLogger("headrace.link")
+_WRITABLE = int(select.EPOLLOUT)
+T = TypeVar("T")
 
 
 class Served(Protocol):
@@ -146,20 +151,32 @@ class _Serving:
         timeout = max(self._next_tick - monotonic(), 0.0)
         for descriptor, events in self._epoll.poll(timeout):
             link = self._links.get(descriptor)
-            if descriptor == self._wake:
+            if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
                 while self._calls:
-                    self._calls.popleft()()
+                    _guarded(self._calls.popleft())
                 if self._is_over or not self._links:
                     return False
             elif link is not None:
-                link.serve(bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
+                try:
+                    link.serve(events != _WRITABLE, events & _WRITABLE != 0)
+                except Exception:  # of the program, which was told of an event
+                    _log.exception("a link could not be served")
         if monotonic() >= self._next_tick:
             # A link that is added meanwhile sets it to 0 again, and wakes the loop.
             self._next_tick = monotonic() + 3600.0
             for link in list(self._links.values()):
-                self._next_tick = min(self._next_tick, link.tick(monotonic()))
+                self._next_tick = min(self._next_tick, _guarded(link.tick, monotonic()) or monotonic() + 1.0)
         return True
+
+
+def _guarded(function: Callable[..., T], *arguments: Any) -> T | None:
+    """Call a function; log what it raises, since the loop has other links to serve."""
+    try:
+        return function(*arguments)
+    except Exception:  # of the program: whoever is told of an event
+        _log.exception("a link could not be served")
+        return None
 
 
 _default = LinkLoop()

@@ -17,7 +17,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
@@ -227,22 +227,22 @@ def _slot_size(length: int) -> int:
     return -(-length // step) * step
 
 
-# Memory that allocators made, by its address: frames in it are sent without a copy.
-_made: WeakValueDictionary[int, Segment] = WeakValueDictionary()
+SHARED: dict[int, ref[Segment]] = {}
+"""Memory that allocators made, by its address: frames in it are sent without a copy."""
 
 
 def share(segment: Segment) -> None:
     """Let frames that lie in a segment be sent from where they are."""
-    _made[segment.address] = segment
+    address = segment.address
+    SHARED[address] = ref(segment, lambda _: SHARED.pop(address, None))
 
 
 def find_shared(address: int, length: int) -> Segment | None:
     """Return the segment of an allocator that holds so many bytes at an address."""
-    if not _made:
-        return None
-    segment = _made.get(address)
-    if segment is None:  # it does not lie at the beginning
-        starts = sorted(_made.keys())
+    known = SHARED.get(address)
+    if known is None:  # it does not lie at the beginning
+        starts = sorted(SHARED)
         at = bisect_right(starts, address)
-        segment = _made.get(starts[at - 1]) if at else None
+        known = SHARED.get(starts[at - 1]) if at else None
+    segment = None if known is None else known()
     return segment if segment is not None and address + length <= segment.address + segment.size else None
