@@ -671,7 +671,7 @@ class Sender(_End):
         return self._ring if type(segment) is Segment else self._device_rings.get(segment.device_id)
 
     def _give_back_slots(self, holders: list[Any]) -> None:
-        """Give back the slots that a message took that cannot be sent now."""
+        """Return the slots that a message took that cannot be sent now."""
         with self._lock:
             for holder, _ in holders:
                 ring = self._ring_of(holder) if type(holder) is Slot else None

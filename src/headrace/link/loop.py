@@ -20,6 +20,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from headrace import waits
+
 _log = logging.getLogger("headrace.link")
 _WRITABLE = int(select.EPOLLOUT)
 T = TypeVar("T")
@@ -120,7 +122,8 @@ class _Serving:
         self._is_over = True
         with suppress(OSError):
             os.eventfd_write(self._wake, 1)
-        self.thread.join(1.0)
+        if self.thread is not threading.current_thread():
+            waits.join(self.thread, 1.0)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()

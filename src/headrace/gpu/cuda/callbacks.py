@@ -32,6 +32,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace.gpu.backend import Backend, Callback
 from headrace.gpu.stream_handle import SupportsStream, handle_of
 from headrace.gpu.uncaught import report_ignored, report_uncaught
@@ -107,7 +108,7 @@ class _WaiterThreads:
                 requests.put(None)
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(_STOP_TIMEOUT)
+                waits.join(thread, _STOP_TIMEOUT)
 
     def _serve(self, key: tuple[int, int], requests: queue.SimpleQueue[tuple[Any, Callback] | None]) -> None:
         waiter: _EventWaiter | None = None
