@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from headrace import TensorMap, as_tensor, waits
 from headrace.core.errors import CrossingError, LinkError, PeerAborted, PeerLost, ProtocolError
+from headrace.link import ends
 from headrace.link.carrier import Received
 from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.loop import LinkLoop
@@ -125,6 +127,16 @@ class TestFrames:
             assert parcel.data.keys() == data.keys()
             assert (parcel.data["frame"] == 3).all()
             assert (parcel.acq_timestamp, parcel.metadata) == (5, {"note": "y" * 5000})
+
+    def test_whose_copy_is_interrupted_leave_no_memory_in_use(self, monkeypatch: Any) -> None:
+        with Pair() as link:
+            monkeypatch.setattr(ends, "_copy", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                link.sender.send(Parcel([frame(1), frame(2)]))
+            assert link.sender._ring.in_use == 0
+            monkeypatch.undo()
+            assert link.sender.send(Parcel(frame(3)))
+            assert (link.take() == 3).all()
 
     def test_that_cannot_cross_harm_nothing(self) -> None:
         with Pair() as link:
@@ -281,6 +293,25 @@ class TestInPlace:
         assert not link.loop.links
         assert address in [allocator.allocate_tensor(LARGE, "uint8").data for _ in range(2)]
 
+    def test_it_has_the_same_bound_beyond_which_frames_are_copied(self) -> None:
+        with Pair(max_bytes=1 << 20) as link:
+            allocator = RingAllocator()
+            tensors = [allocator.allocate_tensor(600_000, "uint8") for _ in range(2)]
+            for tensor in tensors:
+                np.asarray(tensor)[:] = 5
+                assert link.sender.send(Parcel(tensor))
+            assert len(link.sender.held) == 2
+            assert 600_000 <= link.sender._ring.size <= 1 << 20
+            assert [int(np.asarray(link.take())[0]) for _ in range(2)] == [5, 5]
+            del tensor, tensors, allocator
+            link.receiver.tick(0)
+            link.loop.serve()
+            gc.collect()
+            assert link.sender.send(Parcel(RingAllocator().allocate_tensor(700_000, "uint8")))
+            link.take()
+            assert link.receiver.failure is None
+            assert link.sender._allocated == 700_416
+
     def test_memory_that_went_is_unmapped_by_the_receiver(self) -> None:
         with Pair() as link:
             for _ in range(5):
@@ -382,6 +413,15 @@ class TestEnds:
             assert link.take()[0] == number % 251
         assert link.receiver.has_ended
         link.receiver.close()
+
+    def test_what_could_not_be_sent_at_once_is_not_overtaken(self) -> None:
+        with Pair(size=10_000) as link:
+            while not link.sender._carrier.wants_write:
+                assert link.sender.send(Parcel(frame(link.sender.sent, 1000)))
+            link.receiver.serve(True, False)  # there is room for one more
+            assert link.sender.send(Parcel(frame(link.sender.sent, 10)))
+            for number in range(link.sender.sent):
+                assert link.take()[0] == number % 251
 
     def test_an_epoch_before_is_refused(self) -> None:
         sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -506,6 +546,27 @@ class TestLoop:
             threading.excepthook = hook
         assert not failed
         assert loop.thread is None
+
+    def test_goes_on_when_a_program_raises_on_an_event(self, caplog: Any) -> None:
+        loop = LinkLoop()
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        terms = Terms("edge.out -> server.in", 4)
+        told: SimpleQueue[None] = SimpleQueue()
+
+        def raise_once() -> None:
+            told.put(None)
+            raise ValueError("not this time")
+
+        receiver = Receiver(UnixCarrier(here), terms, raise_once, loop=loop)
+        sender = Sender(UnixCarrier(there), terms, lambda: None, loop=loop)
+        for number in range(2):
+            sender.send(Parcel(number))
+            told.get(timeout=20)
+        assert [receiver.take(), receiver.take()] == [Parcel(0, number=0), Parcel(1, number=1)]
+        self.run(loop, 10, 100)
+        assert "not this time" in caplog.text
+        sender.close()
+        receiver.close()
 
 
 def test_a_carrier_is_of_the_right_kind() -> None:

@@ -9,6 +9,7 @@ whose descriptor another one had before may be served once too often. That does 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -19,7 +20,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from headrace import waits
+
 _log = logging.getLogger("headrace.link")
+_WRITABLE = int(select.EPOLLOUT)
 T = TypeVar("T")
 
 
@@ -42,12 +46,14 @@ class LinkLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
+        self._is_stopped = False
+        self._latest: _Serving | None = None  # which may still end a link when there are none any more
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
         with self._lock:
             if self._serving is None:
-                self._serving = _Serving()
+                self._serving = self._latest = _Serving()
             self._serving.add(link)
 
     def watch(self, link: Served, wants_write: bool) -> None:
@@ -65,10 +71,20 @@ class LinkLoop:
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread of the loop; without links, at once. It takes no lock."""
         serving = self._serving
-        if serving is None:
-            function()
-        else:
+        if serving is not None:
             serving.call_soon(function)
+        elif not self._is_stopped:
+            function()
+
+    def stop(self) -> None:
+        """End the thread, at the end of the process.
+
+        It may be in a library, such as cuda.core, where Python would end it in a way that aborts the process.
+        """
+        self._is_stopped = True
+        self._serving = None
+        if self._latest is not None:
+            self._latest.stop()
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -85,6 +101,7 @@ class _Serving:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._is_over = False
         self._calls: deque[Callable[[], object]] = deque()
         self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
         self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
@@ -100,6 +117,13 @@ class _Serving:
         self._calls.append(function)
         with suppress(OSError):  # the last link has gone
             os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        self._is_over = True
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+        if self.thread is not threading.current_thread():
+            waits.join(self.thread, 1.0)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()
@@ -130,14 +154,17 @@ class _Serving:
         timeout = max(self._next_tick - monotonic(), 0.0)
         for descriptor, events in self._epoll.poll(timeout):
             link = self._links.get(descriptor)
-            if descriptor == self._wake:
+            if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
                 while self._calls:
                     _guarded(self._calls.popleft())
-                if not self._links:
+                if self._is_over or not self._links:
                     return False
             elif link is not None:
-                _guarded(link.serve, bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
+                try:
+                    link.serve(events != _WRITABLE, events & _WRITABLE != 0)
+                except Exception:  # of the program, which was told of an event
+                    _log.exception("a link could not be served")
         if monotonic() >= self._next_tick:
             # A link that is added meanwhile sets it to 0 again, and wakes the loop.
             self._next_tick = monotonic() + 3600.0
@@ -170,3 +197,4 @@ def _forget_loop() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_loop)
+atexit.register(lambda: _default.stop())
