@@ -63,6 +63,9 @@ _log = logging.getLogger("headrace.link")
 _LENGTH = struct.Struct("<I")
 _PLACE_SIZE = 20
 _NEVER = 3600.0
+_SAY_AGAIN = (
+    60.0  # seconds after which a stall is said again: with little memory, each frame may have to wait
+)
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
@@ -377,6 +380,7 @@ class Sender(_End):
         self._dropped: deque[tuple[int, int]] = deque()
         self._let_go: deque[Any] = deque()
         self._is_stalled = False
+        self._stall_said = -_SAY_AGAIN
         # Frames that wait for a device to copy them, and those behind them; and whether the end is behind them.
         self._outbox: deque[_Outgoing] = deque()
         self._is_ending = False
@@ -727,8 +731,9 @@ class Sender(_End):
             can_hold = self._ring.can_hold(length)
         if not can_hold:
             raise self._too_large(length)
-        if not self._is_stalled:
-            self._is_stalled = True
+        now = monotonic()
+        if not self._is_stalled and now - self._stall_said > _SAY_AGAIN:
+            self._is_stalled, self._stall_said = True, now
             held = self.held
             numbers = ", ".join(map(str, sorted(held)[:8])) + (", ..." if len(held) > 8 else "")
             _log.warning(

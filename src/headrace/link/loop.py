@@ -9,6 +9,7 @@ whose descriptor another one had before may be served once too often. That does 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -43,12 +44,14 @@ class LinkLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
+        self._is_stopped = False
+        self._latest: _Serving | None = None  # which may still end a link when there are none any more
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
         with self._lock:
             if self._serving is None:
-                self._serving = _Serving()
+                self._serving = self._latest = _Serving()
             self._serving.add(link)
 
     def watch(self, link: Served, wants_write: bool) -> None:
@@ -66,10 +69,20 @@ class LinkLoop:
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread of the loop; without links, at once. It takes no lock."""
         serving = self._serving
-        if serving is None:
-            function()
-        else:
+        if serving is not None:
             serving.call_soon(function)
+        elif not self._is_stopped:
+            function()
+
+    def stop(self) -> None:
+        """End the thread, at the end of the process.
+
+        It may be in a library, such as cuda.core, where Python would end it in a way that aborts the process.
+        """
+        self._is_stopped = True
+        self._serving = None
+        if self._latest is not None:
+            self._latest.stop()
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -86,6 +99,7 @@ class _Serving:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._is_over = False
         self._calls: deque[Callable[[], object]] = deque()
         self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
         self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
@@ -101,6 +115,12 @@ class _Serving:
         self._calls.append(function)
         with suppress(OSError):  # the last link has gone
             os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        self._is_over = True
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+        self.thread.join(1.0)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()
@@ -135,7 +155,7 @@ class _Serving:
                 os.eventfd_read(self._wake)
                 while self._calls:
                     _guarded(self._calls.popleft())
-                if not self._links:
+                if self._is_over or not self._links:
                     return False
             elif link is not None:
                 try:
@@ -174,3 +194,4 @@ def _forget_loop() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_loop)
+atexit.register(lambda: _default.stop())
