@@ -110,5 +110,5 @@ def _forget() -> None:
             _lingering.pop().connection.close()
 
 
-atexit.register(wait)
+atexit.register(wait)  # after the loop, so that it runs before the loop is stopped
 os.register_at_fork(after_in_child=_forget)
