@@ -80,18 +80,8 @@ LAYERS = {
         *("observe", "application", "compat"),
     },
     "parts": {
-        *(
-            "version",
-            "waits",
-            "gpu",
-            "core",
-            "_runtime",
-            "conditions",
-            "link",
-            "application",
-            "compat",
-            "cli",
-        ),
+        *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
+        *("compat", "cli"),
     },
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }

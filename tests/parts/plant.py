@@ -74,9 +74,7 @@ def show(value: int) -> None:
 
 class A(Fragment):
     def compose(self) -> None:
-        self.first = numbers(
-            self, name="numbers", seed=os.getpid() if ASKED == "differ" else 0, count=5
-        )
+        self.first = numbers(self, name="numbers", seed=os.getpid() if ASKED == "differ" else 0, count=5)
         self.add_operator(self.first)
 
 

@@ -87,7 +87,9 @@ def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture
 def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("raise@run") == 1
     err = lines(capfd)[1]
-    assert err.startswith("headrace run: LookupError: no such part number; raised in compute of operator 'b.mid")
+    assert err.startswith(
+        "headrace run: LookupError: no such part number; raised in compute of operator 'b.mid"
+    )
     assert "raised in the process of part 'b'; " in err
     assert run("odd@import") == 1
     err = lines(capfd)[1]

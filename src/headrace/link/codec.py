@@ -399,7 +399,9 @@ class _Reader:
             raise ProtocolError(f"a frame is damaged: there is no shape {shape!r:.200}")
         array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
         if array.nbytes > memory.nbytes:  # by strides of 0
-            raise ProtocolError(f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}")
+            raise ProtocolError(
+                f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}"
+            )
         return array
 
     def _tensor(self, piece: Any, element: Any, shape: Any, strides: Any, device: Any, library: Any) -> Any:

@@ -154,6 +154,11 @@ class Supervisor:
         """Whether no process is left."""
         return all(part.state is State.GONE for part in self.parts.values())
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the operators of all parts have started."""
+        return all(part.state >= State.RUNNING for part in self.parts.values())
+
     def begin(self) -> list[Action]:
         """Start all processes."""
         return [Spawn(part.name, part.epoch) for part in self.parts.values()]
