@@ -96,5 +96,8 @@ if __name__ == "__main__":
     print("begins")
     strike("import")
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        outcome = Plant().run()
+        try:
+            outcome = Plant().run()
+        finally:
+            strike("exit")
     print(outcome.ended_by, outcome.computes, outcome.restarts, outcome.lost, outcome.undelivered)

@@ -62,7 +62,7 @@ def environment_of(
             found[name] = ",".join(chosen)
     for name in _FILES:
         value = found.get(name, "")
-        if PurePath(value).suffix:
+        if PurePath(value).suffix or (value and name != "HEADRACE_TRACK"):
             found[name] = _own_file(value, part)
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line

@@ -171,6 +171,8 @@ class Supervisor:
         if part.state is not State.SPAWNED:
             return []
         part.state = State.COMPOSED
+        if self.is_stopping:
+            return self._stop_part(part, now)
         differs = difference(self.description, description, name)
         if differs:
             error = DigestError(
@@ -178,8 +180,6 @@ class Supervisor:
                 "program anew, so compose() must not depend on the time, random numbers, or files that change"
             )
             return self.fail(name, error, now)
-        if self.is_stopping:
-            return self._stop_part(part, now)
         if part.epoch:
             return [self._join(part, now)]
         if all(each.state is State.COMPOSED for each in self.parts.values()):
