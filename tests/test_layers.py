@@ -27,11 +27,11 @@ LAYERS = {
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
     "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "replicas": {"tensor", "core", "_runtime"},
-    "link": {"tensor", "core"},
+    "link": {"lazy", "waits", "gpu", "tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "poses": {"core"},
-    "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "conditions"},
+    "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "video": {"lazy", "waits", "extras"},
     "inference": {"lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
@@ -71,7 +71,6 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
-    "parts": {"core", "_runtime", "conditions", "link", "application"},
     "compat": {
         *("tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"),
         "application",
@@ -80,12 +79,19 @@ LAYERS = {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("observe", "application", "compat"),
     },
+    "parts": {
+        *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
+        *("compat", "cli"),
+    },
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
 # `python -m headrace.compat.holoscan` is a command.
+# The application starts the processes of its parts, which import the application.
 EXCEPT = {
+    ("headrace/application/runner.py", "headrace.parts.driver"),
+    ("headrace/application/runner.py", "headrace.parts.failures"),
     ("headrace/core/__init__.py", "headrace.application"),
     ("headrace/compat/holoscan/__main__.py", "headrace.cli"),
 }

@@ -64,6 +64,7 @@ ALLOWED = {
     ("operators/inference.py", "_call_together"): "the futures are done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("video/v4l2_device.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
+    ("link/listener.py", "Listener._run"): "a thread of its own, which `close` ends",
 }
 
 Modules = dict[str, ast.Module]

@@ -1,5 +1,6 @@
 from headrace._runtime.compiled import is_compiled as is_compiled
 from headrace._runtime.lifecycle.accounts import MessageCounter as MessageCounter
+from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
 from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async

@@ -12,6 +12,7 @@ from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
+from headrace.core.places import ON_LOSS, places
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
@@ -58,6 +59,13 @@ class Fragment(Composition):
         The application that it is a part of; none if it runs by itself.
     name
         Its name, with which the names of its operators begin in an application; the class's name unless given.
+    gpus, cpus
+        The GPUs and the cores that its process may use, where each fragment has a process of its own
+        (``run(processes=True)``): how many, which no other fragment gets, or which ones, as in ``[0, 1]``. All
+        unless given.
+    on_loss
+        What happens if that process is killed, crashes or freezes: ``"stop"`` ends the run, ``"restart"`` starts
+        the process again, ``"go_on"`` runs on without it.
     """
 
     _runner: ClassVar[Runner] = Runner()
@@ -72,7 +80,15 @@ class Fragment(Composition):
     _made_parts: list[Fragment]
 
     def __init__(
-        self, application: Fragment | None = None, /, name: str = "", *args: Any, **kwargs: Any
+        self,
+        application: Fragment | None = None,
+        /,
+        name: str = "",
+        *args: Any,
+        gpus: int | Sequence[int] | None = None,
+        cpus: int | Sequence[int] | None = None,
+        on_loss: str = "stop",
+        **kwargs: Any,
     ) -> None:
         kind = type(self).__name__
         given: Any = application
@@ -83,6 +99,13 @@ class Fragment(Composition):
                 + (hint if isinstance(application, str) else "")
             )
         super().__init__(name, *args, **kwargs)
+        self.gpus = places(gpus, f"{kind} {self.name!r}: gpus")
+        self.cpus = places(cpus, f"{kind} {self.name!r}: cpus")
+        if on_loss not in ON_LOSS:
+            raise ValueError(
+                f"{kind} {self.name!r}: on_loss must be one of {choices(ON_LOSS)}, not {on_loss!r}"
+            )
+        self.on_loss = on_loss
         if application is None:
             return
         if "." in self.name:
@@ -255,7 +278,11 @@ class Fragment(Composition):
     # Running.
 
     def run(
-        self, *, duration: str | float | timedelta | None = None, max_messages: int | None = None
+        self,
+        *,
+        duration: str | float | timedelta | None = None,
+        max_messages: int | None = None,
+        processes: bool | None = None,
     ) -> Outcome:
         """Compose the graph, run it to its end, stop every operator, and return how the run ended.
 
@@ -270,12 +297,19 @@ class Fragment(Composition):
         max_messages
             The number of computes after which each source ends; the run then finishes with what they sent.
             ``HEADRACE_COUNT`` comes before it.
+        processes
+            Whether each fragment of an application runs in a process of its own; ``HEADRACE_PROCESSES`` comes
+            before it. Each process executes the program anew up to this call.
         """
         self._check_whole("run()")
-        return Fragment._runner.run(self, limits_of_run(duration, max_messages))
+        return Fragment._runner.run(self, limits_of_run(duration, max_messages, processes))
 
     def run_async(
-        self, *, duration: str | float | timedelta | None = None, max_messages: int | None = None
+        self,
+        *,
+        duration: str | float | timedelta | None = None,
+        max_messages: int | None = None,
+        processes: bool | None = None,
     ) -> Future[Outcome]:
         """Start `run` on its own thread and return a future for its outcome.
 
@@ -283,7 +317,7 @@ class Fragment(Composition):
         until `stop_execution` is called.
         """
         self._check_whole("run_async()")
-        return Fragment._runner.run_async(self, limits_of_run(duration, max_messages))
+        return Fragment._runner.run_async(self, limits_of_run(duration, max_messages, processes))
 
     def running(self) -> Running:
         """Run beside the program for the duration of a ``with`` or ``async with`` block.

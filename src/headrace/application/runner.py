@@ -7,12 +7,15 @@ its observer here. ``headrace run`` replaces the runner to know what a program r
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from headrace.conditions.by_type import CONDITIONS
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.core.control import RUNNING, RunControl
+from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,19 +31,62 @@ if TYPE_CHECKING:
 class Runner:
     """Runs fragments."""
 
+    _MOST_KEPT = 1000  # runs
+
+    def __init__(self) -> None:
+        # What the runs so far returned or raised, None while one is in progress. The processes of a program repeat
+        # the program up to the run that they take part in, and do not repeat the runs before it.
+        self._results: list[Any] = []
+        self.program: tuple[str, str, tuple[str, ...]] | None = None
+        """The program that the command executes: a file or a module, a class in it, and its arguments."""
+
     def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end, or to the limits of this run."""
-        from headrace._runtime import run
-
-        _serve(fragment)
-        return run(fragment, RunControl(RUNNING), _supplies(limits))
+        run_it, _ = self._prepare(fragment, limits)
+        return run_it()
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""
         from headrace._runtime import run_async
 
+        run_it, control = self._prepare(fragment, limits)
+        return run_async(fragment, control, run_it)
+
+    def run_here(self, fragment: Fragment, control: RunControl, limits: RunOptions) -> Outcome:
+        """Run a fragment in this process."""
+        from headrace._runtime import run
+
         _serve(fragment)
-        return run_async(fragment, RunControl(RUNNING), _supplies(limits))
+        return run(fragment, control, _supplies(limits))
+
+    def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:
+        """Return what runs a fragment, in this process or in others, and the control of that run."""
+        number = len(self._results)
+        self._results.append(None)
+        if read_run_options().over(limits).processes:
+            from headrace.parts.driver import DriverControl, drive
+
+            driver_control = DriverControl()
+            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number])
+            return partial(self._run_numbered, number, run_it), driver_control
+        control = RunControl(RUNNING)
+        run_it = partial(self.run_here, fragment, control, limits)
+        return partial(self._run_numbered, number, run_it), control
+
+    def _run_numbered(self, number: int, run_it: Callable[[], Outcome]) -> Outcome:
+        try:
+            result = run_it()
+        except BaseException as error:
+            from headrace.parts.failures import Failure
+
+            self._keep(number, Failure.of(error))
+            raise
+        self._keep(number, result)
+        return result
+
+    def _keep(self, number: int, result: Any) -> None:
+        if number < self._MOST_KEPT:
+            self._results[number] = result
 
 
 def _serve(fragment: Fragment) -> None:

@@ -75,6 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run a program of the Holoscan SDK 2 to 4: `import holoscan` gives headrace",
     )
+    text = "run each fragment of the application in a process of its own"
+    _add(how, "--processes", text, action="store_const", const="1")
     text = "read the configuration file again on SIGHUP, and set the live parameters that changed"
     _add(how, "--reload", text, action="store_const", const="1")
     seen = parser.add_argument_group("what is shown and recorded")
@@ -225,6 +227,7 @@ def _run_program(options: argparse.Namespace) -> int:
         install()
     with Runs() as runs:
         program = Program.of(options.program)
+        runs.program = program.name, program.class_name, tuple(options.arguments)
         program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)
     if not runs.began:
         print(

@@ -29,6 +29,7 @@ class Runs(Runner):
     """
 
     def __init__(self, instead: Callable[[Fragment], None] | None = None) -> None:
+        super().__init__()
         self.began = 0
         self._instead = instead
         # The application of the run that began last, if it may still be running; otherwise only its outcome is
@@ -58,7 +59,7 @@ class Runs(Runner):
         """Run a fragment to its end."""
         self._begin(fragment)
         try:
-            return self._runner.run(fragment, limits)
+            return super().run(fragment, limits)
         finally:
             self._read_settings = self._read_settings or fragment._config is not None
             self._last, self._last_outcome = None, fragment.outcome
@@ -68,7 +69,7 @@ class Runs(Runner):
         self._begin(fragment)
         # Read when it is asked for: a callback of the future could come later than the program's end.
         self._last = fragment
-        return self._runner.run_async(fragment, limits)
+        return super().run_async(fragment, limits)
 
     def _begin(self, fragment: Fragment) -> None:
         self._read_settings = self.read_settings

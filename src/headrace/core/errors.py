@@ -117,6 +117,18 @@ class AuthenticationError(LinkError):
     """The process at the other end of a connection is not the one that it should be."""
 
 
+class PartLost(RuntimeError):
+    """The process of a part of the program ended although it was not asked to, or is frozen."""
+
+
+class PartError(RuntimeError):
+    """An exception of another process that cannot be made again in this one; its text is the original's."""
+
+
+class DigestError(GraphError):
+    """The process of a part composed another program than the driver."""
+
+
 class UnorderedStreamWarning(UserWarning):
     """An operator used a message before its stream was ordered after the work behind it."""
 

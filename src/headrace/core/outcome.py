@@ -107,6 +107,8 @@ class OperatorOutcome:
     """The number of its computes that took longer than its deadline."""
     drop_reasons: dict[str, dict[str, int]] = field(default_factory=dict)
     """How many messages a join dropped at each input, by reason; these are among `dropped`."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """The number of messages to each input that were lost with a process (`Fragment.on_loss`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,11 @@ class Outcome:
         """The number of messages still waiting at each input, by ``"operator.port"``."""
         return self._by_port("undelivered")
 
+    @property
+    def lost(self) -> dict[str, int]:
+        """The number of messages that were lost with a process, by the ``"operator.port"`` they were sent to."""
+        return self._by_port("lost")
+
     def _by_port(self, what: str) -> dict[str, Any]:
         return {
             f"{name}.{port}": count
@@ -232,7 +239,7 @@ class Outcome:
             _count(self.computes, "compute"),
             *(
                 f"{_count(n, 'message')} {what}"
-                for what in ("dropped", "discarded", "undelivered")
+                for what in ("dropped", "discarded", "undelivered", "lost")
                 if (n := sum(self._by_port(what).values()))
             ),
             *([f"{_count(self.skipped, 'error')} skipped"] if self.skipped else []),
@@ -257,7 +264,7 @@ class Outcome:
             "computes": {name: operator.computes for name, operator in self.operators.items()},
             **{
                 what: {name: sum(getattr(each, what).values()) for name, each in self.operators.items()}
-                for what in ("dropped", "discarded", "undelivered")
+                for what in ("dropped", "discarded", "undelivered", "lost")
             },
             "errors skipped": {name: operator.skipped for name, operator in self.operators.items()},
             **{

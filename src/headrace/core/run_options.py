@@ -6,6 +6,7 @@
     ``HEADRACE_DURATION=10s``                   end the run after that time of its clock
     ``HEADRACE_COUNT=100``                      end each source after that many computes
     ``HEADRACE_STOP_TIMEOUT=10s``               how long the run may take to stop (`Composition.stop_timeout`)
+    ``HEADRACE_PROCESSES=1``                    run each fragment in a process of its own
     ==========================================  ===================================================================
 
 The variables of the Holoscan SDK and of its benchmarks are read where they mean something here; a variable of
@@ -36,7 +37,7 @@ from dataclasses import astuple, dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from headrace.core.booleans import flag
+from headrace.core.booleans import boolean, flag
 from headrace.core.durations import nanoseconds
 from headrace.core.whole_numbers import whole_number
 
@@ -78,6 +79,8 @@ class RunOptions:
     """The period at which conditions are polled."""
     stop_timeout_ms: int | None = None
     """The milliseconds that the run may take to stop."""
+    processes: bool | None = None
+    """Whether each fragment runs in a process of its own."""
 
     def over(self, others: RunOptions) -> RunOptions:
         """Return these options, and those of `others` where they change nothing."""
@@ -92,15 +95,21 @@ class RunOptions:
     def changes_scheduler(self) -> bool:
         """Whether the run needs another scheduler than the application's own."""
         return self != RunOptions(
-            workers=self.workers, count=self.count, stop_timeout_ms=self.stop_timeout_ms
+            workers=self.workers,
+            count=self.count,
+            stop_timeout_ms=self.stop_timeout_ms,
+            processes=self.processes,
         )
 
 
-def limits_of_run(duration: str | float | timedelta | None, max_messages: int | None) -> RunOptions:
+def limits_of_run(
+    duration: str | float | timedelta | None, max_messages: int | None, processes: bool | None = None
+) -> RunOptions:
     """Return the options that the arguments of `Fragment.run` ask for."""
     return RunOptions(
         max_duration_ms=None if duration is None else _duration_argument(duration),
         count=None if max_messages is None else whole_number(max_messages, "run(max_messages=...)", 1),
+        processes=None if processes is None else boolean(processes, "run(processes=...)"),
     )
 
 
@@ -153,6 +162,7 @@ def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions
         stop_on_deadlock_timeout=read(_parse_milliseconds, "HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT"),
         check_recession_period_ms=read(_parse_period, "HOLOSCAN_CHECK_RECESSION_PERIOD_MS"),
         stop_timeout_ms=read(parse_duration, "HEADRACE_STOP_TIMEOUT"),
+        processes=read(flag, "HEADRACE_PROCESSES"),
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
 from headrace.link.wire import MAX_BODY, Header, Kind, pack_header
@@ -33,10 +33,14 @@ _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
 _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
+_MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
 _LOANS_AT_ONCE = 4096
+_LONGEST_DEVICE = 512  # bytes that describe the memory of a device
+_LONGEST_REFUSAL = 1024
 _DESCRIPTION_IN_PLACE = 1
+_FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
 
 class Message(NamedTuple):
@@ -46,12 +50,34 @@ class Message(NamedTuple):
     body: bytes
 
 
-class Place(NamedTuple):
-    """Where one piece of a frame's memory is: in a segment, or in the bulk bytes."""
+Place: TypeAlias = tuple[int, int, int]
+"""Where one piece of a frame's memory is: the number of a segment or `IN_BULK`, the offset, and the length."""
+
+
+class Answer(NamedTuple):
+    """Whether the receiver has mapped the memory of a device; if not, why."""
 
     segment: int
-    offset: int
-    length: int
+    refusal: str
+
+
+class OfferedSegment(NamedTuple):
+    """Shared memory that the sender offers, or drops where its size is 0.
+
+    Attributes
+    ----------
+    number, size
+        Its number and its bytes.
+    is_reused
+        Whether its memory may be written again after the link has ended.
+    device
+        What describes the memory of a device; empty for memory of the host.
+    """
+
+    number: int
+    size: int
+    is_reused: bool
+    device: bytes
 
 
 class Frame(NamedTuple):
@@ -93,6 +119,7 @@ class LinkEnd:
 
     role = ""
     peer = ""
+    _usual = 0
 
     def __init__(self, terms: bytes, epoch: int, silence: float, now: float) -> None:
         self.epoch = epoch
@@ -144,55 +171,65 @@ class LinkEnd:
 
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
         """Accept a message that arrived; return what the end has to do about it, if anything."""
-        kind = header.kind
-        if header.number != self._in:
-            what = "is missing or out of order" if header.number > self._in else "came again"
-            raise ProtocolError(
-                f"a message {what}: number {header.number} arrived, and {self._in} was expected"
-            )
-        if header.epoch != self.epoch:
-            raise ProtocolError(f"a message is of epoch {header.epoch}, and this link is of {self.epoch}")
-        if (kind == Kind.HELLO) is self.is_open:
-            raise ProtocolError(
-                f"a {Kind(kind).name} {'came again' if self.is_open else 'came before HELLO'}"
-            )
-        if descriptors != (kind == Kind.SEGMENT and len(body) == _SEGMENT.size and body[4:12] != bytes(8)):
-            raise ProtocolError(f"a {Kind(kind).name} came with {descriptors} descriptors")
-        if header.bulk and kind != Kind.FRAME:
-            raise ProtocolError(f"a {Kind(kind).name} came with bulk bytes")
-        if len(body) != header.body:
-            raise ProtocolError(f"a body has {len(body)} bytes, and its header says {header.body}")
-        self._in += 1
+        kind, epoch, number, length, bulk = header
+        if number != self._in or epoch != self.epoch or len(body) != length:
+            raise self._refusal(header, body)
+        self._in = number + 1
         self.heard = now
-        if kind == Kind.HELLO:
+        try:
+            if kind == self._usual and self.is_open and not descriptors:
+                return self._accept_usual(body, bulk)
+            return self._accept(Kind(kind), body, descriptors, bulk)
+        except struct.error:
+            raise ProtocolError(f"the body of a {Kind(kind).name} has {len(body)} bytes") from None
+
+    def _refusal(self, header: Header, body: bytes) -> ProtocolError:
+        """Return the error for a message that is not the next one."""
+        _, epoch, number, length, _ = header
+        if epoch != self.epoch:
+            return ProtocolError(f"a message is of epoch {epoch}, and this link is of {self.epoch}")
+        if number != self._in:
+            what = "is missing or out of order" if number > self._in else "came again"
+            return ProtocolError(f"a message {what}: number {number} arrived, and {self._in} was expected")
+        return ProtocolError(f"a body has {len(body)} bytes, and its header says {length}")
+
+    def _accept(self, kind: Kind, body: bytes, descriptors: int, bulk: int) -> Any:
+        """Accept a message that is not of the usual kind."""
+        if (kind is Kind.HELLO) is self.is_open:
+            raise ProtocolError(f"a {kind.name} came {'again' if self.is_open else 'before HELLO'}")
+        if bulk:
+            raise ProtocolError(f"a {kind.name} came with bulk bytes")
+        if kind is Kind.SEGMENT:
+            number, size, is_reused = _SEGMENT.unpack_from(body)
+            return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
+        if descriptors:
+            raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
+        if kind is Kind.HELLO:
             expected = self.peer.encode() + b"\n" + self._terms
             if body != expected:
                 raise ProtocolError(
                     f"the peer's terms are {body!r:.300}, and they should be {expected!r:.300}"
                 )
             self.is_open = True
-        elif kind == Kind.ABORT:
+        elif kind is Kind.ABORT:
             self.abort_body = body
             self.peer_ended = True
         elif kind in (Kind.BEAT, Kind.END):
-            self._note_progress(Kind(kind), body)
+            self._note_progress(kind, *_PROGRESS.unpack(body))
+        elif kind is Kind.MAPPED:
+            (number,) = _MAPPED.unpack_from(body)
+            return self._accept_answer(number, body[_MAPPED.size :])
         else:
-            try:
-                return self._accept(kind, body, header.bulk)
-            except struct.error:
-                raise ProtocolError(f"the body of a {Kind(kind).name} has {len(body)} bytes") from None
+            raise ProtocolError(f"a {self.peer} sends no {kind.name}")
         return None
 
-    def _note_progress(self, kind: Kind, body: bytes) -> None:
-        if len(body) != _PROGRESS.size:
-            raise ProtocolError(f"the body of a {kind.name} has {len(body)} bytes")
-        (frames,) = _PROGRESS.unpack(body)
+    def _note_progress(self, kind: Kind, frames: int) -> None:
         if frames < self.peer_frames or not self._can_be(frames, kind):
             raise ProtocolError(
                 f"the {self.peer} says that it is at frame {frames} ({kind.name}), and this end is at {self.frames}"
             )
         self.peer_frames = frames
-        if kind == Kind.END:
+        if kind is Kind.END:
             if self.peer_ended:
                 raise ProtocolError("an END came again")
             self.peer_ended = True
@@ -201,8 +238,18 @@ class LinkEnd:
         """Return whether the peer may have so many frames."""
         raise NotImplementedError
 
-    def _accept(self, kind: int, body: bytes, bulk: int) -> Any:
+    def _accept_usual(self, body: bytes, bulk: int) -> Any:
+        """Accept a message of the kind that most messages of the peer are of."""
         raise NotImplementedError
+
+    def _accept_answer(self, number: int, refusal: bytes) -> Answer:
+        """Return the answer about a segment of a device."""
+        raise ProtocolError(f"a {self.peer} sends no {Kind.MAPPED.name}")
+
+    def _accept_segment(
+        self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
+    ) -> OfferedSegment:
+        raise ProtocolError(f"a {self.peer} sends no SEGMENT")
 
     def _message(self, kind: Kind, body: bytes) -> Message:
         return Message(self._header(kind, len(body)), body)
@@ -225,6 +272,7 @@ class SendingEnd(LinkEnd):
     """
 
     role, peer = "sender", "receiver"
+    _usual = _CREDIT_KIND
 
     def __init__(self, terms: bytes, epoch: int, silence: float, now: float, size: int) -> None:
         super().__init__(terms, epoch, silence, now)
@@ -233,23 +281,26 @@ class SendingEnd(LinkEnd):
         self._size = size
         self._loan = 0
         self._segments = 0
+        self.unanswered: set[int] = set()
+        """The segments of devices of which the receiver has not said whether it can map them."""
 
-    def segment(self, size: int, is_reused: bool = False) -> tuple[int, Message]:
+    def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, Message]:
         """Return the number of a new segment, and the message that its descriptor goes with.
 
-        A segment `is_reused` if its memory may be written again after this link has ended.
+        A segment `is_reused` if its memory may be written again after this link has ended. `device` describes the
+        memory of a device, which no frame may lie in before the receiver has answered.
         """
         number = self._segments
         self._segments += 1
-        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused))
+        if device:
+            self.unanswered.add(number)
+        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
 
     def drop_segment(self, number: int) -> Message:
         """Return the message that says that a segment is not used any more."""
         return self._message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
 
-    def frame(
-        self, places: Sequence[tuple[int, int, int]], description: bytes | None, extra: bytes, bulk: int
-    ) -> Message:
+    def frame(self, places: Sequence[Place], description: bytes | None, extra: bytes, bulk: int) -> Message:
         """Return the message of a frame that takes a credit; the caller adds its loans with `lend`."""
         assert self.credits
         flags = _DESCRIPTION_IN_PLACE if description is None else 0
@@ -271,10 +322,10 @@ class SendingEnd(LinkEnd):
         self.loans[self._loan] = holder
         self._loan += 1
 
-    def _accept(self, kind: int, body: bytes, bulk: int) -> tuple[int, list[Any]]:
+    def _accept_usual(self, body: bytes, bulk: int) -> tuple[int, list[Any]]:
         """Return the credits and the holders of the memory that came back."""
-        if kind != Kind.CREDIT:
-            raise ProtocolError(f"a receiver sends no {Kind(kind).name}")
+        if bulk:
+            raise ProtocolError("a CREDIT came with bulk bytes")
         (places,) = _CREDIT.unpack_from(body)
         if self.credits + places > self._size:
             raise ProtocolError(
@@ -291,6 +342,12 @@ class SendingEnd(LinkEnd):
         self.credits += places
         return places, holders
 
+    def _accept_answer(self, number: int, refusal: bytes) -> Answer:
+        if number not in self.unanswered:
+            raise ProtocolError(f"an answer came about segment {number}, which was not asked for")
+        self.unanswered.discard(number)
+        return Answer(number, refusal.decode(errors="replace"))
+
     def _can_be(self, frames: int, kind: Kind) -> bool:
         return frames <= self.frames
 
@@ -303,17 +360,22 @@ class ReceivingEnd(LinkEnd):
     segments
         The sizes of the segments that were announced, by their numbers.
     loans
-        The segment of each loan that was not returned, by the number of the loan.
+        The segment and the size of each loan that was not returned, by the number of the loan.
+    lent
+        The bytes of these loans.
     """
 
     role, peer = "receiver", "sender"
+    _usual = _FRAME_KIND
 
     def __init__(
         self, terms: bytes, epoch: int, silence: float, now: float, size: int, max_bytes: int
     ) -> None:
         super().__init__(terms, epoch, silence, now)
         self.segments: dict[int, int] = {}
-        self.loans: dict[int, int] = {}
+        self.loans: dict[int, tuple[int, int]] = {}
+        self.lent = 0
+        self._on_device: set[int] = set()  # the segments that are memory of a device
         self._size = size
         self._credits = size
         self._max_bytes = max_bytes
@@ -334,7 +396,7 @@ class ReceivingEnd(LinkEnd):
             )
         self._credits += places
         for loan in loans:
-            del self.loans[loan]
+            self.lent -= self.loans.pop(loan)[1]
         messages = []
         for first in range(0, max(len(loans), 1), _LOANS_AT_ONCE):
             some = loans[first : first + _LOANS_AT_ONCE]
@@ -342,63 +404,75 @@ class ReceivingEnd(LinkEnd):
             messages.append(self._message(Kind.CREDIT, body))
         return messages
 
-    def _accept(self, kind: int, body: bytes, bulk: int) -> Frame | tuple[int, int, bool]:
-        """Return the frame that arrived, or a segment: its number, its size (0: dropped), whether it is reused."""
-        if kind == Kind.SEGMENT:
-            return self._accept_segment(*_SEGMENT.unpack(body))
-        if kind != Kind.FRAME:
-            raise ProtocolError(f"a sender sends no {Kind(kind).name}")
+    def answer(self, segment: int, refusal: str) -> Message:
+        """Return the message that says whether the memory of a device could be mapped, or why not."""
+        return self._message(Kind.MAPPED, _MAPPED.pack(segment) + refusal.encode()[:_LONGEST_REFUSAL])
+
+    def _accept_usual(self, body: bytes, bulk: int) -> Frame:
+        """Return the frame that arrived."""
         if self.peer_ended:
             raise ProtocolError("a frame came after the end")
         if not self._credits:
             raise ProtocolError(f"a frame came without a credit: all {self._size} places are taken")
         flags, count, length = _FRAME.unpack_from(body)
         start = _FRAME.size + count * _PLACE.size
-        if count > MOST_PLACES or start + length > len(body) or flags & ~_DESCRIPTION_IN_PLACE:
-            raise ProtocolError(f"a frame of {len(body)} bytes has {count} places and {length} bytes of text")
-        if flags and not count:
-            raise ProtocolError("the description of a frame lies in a place, and it has none")
-        places = [Place(*place) for place in _PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
-        loan, reached, lent = self._loan, 0, []
-        for place in places:
-            if place.segment == IN_BULK:
-                if place.offset < reached:
-                    raise ProtocolError("two pieces of a frame overlap")
-                size = bulk
-                reached = place.offset + place.length
-            else:
-                size = self.segments.get(place.segment, -1)
-                lent.append(place.segment)
-            if place.offset + place.length > size:
-                where = "the bulk bytes" if place.segment == IN_BULK else f"segment {place.segment}"
-                what = f"have {size} bytes" if size >= 0 else "do not exist"
+        if count > MOST_PLACES or start + length > len(body) or flags > (1 if count else 0):
+            raise ProtocolError(
+                f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
+            )
+        places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
+        loan, reached = self._loan, 0
+        for segment, offset, size in places:
+            if segment == IN_BULK:
+                if not reached <= offset <= offset + size <= bulk:
+                    raise ProtocolError(
+                        f"a piece of a frame lies at {offset} with {size} bytes, of {bulk} in all, of which "
+                        f"{reached} are taken"
+                    )
+                reached = offset + size
+            elif offset + size > self.segments.get(segment, -1):
                 raise ProtocolError(
-                    f"a piece of a frame reaches to byte {place.offset + place.length} of {where}, which {what}"
+                    f"a piece of a frame reaches to byte {offset + size} of segment {segment}, which "
+                    + (f"has {self.segments[segment]}" if segment in self.segments else "does not exist")
                 )
-        for segment in lent:
-            self.loans[self._loan] = segment
-            self._loan += 1
+        for segment, _, size in places:
+            if segment != IN_BULK:
+                self.loans[self._loan] = (segment, size)
+                self._loan += 1
+                self.lent += size
         self._credits -= 1
         self.frames += 1
-        description = None if flags else body[start : start + length]
-        return Frame(self.frames - 1, places, loan, description, body[start + length :])
+        text = start + length
+        return Frame(self.frames - 1, places, loan, None if flags else body[start:text], body[text:])
 
-    def _accept_segment(self, number: int, size: int, is_reused: int) -> tuple[int, int, bool]:
+    def _accept_segment(
+        self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
+    ) -> OfferedSegment:
+        """Return a segment that is new, or that is dropped."""
+        if descriptors != bool(size):
+            raise ProtocolError(f"a SEGMENT of {size} bytes came with {descriptors} descriptors")
+        if len(device) > _LONGEST_DEVICE or (device and not size):
+            raise ProtocolError(f"the body of a SEGMENT has {len(device)} bytes too many")
         if not size:
-            if number not in self.segments or number in self.loans.values():
+            if number not in self.segments or any(number == lent for lent, _ in self.loans.values()):
                 state = "is in use" if number in self.segments else "does not exist"
                 raise ProtocolError(f"segment {number} is dropped, which {state}")
             del self.segments[number]
+            self._on_device.discard(number)
         else:
             if number != self._next_segment or len(self.segments) >= MOST_SEGMENTS:
                 raise ProtocolError(f"segment {number} came, and {self._next_segment} was expected")
-            if sum(self.segments.values()) + size > self._max_bytes:
+            # The bound holds for the memory of the host, and for that of devices.
+            others = [n for n in self.segments if (n in self._on_device) is bool(device)]
+            if sum(self.segments[n] for n in others) + size > self._max_bytes:
                 raise ProtocolError(
                     f"a segment of {size} bytes came; with the others that is more than {self._max_bytes}"
                 )
             self._next_segment += 1
             self.segments[number] = size
-        return number, size, bool(is_reused)
+            if device:
+                self._on_device.add(number)
+        return OfferedSegment(number, size, bool(is_reused), device)
 
     def _can_be(self, frames: int, kind: Kind) -> bool:
         return frames == self.frames if kind == Kind.END else frames <= self.frames

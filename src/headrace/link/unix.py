@@ -21,8 +21,10 @@ from headrace.link.wire import HEADER_SIZE, MAX_BODY, MAX_INLINE, unpack_header
 _LARGEST_PACKET = HEADER_SIZE + MAX_BODY + MAX_INLINE
 _MOST_DESCRIPTORS = 4
 _ANCILLARY = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array("i").itemsize)
-_AT_ONCE = 64  # messages that one call returns, so that one link does not keep the others waiting
-_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+# As plain numbers: an operation on members of an enumeration takes longer than the rest of a call.
+_SENT_WITH = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_RECEIVED_WITH = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
 class _Waiting(NamedTuple):
@@ -46,6 +48,7 @@ class UnixCarrier:
         self._socket = connected
         self._waiting: deque[_Waiting] = deque()
         self._buffer = memoryview(bytearray(_LARGEST_PACKET))
+        self._buffers = [self._buffer]
         self._is_broken = False
 
     def fileno(self) -> int:
@@ -82,9 +85,9 @@ class UnixCarrier:
         try:
             if descriptors:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
-                self._socket.sendmsg(parts, rights, _FLAGS)
+                self._socket.sendmsg(parts, rights, _SENT_WITH)
             else:
-                self._socket.sendmsg(parts, (), _FLAGS)
+                self._socket.sendmsg(parts, (), _SENT_WITH)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -95,47 +98,40 @@ class UnixCarrier:
         return True
 
     def receive(self) -> list[Received]:
-        """Return the messages of the packets that have arrived, at most 64."""
-        messages: list[Received] = []
-        while len(messages) < _AT_ONCE:
-            descriptors: list[int] = []
-            try:
-                size, ancillary, flags, _ = self._socket.recvmsg_into(
-                    [self._buffer], _ANCILLARY, socket.MSG_CMSG_CLOEXEC
-                )
-            except (BlockingIOError, InterruptedError):
-                break
-            except ConnectionResetError:
-                continue  # said once, and before the packets that are still there
-            except OSError as error:
-                raise CarrierClosed(f"the connection is broken ({error})") from error
-            for level, kind, data in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    descriptors += array("i", data[: len(data) - len(data) % 4])
-            if not size:
-                if messages:
-                    break  # the end is still there at the next call
-                raise CarrierClosed("the connection was closed")
-            try:
-                messages.append(self._message(size, flags, tuple(descriptors)))
-            except BaseException:
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                raise
-        return messages
+        """Return the message of the next packet, if there is one.
 
-    def _message(self, size: int, flags: int, descriptors: tuple[int, ...]) -> Received:
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ProtocolError(
-                f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
-            )
-        header = unpack_header(self._buffer[:size], self.max_bulk)
-        end = HEADER_SIZE + header.body
-        if size != end + header.bulk:
-            raise ProtocolError(f"a packet has {size} bytes, and its header says {end + header.bulk}")
-        body = bytes(self._buffer[HEADER_SIZE:end])
-        bulk = bytearray(self._buffer[end:size]) if header.bulk else None
-        return Received(header, body, bulk, descriptors)
+        One at a time: to look for another costs a call of the system, while the program could be told of this one.
+        """
+        try:
+            size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _ANCILLARY, _RECEIVED_WITH)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except ConnectionResetError:
+            return self.receive()  # said once, and before the packets that are still there
+        except OSError as error:
+            raise CarrierClosed(f"the connection is broken ({error})") from error
+        descriptors: list[int] = []
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors += array("i", data[: len(data) - len(data) % 4])
+        try:
+            if not size:
+                raise CarrierClosed("the connection was closed")
+            if flags & _TRUNCATED:
+                raise ProtocolError(
+                    f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
+                )
+            packet = self._buffer[:size]
+            header = unpack_header(packet, self.max_bulk)
+            end = HEADER_SIZE + header.body
+            if size != end + header.bulk:
+                raise ProtocolError(f"a packet has {size} bytes, and its header says {end + header.bulk}")
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        bulk = bytearray(packet[end:]) if header.bulk else None
+        return [Received(header, bytes(packet[HEADER_SIZE:end]), bulk, tuple(descriptors))]
 
     def close(self) -> None:
         """Close the socket and the descriptors of what was not sent."""

@@ -29,8 +29,8 @@ MAX_BODY = 48 << 10
 MAX_INLINE = 16 << 10
 """The most bytes of a frame's arrays that travel with its message where there is shared memory."""
 
-_MAGIC = b"HR"
-_HEADER = struct.Struct("<2sBBIQIQ")
+_MAGIC = b"HR" + bytes([VERSION])
+_HEADER = struct.Struct("<3sBIQIQ")
 HEADER_SIZE = _HEADER.size
 
 
@@ -51,6 +51,8 @@ class Kind(IntEnum):
     """No more frames come, or no more are taken, and how many there were."""
     ABORT = 7
     """The part has failed, with its exception."""
+    MAPPED = 8
+    """Whether the receiver can use the memory of a device that was offered to it."""
 
 
 _KINDS = frozenset(Kind)
@@ -68,7 +70,7 @@ class Header(NamedTuple):
 
 def pack_header(kind: int, epoch: int, number: int, body: int, bulk: int = 0) -> bytes:
     """Return the bytes of a header."""
-    return _HEADER.pack(_MAGIC, VERSION, kind, epoch, number, body, bulk)
+    return _HEADER.pack(_MAGIC, kind, epoch, number, body, bulk)
 
 
 def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header:
@@ -88,17 +90,22 @@ def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header
     """
     if len(data) < HEADER_SIZE:
         raise ProtocolError(f"a message has {len(data)} bytes, and a header has {HEADER_SIZE}")
-    magic, version, kind, epoch, number, body, bulk = _HEADER.unpack_from(data)
+    magic, kind, epoch, number, body, bulk = _HEADER.unpack_from(data)
+    if magic != _MAGIC or kind not in _KINDS or body > MAX_BODY or bulk > max_bulk:
+        raise _refusal(magic, kind, body, bulk, max_bulk)
+    return Header(kind, epoch, number, body, bulk)
+
+
+def _refusal(magic: bytes, kind: int, body: int, bulk: int, max_bulk: int) -> ProtocolError:
+    """Return the error for a header that cannot be."""
+    if magic[:2] != _MAGIC[:2]:
+        return ProtocolError(f"the peer does not speak this protocol: a message begins with {magic!r}")
     if magic != _MAGIC:
-        raise ProtocolError(f"the peer does not speak this protocol: a message begins with {bytes(magic)!r}")
-    if version != VERSION:
-        raise ProtocolError(
-            f"the peer speaks version {version} of the link, and this process version {VERSION}"
+        return ProtocolError(
+            f"the peer speaks version {magic[2]} of the link, and this process version {VERSION}"
         )
     if kind not in _KINDS:
-        raise ProtocolError(f"there is no message of kind {kind}")
+        return ProtocolError(f"there is no message of kind {kind}")
     if body > MAX_BODY:
-        raise ProtocolError(f"a {Kind(kind).name} announces a body of {body} bytes; the most is {MAX_BODY}")
-    if bulk > max_bulk:
-        raise ProtocolError(f"a {Kind(kind).name} announces {bulk} bulk bytes; the most is {max_bulk}")
-    return Header(kind, epoch, number, body, bulk)
+        return ProtocolError(f"a {Kind(kind).name} announces a body of {body} bytes; the most is {MAX_BODY}")
+    return ProtocolError(f"a {Kind(kind).name} announces {bulk} bulk bytes; the most is {max_bulk}")

@@ -30,7 +30,6 @@ from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart
 
 if TYPE_CHECKING:
-    from headrace.application import Application
     from headrace.core.control import RunControl
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
@@ -42,7 +41,7 @@ _FAULT = IOSpec.QueuePolicy.FAULT
 _REJECT = IOSpec.QueuePolicy.REJECT
 
 
-def cut_flows(application: Application) -> tuple[CutFlow, ...]:
+def cut_flows(application: Any) -> tuple[CutFlow, ...]:
     """Return the flows between the parts of a composed application, in the order of the graph.
 
     Raises
@@ -72,7 +71,7 @@ class Cut:
     """
 
     def __init__(
-        self, application: Application, part: str, on_composed: Callable[[Cut], object] | None = None
+        self, application: Any, part: str, on_composed: Callable[[Cut], object] | None = None
     ) -> None:
         self.application = application
         self.part = part
@@ -252,7 +251,7 @@ def _operators(ports: Iterable[str]) -> set[str]:
     return {port.rpartition(".")[0] for port in ports}
 
 
-def _find(application: Application) -> list[_CutQueue]:
+def _find(application: Any) -> list[_CutQueue]:
     """Return the queues that are cut, in the order of their flows in the graph."""
     _check_segments(application)
     found: list[_CutQueue] = []
@@ -337,7 +336,7 @@ def _check_conditions(where: str, source: Operator, output: str) -> None:
         )
 
 
-def _check_segments(application: Application) -> None:
+def _check_segments(application: Any) -> None:
     for segment in application._segments:
         parts = dict.fromkeys(_part_of(operator) for operator in segment.operators)
         if len(parts) > 1:

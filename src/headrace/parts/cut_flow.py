@@ -54,6 +54,10 @@ class FlowCounts:
         The messages that were sent over a link that failed, and not received, as far as is known.
     arrived
         The messages that reached the queue of their receiver, which counts what becomes of them.
+    unanswered
+        The messages that were sent and whose credit did not come back: nobody is known to have taken them.
+    over_link
+        The messages that this end has seen of the current link, which is not the first if a part was restarted.
     """
 
     sent: int = 0
@@ -61,6 +65,8 @@ class FlowCounts:
     dropped: int = 0
     lost: int = 0
     arrived: int = 0
+    unanswered: int = 0
+    over_link: int = 0
 
     def __add__(self, other: FlowCounts) -> FlowCounts:
         return FlowCounts(
@@ -69,6 +75,8 @@ class FlowCounts:
             self.dropped + other.dropped,
             self.lost + other.lost,
             self.arrived + other.arrived,
+            self.unanswered + other.unanswered,
+            self.over_link + other.over_link,
         )
 
     @property

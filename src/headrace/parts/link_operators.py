@@ -271,6 +271,7 @@ class SendToPart(LinkOperator):
         self._held: list[Any] = []
         self._is_stalled = False
         self._has_said_end = False
+        self._is_dropping = False
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an input like that of the receiver; its size comes with the flows into it."""
@@ -293,6 +294,8 @@ class SendToPart(LinkOperator):
     @property
     def has_work(self) -> bool:
         """Whether a message can be sent, or the end of the stream."""
+        if self._is_dropping:
+            return len(self._queue) > 0 or self._queue.has_ended
         if self._link is None or self._is_stalled or self._has_failed:
             return False
         queue = self._queue
@@ -311,6 +314,9 @@ class SendToPart(LinkOperator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Take the credits that came back, and send what waits."""
         self.has_news = self._is_stalled = False
+        if self._is_dropping:
+            self._drop()
+            return
         if self._next_link is not None:
             self._change_link()
         link, queue = self._link, self._queue
@@ -352,6 +358,22 @@ class SendToPart(LinkOperator):
             self._held.append(message)
         return is_sent
 
+    def give_up(self) -> None:
+        """Drop and count what is sent to a part that is gone, so that nobody waits for it."""
+        self._is_dropping = self.has_news = True
+        self._condition.notify_scheduler()
+
+    def _drop(self) -> None:
+        queue = self._queue
+        self._lost += len(self._held) + (0 if self.flow.keeps_places else self._out)
+        self._sent -= self._out
+        self._out = 0
+        self._held.clear()
+        while len(queue):
+            self._take(queue)
+            self._lost += 1
+        self.is_done = queue.has_ended
+
     def _take(self, queue: Any) -> Any:
         return queue.take() if queue.policy is _POP else queue.popleft()
 
@@ -370,6 +392,7 @@ class SendToPart(LinkOperator):
             self._lost += self._out
             self._sent -= self._out
         self._out = self._over_link = 0
+        self._has_said_end = False
         super()._change_link()
 
     @property
@@ -387,7 +410,10 @@ class SendToPart(LinkOperator):
         waiting = max(len(queue), queue.undelivered)
         if self.flow.keeps_places:
             waiting -= self._out
-        return FlowCounts(self._sent, waiting + len(self._held), queue.dropped, self._lost)
+        waiting += len(self._held)
+        return FlowCounts(
+            self._sent, waiting, queue.dropped, self._lost, unanswered=self._out, over_link=self._over_link
+        )
 
 
 class ReceiveFromPart(LinkOperator):
@@ -480,4 +506,4 @@ class ReceiveFromPart(LinkOperator):
 
     def counts(self) -> FlowCounts:
         """Return how many messages reached the queue of their receiver."""
-        return FlowCounts(arrived=self._arrived)
+        return FlowCounts(arrived=self._arrived, over_link=self._here)

@@ -13,6 +13,7 @@ from headrace.resources.machine_clock import MachineClock as MachineClock
 from headrace.resources.memory_storage_type import MemoryStorageType as MemoryStorageType
 from headrace.resources.program_clocks import ManualClock as ManualClock
 from headrace.resources.program_clocks import SyntheticClock as SyntheticClock
+from headrace.resources.ring_allocator import RingAllocator as RingAllocator
 from headrace.resources.rmm_allocator import RMMAllocator as RMMAllocator
 from headrace.resources.stream_ordered_allocator import StreamOrderedAllocator as StreamOrderedAllocator
 from headrace.resources.unbounded_allocator import UnboundedAllocator as UnboundedAllocator

@@ -33,6 +33,7 @@ from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from headrace._runtime.lifecycle.supplies import Supplies
@@ -86,15 +87,15 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     return life.outcome
 
 
-def run_async(fragment: Composition, control: RunControl, supplies: Supplies) -> Future[Outcome]:
-    """Run a fragment on its own thread; if another run is in progress, raise here, not in the future."""
+def run_async(fragment: Composition, control: RunControl, run_it: Callable[[], Outcome]) -> Future[Outcome]:
+    """Call `run_it`, which runs a fragment, on a thread; if another run is in progress, raise here."""
     from headrace._runtime.lifecycle.outcome_future import OutcomeFuture
 
     future = OutcomeFuture()
 
     def work() -> None:
         try:
-            future.set_result(run(fragment, control, supplies))
+            future.set_result(run_it())
         except BaseException as error:
             future.set_exception(error)
 

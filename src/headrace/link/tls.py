@@ -1,0 +1,134 @@
+"""TLS for connections between hosts, on request: 1.3 only, by the standard library, and the carrier that uses it.
+
+Only the listening end has a certificate, from files or made for the run. The connecting end accepts any, because
+the handshake that follows proves with the run's token that it is the right one (`handshake`). The key of a
+certificate that is made here never leaves the process, and is written to no disk.
+
+Decided against: authorities and names of hosts, which the token makes superfluous; keys from the token itself
+(PSK), which Python has from 3.13 on only.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from headrace.lazy import import_or_explain
+from headrace.link.tcp import TcpCarrier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NOT_NOW = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """The certificate of a listener: how TLS uses it, and its bytes, which the proofs of the handshake cover."""
+
+    context: ssl.SSLContext
+    binding: bytes
+
+    @classmethod
+    def from_files(cls, certificate: str, key: str) -> ServerIdentity:
+        """Return the identity in two PEM files: a certificate, which others may follow, and its private key."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0  # a connection is never resumed
+        try:
+            context.load_cert_chain(certificate, key)
+            with open(certificate, encoding="ascii") as file:
+                pem = file.read()
+        except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
+            raise ValueError(
+                f"no certificate and key for TLS can be read from {certificate!r} and {key!r} (PEM files): {error}"
+            ) from error
+        begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+        first = begin + pem.partition(begin)[2].partition(end)[0] + end
+        return cls(context, ssl.PEM_cert_to_DER_cert(first))
+
+    @classmethod
+    def make(cls) -> ServerIdentity:
+        """Return an identity with a new certificate, for this process alone."""
+        with _new_certificate() as (certificate, key):
+            return cls.from_files(certificate, key)
+
+
+@cache
+def client_context() -> ssl.SSLContext:
+    """Return how an end that connects uses TLS: with any certificate, which the handshake has to prove."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def binding_of(connection: ssl.SSLSocket) -> bytes:
+    """Return the certificate that the server at the other end has shown."""
+    return connection.getpeercert(binary_form=True) or b""
+
+
+class TlsCarrier(TcpCarrier):
+    """A carrier over TLS: a socket whose handshakes are done, TLS's own and the link's."""
+
+    _socket: ssl.SSLSocket
+
+    def _write(self) -> int:
+        # OpenSSL sends one record of at most 16 KiB. If it cannot, it wants to be offered the same bytes again, and
+        # is: the first buffer stays the first until it has been sent.
+        try:
+            return self._socket.send(self._waiting[0])
+        except _NOT_NOW:
+            raise BlockingIOError from None
+
+    def _read(self, target: memoryview) -> int:
+        try:
+            return self._socket.recv_into(target)
+        except _NOT_NOW:
+            raise BlockingIOError from None
+
+    def _holds_bytes(self) -> bool:
+        return self._socket.pending() > 0
+
+
+@contextmanager
+def _new_certificate() -> Iterator[tuple[str, str]]:
+    """Make a certificate and its key, in two files that exist in memory only, and only here."""
+    purpose = "to make a certificate for TLS (or give the listener one, with its key)"
+    x509 = import_or_explain("cryptography.x509", "tls", purpose)
+    ec = import_or_explain("cryptography.hazmat.primitives.asymmetric.ec", "tls", purpose)
+    hashes = import_or_explain("cryptography.hazmat.primitives.hashes", "tls", purpose)
+    forms = import_or_explain("cryptography.hazmat.primitives.serialization", "tls", purpose)
+    from datetime import UTC, datetime, timedelta
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "headrace")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=3650))
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    with _in_memory(certificate.public_bytes(forms.Encoding.PEM)) as first, _in_memory(secret) as second:
+        yield first, second
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    descriptor = os.memfd_create("headrace-tls")
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,203 @@
+"""The control channel between the driver and the process of a part: what both say, and how it travels.
+
+One pair of Unix sockets for each process. Nothing listens and no name exists, so no stranger can connect. What
+travels is pickled: both ends run the same program for the same user. File descriptors travel beside the first bytes
+of a message.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.core.outcome import Outcome
+    from headrace.parts.cut_flow import FlowCounts
+    from headrace.parts.failures import Failure
+    from headrace.parts.idleness import IdleReport
+    from headrace.parts.launch import Launch
+
+_HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
+_MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
+_CHUNK = 1 << 16
+
+
+# What the driver says.
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The first message to a process: which part it is, and in which run of the program."""
+
+    part: str
+    program: Launch
+    earlier: tuple[Outcome | Failure | None, ...]
+    """What the earlier runs of the program returned or raised, which the process does not repeat."""
+    driver: int
+    """The process id of the driver."""
+    run_id: str
+    cpus: tuple[int, ...] = ()
+    """The cores that it may use; empty for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """The ends of the links of a part, which come beside it in the order of the flows, and the epoch of each."""
+
+    flows: tuple[str, ...]
+    epochs: tuple[int, ...]
+    is_last: bool = True
+    """Whether all ends have come with it; a message takes so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run, as `stop_execution` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Say again whether nothing can run, in the answer to this wave of questions."""
+
+    wave: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndIdle:
+    """No part can run any more, and nothing is under way: do what comes next (`PartIdleness.end`)."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Pause, step or resume."""
+
+    kind: str
+    count: int
+    operator: str
+
+
+# What a process says.
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """The process has composed the program."""
+
+    description: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Every operator of the part has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The process is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing can run in the part unless a link brings something."""
+
+    report: IdleReport
+    wave: int = 0
+    """The question that it answers, if it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The part is paused, and nothing computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run of the part is over."""
+
+    outcome: Outcome | None
+    failure: Failure | None = None
+    flows: dict[str, FlowCounts] = field(default_factory=dict)
+    """What this end of each flow has seen."""
+
+
+class Channel:
+    """One end of a control channel. Any thread may send; one thread receives."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._received = bytearray()
+        self._descriptors: list[int] = []
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, socket.socket]:
+        """Return the end of the driver, and the socket for the process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(ours), theirs
+
+    def fileno(self) -> int:
+        """Return the descriptor, for selectors."""
+        return self._connection.fileno()
+
+    def send(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
+        """Send a message; return False if nobody is at the other end."""
+        assert len(descriptors) <= _MOST_DESCRIPTORS
+        content = pickle.dumps(message)
+        data = memoryview(_HEADER.pack(len(content), len(descriptors)) + content)
+        with self._sending:
+            try:
+                sent = (
+                    socket.send_fds(self._connection, [data], list(descriptors))
+                    if descriptors
+                    else self._connection.send(data)
+                )
+                self._connection.sendall(data[sent:])
+            except OSError:
+                return False
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether something has arrived, after at most so many seconds."""
+        return bool(select.select([self._connection], [], [], seconds)[0])
+
+    def receive_one(self) -> Any:
+        """Wait for a message without descriptors and return it; None when the other end was closed."""
+        while not (messages := self.receive()):
+            if messages is None:
+                return None
+        assert len(messages) == 1
+        return messages[0][0]
+
+    def receive(self) -> list[tuple[Any, list[int]]] | None:
+        """Wait for data once; return the messages that are complete, or None when the other end was closed."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
+        except ConnectionError:
+            data, descriptors = b"", []
+        if not data:
+            return None
+        self._received += data
+        self._descriptors += descriptors
+        return list(self._complete())
+
+    def _complete(self) -> Any:
+        while len(self._received) >= _HEADER.size:
+            size, count = _HEADER.unpack_from(self._received)
+            end = _HEADER.size + size
+            if len(self._received) < end:
+                return
+            content = bytes(self._received[_HEADER.size : end])
+            del self._received[:end]
+            descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+            yield pickle.loads(content), descriptors
+
+    def close(self) -> None:
+        """Close this end."""
+        self._connection.close()

@@ -1,0 +1,557 @@
+"""The driver: runs each fragment of an application in a process of its own, and supervises the processes.
+
+It composes the program to know its parts, and computes nothing. `supervision` decides; this file has the processes,
+their channels and pipes, and the signals. All of them are served by the thread that called `run`, in one loop. A
+process that is killed is noticed by its descriptor (pidfd), without polling.
+
+If the driver is killed, the system kills its processes (`worker`): a program in one process would be gone as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from headrace import waits
+from headrace._runtime import Interrupts
+from headrace.core.checks import compose
+from headrace.core.control import RUNNING, RunControl
+from headrace.core.errors import GraphError
+from headrace.core.log_fields import fields_of
+from headrace.core.log_output import configure_log
+from headrace.core.notes import add_note, notes_of
+from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
+from headrace.parts.control import (
+    Assignment,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    Ended,
+    Idle,
+    Paused,
+    Request,
+    Started,
+)
+from headrace.parts.cut import cut_flows
+from headrace.parts.digest import describe
+from headrace.parts.environment import assign, check_options, environment_of
+from headrace.parts.launch import Launch
+from headrace.parts.lines import Lines
+from headrace.parts.outcomes import merge
+from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.parts.cut_flow import CutFlow, FlowCounts
+    from headrace.parts.failures import Failure
+    from headrace.parts.supervision import Action
+
+_log = logging.getLogger("headrace.parts")
+_LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
+_AT_ONCE = 200  # links in one message
+_BOOT = "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import main; main({}, {!r})"
+
+
+def drive(
+    application: Any,
+    control: DriverControl,
+    program: tuple[str, str, tuple[str, ...]] | None,
+    earlier: Sequence[Outcome | Failure | None] = (),
+) -> Outcome:
+    """Run the fragments of an application in processes; return the outcome, or raise what ended the run.
+
+    `program` is what ``headrace run`` executes: a file or a module, a class in it, and its arguments. `earlier` is
+    what the runs of this program before returned or raised.
+    """
+    check_options(os.environ)
+    configure_log()
+    launch = Launch.of(program)
+    driver: Driver | None = None
+    interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
+    try:
+        interrupts.install()
+        application._claim(control)
+        application.outcome = None
+        try:
+            interrupts.held = False
+            compose(application)
+            driver = Driver(application, control, launch, earlier)
+        finally:
+            interrupts.held = True
+        driver.run()
+        failure = interrupts.first or driver.supervisor.failure
+        application.outcome = driver.outcome(failure)
+        _tell(application, application.outcome, failure)
+    except BaseException as error:
+        control.failure = error
+        raise
+    finally:
+        application._release(control)
+        interrupts.restore()
+    if failure is not None:
+        control.failure = failure
+        raise failure
+    outcome: Outcome = application.outcome
+    return outcome
+
+
+def _waits_for(driver: Driver | None) -> str:
+    return "compose" if driver is None else driver.waits_for()
+
+
+def _tell(application: Any, outcome: Outcome, failure: BaseException | None) -> None:
+    levels = {EndedBy.STARVED: logging.WARNING, EndedBy.FAILED: logging.ERROR}
+    level = levels.get(outcome.ended_by, logging.INFO)
+    raised = failure if outcome.ended_by is EndedBy.FAILED else None
+    extra = fields_of(application)
+    logging.getLogger("headrace.run").log(level, "%s", outcome, exc_info=raised, extra=extra)
+
+
+class DriverControl(RunControl):
+    """The control of a run in processes, whose pauses are passed on to them."""
+
+    __slots__ = ("_is_paused", "on_request")
+
+    def __init__(self) -> None:
+        super().__init__(RUNNING)
+        self.on_request: Callable[[], None] | None = None
+        self._is_paused = threading.Event()
+
+    def step(self, count: int, op_name: str = "") -> None:
+        """Refuse: a step of one process does not say which of the others it comes before."""
+        raise GraphError("step() of a program in processes: the computes of several processes have no order")
+
+    def _request(self, request: tuple[str, int, str]) -> None:
+        self._is_paused.clear()
+        self.requests.append(request)
+        if self.on_request is not None:
+            self.on_request()
+
+    def tell_paused(self, is_paused: bool) -> None:
+        """Tell whoever waits for it that all parts are paused."""
+        if is_paused:
+            self._is_paused.set()
+
+    def wait_until_paused(self, timeout: float | None) -> bool:
+        """Wait until every part is paused and nothing computes; return whether that is so."""
+        waits.wait(self._is_paused, timeout)
+        return self._is_paused.is_set() and self.pause_wanted
+
+    def end(self) -> None:
+        """End the waits for a run, because it is over or there will be none."""
+        super().end()
+        self.pause_wanted = False
+        self._is_paused.set()
+
+
+class Driver:
+    """The processes of one run."""
+
+    def __init__(
+        self,
+        application: Any,
+        control: DriverControl,
+        launch: Launch,
+        earlier: Sequence[Outcome | Failure | None],
+    ) -> None:
+        parts: list[Any] = list(application.fragment_graph.fragments)
+        if not parts:
+            raise GraphError(
+                f"{application.name!r} cannot run in processes, because it is not made of fragments: its compose() "
+                "connects Fragments, each of which gets a process, as in add_flow(Edge(self, 'edge'), Server(self, "
+                "'server'), {('camera.out', 'detector.frame')})"
+            )
+        _refuse_ends(application)
+        self._application = application
+        self._control = control
+        self._launch = launch
+        self._earlier = tuple(earlier)
+        self._gpus = assign("gpus", {part.name: part.gpus for part in parts}, _devices(parts))
+        self._cpus = assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0)))
+        self._ports: dict[str, list[tuple[str, str]]] = {part.name: [] for part in parts}
+        for operator in application.graph:
+            names = (*operator.spec.inputs, *operator.spec.outputs)
+            self._ports[operator.fragment.name] += [(operator.name, name) for name in names]
+        self.supervisor = Supervisor(
+            {part.name: Part(part.name, part.on_loss) for part in parts},
+            cut_flows(application),
+            describe(application),
+        )
+        self._looked_at = monotonic()
+        # The last request to pause or to resume, and the parts that are paused.
+        self._request: Request | None = None
+        self._paused: set[str] = set()
+        self._processes: dict[str, Process] = {}
+        self._leaving: list[Process] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
+
+    def run(self) -> None:
+        """Start the processes, and return when all have ended."""
+        self._control.on_stop = self._control.on_request = lambda: os.eventfd_write(self._wake, 1)
+        try:
+            self._carry_out(self.supervisor.begin())
+            while self._processes or self._leaving:
+                self._step()
+        finally:
+            self._control.on_stop = self._control.on_request = None
+            left = [*self._processes.values(), *self._leaving]  # only after an error of this file
+            for process in left:
+                process.kill()
+            for process in left:
+                self._reap(process)
+            self._selector.close()
+            os.close(self._wake)
+
+    def waits_for(self) -> str:
+        """Return what the run waits for, for the log."""
+        return f"the processes of {', '.join(map(repr, self._processes)) or 'no part'}"
+
+    def _step(self) -> None:
+        control, now = self._control, monotonic()
+        if now - self._looked_at > 2 * _LONGEST:
+            self.supervisor.forgive(now)  # as by Ctrl-Z, which stops all processes
+        self._looked_at = now
+        self._pass_on_requests()
+        while control.errors:
+            self._carry_out(self.supervisor.fail("", control.errors.popleft(), now))
+        if control.stop_wanted and not self.supervisor.is_stopping:
+            self.supervisor.ended_by = EndedBy.STOPPED
+            self._carry_out(self.supervisor.stop(now))
+        self._carry_out(self.supervisor.tick(monotonic()))
+        until = self.supervisor.next_time()
+        left = _LONGEST if until is None else max(until - monotonic(), 0.0)
+        for key, _ in self._selector.select(min(left, _LONGEST)):
+            if key.fd in self._selector.get_map():  # it may be gone because of the one before
+                key.data()
+
+    def _pass_on_requests(self) -> None:
+        requests = self._control.requests
+        while requests:
+            kind, count, operator = requests.popleft()
+            self._paused.clear()
+            self._request = Request(kind, count, operator)
+            for part in self._alive():
+                self._processes[part].channel.send(self._request)
+
+    def _alive(self) -> set[str]:
+        """Return the parts whose processes have their links."""
+        parts = self.supervisor.parts.values()
+        return {part.name for part in parts if part.state in (State.LINKED, State.RUNNING)}
+
+    def _on_wake(self) -> None:
+        os.eventfd_read(self._wake)
+
+    # Actions.
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Spawn(part, _):
+                    self._spawn(part)
+                case Join(flows, parts):
+                    self._join(flows, parts)
+                case Tell(part, what):
+                    if part in self._processes:
+                        self._processes[part].channel.send(what)
+                case Interrupt(part):
+                    self._processes[part].interrupt()
+                case Kill(part):
+                    self._processes[part].kill()
+                case Warn(text):
+                    _log.warning("%s", text, extra=fields_of(self._application))
+
+    def _spawn(self, part: str) -> None:
+        former = self._processes.pop(part, None)
+        if former is not None:
+            self._leaving.append(former)
+        environment = environment_of(part, os.environ, self._gpus[part], self._ports)
+        process = self._processes[part] = Process(part, environment, self._control.fail)
+        process.channel.send(
+            Assignment(
+                part,
+                self._launch,
+                self._earlier,
+                os.getpid(),
+                self._control.run_id,
+                tuple(self._cpus[part] or ()),
+            )
+        )
+        for source, serve in (
+            (process.channel, self._on_message),
+            (process.pidfd, self._on_exit),
+            (process.stdout, self._on_output),
+            (process.stderr, self._on_output),
+        ):
+            self._selector.register(source, selectors.EVENT_READ, _bound(serve, process, source))
+
+    def _join(self, flows: Sequence[CutFlow], parts: Sequence[str]) -> None:
+        """Make links, and send their ends to the processes."""
+        ends: dict[str, list[tuple[str, int, socket.socket]]] = {part: [] for part in parts}
+        for flow in flows:
+            epoch = sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
+            for part, end in zip((flow.source, flow.target), _connected(), strict=True):
+                ends.setdefault(part, []).append((flow.name, epoch, end))
+        for part, own in ends.items():
+            self._connect(part, own)
+        for part in parts if self._request is not None else ():
+            self._processes[part].channel.send(self._request)
+
+    def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
+        channel = self._processes[part].channel
+        for first in range(0, max(len(ends), 1), _AT_ONCE):
+            names, epochs, sockets = (
+                zip(*ends[first : first + _AT_ONCE], strict=True) if ends else ((), (), ())
+            )
+            is_last = first + _AT_ONCE >= len(ends)
+            channel.send(Connect(names, epochs, is_last), tuple(each.fileno() for each in sockets))
+            for each in sockets:
+                each.close()
+
+    # What comes from the processes.
+
+    def _on_message(self, process: Process, _: Any) -> None:
+        messages = process.channel.receive()
+        if messages is None:
+            self._selector.unregister(process.channel)
+            return
+        for message, _descriptors in messages:
+            self._handle(process, message)
+
+    def _handle(self, process: Process, message: Any) -> None:
+        if self._processes.get(process.part) is not process:
+            return  # it was given up
+        supervisor, part, now = self.supervisor, process.part, monotonic()
+        match message:
+            case Composed(description):
+                process.open_output()
+                self._carry_out(supervisor.composed(part, description, now))
+            case Started():
+                self._carry_out(supervisor.started(part, now))
+                if supervisor.has_started:
+                    self._control.start()
+            case Beat():
+                self._carry_out(supervisor.beat(part, now))
+            case Idle(report, wave):
+                self._carry_out(supervisor.idle(part, report, wave, now))
+            case Paused():
+                self._paused.add(part)
+                self._control.tell_paused(self._paused >= self._alive())
+            case Ended():
+                self._carry_out(supervisor.ended(part, message, now))
+
+    def _on_output(self, process: Process, lines: Lines) -> None:
+        descriptor = lines.fileno()
+        lines.read()
+        if lines.is_closed:
+            with suppress(KeyError):
+                self._selector.unregister(descriptor)
+
+    def _on_exit(self, process: Process, _: Any) -> None:
+        while process.channel in _files(self._selector):  # its last words come first
+            if not process.has_data():
+                break
+            self._on_message(process, None)
+        self._reap(process)
+        if process in self._leaving:
+            self._leaving.remove(process)
+            return
+        del self._processes[process.part]
+        now = monotonic()
+        self._carry_out(self.supervisor.exited(process.part, process.how(), now, process.interrupt_of_exit()))
+
+    def _reap(self, process: Process) -> None:
+        for source in process.sources:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(source)
+        process.close()
+
+    # The end.
+
+    def outcome(self, failure: BaseException | None) -> Outcome:
+        """Return the outcome of the run."""
+        supervisor = self.supervisor
+        ended_by = supervisor.ended_by
+        if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+            ended_by = EndedBy.INTERRUPTED
+        elif failure is not None:
+            ended_by = EndedBy.FAILED
+        reports = {name: part.report for name, part in supervisor.parts.items() if part.report is not None}
+        graph = self._application.graph
+        restarts = {
+            operator.name: supervisor.restarts.get(operator.fragment.name, 0)
+            for operator in graph
+            if supervisor.restarts.get(operator.fragment.name)
+        }
+        return merge(
+            self._application.name,
+            [operator.name for operator in graph],
+            supervisor.outcomes.values(),
+            [(flow, _ends_of(flow, reports)) for flow in supervisor.flows],
+            ended_by,
+            _records(supervisor),
+            restarts,
+        )
+
+
+class Process:
+    """The process of a part, its control channel and its pipes."""
+
+    def __init__(
+        self, part: str, environment: dict[str, str], on_error: Callable[[BaseException], None]
+    ) -> None:
+        self.part = part
+        self.channel, theirs = Channel.pair()
+        out, err = os.pipe(), os.pipe()
+        root = str(Path(__file__).parents[2])
+        command = [
+            sys.executable,
+            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+            "-c",
+            _BOOT.format(root, theirs.fileno(), part),
+        ]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out[1],
+                stderr=err[1],
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+            )
+        finally:
+            theirs.close()
+            os.close(out[1])
+            os.close(err[1])
+        self.stdout = Lines(out[0], lambda: sys.stdout, on_error)
+        self.stderr = Lines(err[0], lambda: sys.stderr, on_error)
+        self.pidfd = os.pidfd_open(self._process.pid)
+        self._was_interrupted = False
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """What the driver waits for."""
+        return self.channel, self.pidfd, self.stdout, self.stderr
+
+    def open_output(self) -> None:
+        """Pass on what the process writes from now on."""
+        self.stdout.open()
+        self.stderr.open()
+
+    def has_data(self) -> bool:
+        """Return whether something waits in the channel."""
+        return bool(self.channel.wait(0))
+
+    def interrupt(self) -> None:
+        """Send Ctrl-C."""
+        self._was_interrupted = True
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Wait for its end, which is near, and let go of everything."""
+        self._process.wait()
+        self.stdout.read_all()
+        self.stderr.read_all()
+        self.stdout.close()
+        self.stderr.close()
+        self.channel.close()
+        os.close(self.pidfd)
+
+    def how(self) -> str:
+        """Return in words how it ended."""
+        status = self._process.returncode
+        process = f"its process {self._process.pid}"
+        if status < 0:
+            text = f"{process} was ended by {signal.Signals(-status).name}"
+        else:
+            text = f"{process} ended with status {status}"
+        words = self.stderr.last_words
+        return f"{text} (its last words: {words})" if words else text
+
+    def interrupt_of_exit(self) -> BaseException | None:
+        """Return what a program raises that was ended as this process was, if that was Ctrl-C or SIGTERM."""
+        status = -self._process.returncode
+        if status == signal.SIGINT and not self._was_interrupted:
+            return KeyboardInterrupt()
+        return SystemExit(128 + status) if status == signal.SIGTERM else None
+
+
+def _connected() -> tuple[socket.socket, socket.socket]:
+    """Return two sockets that are connected; ``HEADRACE_LINK=tcp`` tries what links between hosts use."""
+    if os.environ.get("HEADRACE_LINK") != "tcp":
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, peer = server.accept()
+    if peer != ours.getsockname():  # a stranger was faster
+        raise ConnectionError("another program connected to a link of this one")
+    return ours, theirs
+
+
+def _bound(serve: Callable[[Process, Any], None], process: Process, source: Any) -> Callable[[], None]:
+    return lambda: serve(process, source)
+
+
+def _files(selector: selectors.BaseSelector) -> list[Any]:
+    return [key.fileobj for key in selector.get_map().values()]
+
+
+def _refuse_ends(application: Any) -> None:
+    """Raise for operators through which the program exchanges frames with its own process."""
+    for operator in application.graph:
+        if type(operator).__name__ in ("FeedOp", "ResultsOp"):
+            raise GraphError(
+                f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while "
+                "each fragment runs in a process of its own; leave out processes, or use a topic"
+            )
+
+
+def _devices(parts: Sequence[Any]) -> list[int]:
+    """Return the numbers of the GPUs, if a part asks for some."""
+    if all(part.gpus is None for part in parts):
+        return []
+    from headrace import gpu
+
+    return list(range(len(gpu.Device.get_all_devices())))
+
+
+def _ends_of(flow: CutFlow, reports: Mapping[str, Ended]) -> tuple[FlowCounts | None, FlowCounts | None]:
+    sender, receiver = reports.get(flow.source), reports.get(flow.target)
+    return (
+        None if sender is None else sender.flows.get(flow.name),
+        None if receiver is None else receiver.flows.get(flow.name),
+    )
+
+
+def _records(supervisor: Supervisor) -> list[ErrorRecord]:
+    ranked = sorted(supervisor.failures, key=lambda failure: failure[2])
+    causes = [each for each in ranked if each[2] < 3] or ranked[:1]
+    first = causes[0][1] if causes else None
+    found = []
+    for name, error, _ in causes:
+        where = next((note for note in notes_of(error) if note.startswith(("raised in ", "raised by "))), "")
+        record = ErrorRecord(type(error).__name__, str(error), where.splitlines()[0] if where else "")
+        found.append(record)
+        if error is not first and first is not None:
+            add_note(first, f"and in part {name!r}: {record.kind}: {record.message}")
+    return found

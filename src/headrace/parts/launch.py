@@ -1,0 +1,42 @@
+"""Launch: how the process of a part runs the same program as the driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.errors import GraphError
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program: a file or a module, the application class that the command names, and the arguments."""
+
+    name: str
+    class_name: str
+    arguments: tuple[str, ...]
+    as_holoscan: bool
+
+    @classmethod
+    def of(cls, program: tuple[str, str, tuple[str, ...]] | None) -> Launch:
+        """Return how to start what the command executes, or what the interpreter was started with (None)."""
+        aliases = sys.modules.get("headrace.compat.holoscan.alias")
+        is_aliased = aliases is not None and any(isinstance(each, aliases._Finder) for each in sys.meta_path)
+        return cls(*(program or (_main_program(), "", tuple(sys.argv[1:]))), is_aliased)
+
+
+def _main_program() -> str:
+    main: Any = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:  # python -m
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if file is None or not os.path.exists(file):
+        raise GraphError(
+            "run(processes=True): each process executes the program anew, so it must be a file or a module; "
+            "this one was typed into an interpreter or a notebook. Save it as plant.py, and call headrace run "
+            "plant.py --processes"
+        )
+    return str(file)

@@ -1,0 +1,108 @@
+"""Lines: what a process of a part writes, passed on by the driver in whole lines.
+
+Processes that write to one pipe or file tear each other's lines. What they write before the run begins, the driver
+has written already: every process runs the program from its beginning. So each has pipes of its own, and the driver
+passes on what comes after the beginning of the run, line by line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+_CHUNK = 1 << 16
+_LAST_WORDS = 2000  # bytes that are kept of what is not passed on
+
+
+class Lines:
+    """The lines of one pipe.
+
+    Parameters
+    ----------
+    descriptor
+        The end of the pipe to read from, which it owns from now on.
+    stream
+        Returns the stream to write to, which the program may replace in the meantime.
+    on_error
+        Called with the exception if the stream takes no more; then nothing more is written to it.
+    """
+
+    def __init__(
+        self, descriptor: int, stream: Callable[[], Any], on_error: Callable[[BaseException], None]
+    ) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._stream = stream
+        self._on_error = on_error
+        self._kept = b""
+        self._is_open = False
+        self.is_closed = False
+
+    def fileno(self) -> int:
+        """Return the descriptor, for selectors."""
+        return self._descriptor
+
+    def open(self) -> None:
+        """Pass on what is written from now on, and forget what was written before."""
+        self.read_all()
+        self._is_open, self._kept = True, b""
+
+    @property
+    def last_words(self) -> str:
+        """The end of what was not passed on."""
+        return self._kept[-_LAST_WORDS:].decode(errors="replace").strip()
+
+    def read(self) -> bool:
+        """Read once; return False if there is nothing to read now."""
+        if self.is_closed:
+            return False
+        try:
+            data = os.read(self._descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.close()
+            return False
+        self._kept += data
+        if self._is_open:
+            whole, newline, self._kept = self._kept.rpartition(b"\n")
+            self._write(whole + newline)
+        else:
+            self._kept = self._kept[-_LAST_WORDS:]
+        return True
+
+    def read_all(self) -> None:
+        """Read what is there."""
+        while self.read():
+            pass
+
+    def close(self) -> None:
+        """Close the pipe; pass on a last line without an end."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        os.close(self._descriptor)
+        if self._is_open:
+            rest, self._kept = self._kept, b""
+            self._write(rest)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            _write(self._stream(), data)
+        except (OSError, ValueError) as error:  # nobody reads it any more
+            self._is_open = False
+            self._on_error(error)
+
+
+def _write(stream: Any, data: bytes) -> None:
+    """Write bytes to a stream of text as they are, if it has a stream of bytes behind it."""
+    if not data or stream is None:
+        return
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(data.decode(errors="replace"))
+    else:
+        stream.flush()
+        buffer.write(data)
+    stream.flush()

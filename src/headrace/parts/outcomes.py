@@ -1,0 +1,106 @@
+"""Outcomes: the outcome of a program, put together from those of its parts.
+
+It has the same fields as that of one process: the operators of all parts in the order of the graph, and nothing of
+the operators that stand for links. What was emitted into a flow between parts and did not reach its receiver counts
+there, as in one process: as dropped by the queue, as undelivered, or as lost with a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
+from headrace.parts.cut_flow import FlowCounts
+
+if TYPE_CHECKING:
+    from headrace.parts.cut_flow import CutFlow
+
+Ends = tuple[FlowCounts | None, FlowCounts | None]
+"""What the sender and the receiver of a flow counted; None for one whose process was lost."""
+
+# The first of these that a part ended by is how the program ended.
+_ORDER = (
+    EndedBy.INTERRUPTED,
+    EndedBy.FAILED,
+    EndedBy.STOPPED,
+    EndedBy.DURATION,
+    EndedBy.STARVED,
+    EndedBy.FINISHED,
+)
+
+
+def merge(
+    application: str,
+    operators: Iterable[str],
+    outcomes: Iterable[Outcome],
+    flows: Sequence[tuple[CutFlow, Ends]] = (),
+    ended_by: EndedBy | None = None,
+    errors: Iterable[ErrorRecord] = (),
+    restarts: Mapping[str, int] | None = None,
+) -> Outcome:
+    """Return the outcome of a program.
+
+    Parameters
+    ----------
+    operators
+        The names of all operators, in the order of the graph.
+    outcomes
+        Those of the parts; a part that was lost has none.
+    flows
+        The flows between parts, with what their ends counted.
+    ended_by
+        Why the driver ended the run, if it did.
+    restarts
+        How many times the processes of operators were started again, by the name of the operator.
+    """
+    parts = list(outcomes)
+    known = {name: each for part in parts for name, each in part.operators.items()}
+    found = {name: known.get(name, OperatorOutcome(0)) for name in operators}
+    for name, count in (restarts or {}).items():
+        found[name] = replace(found[name], restarts=found[name].restarts + count)
+    for flow, ends in flows:
+        operator, _, port = flow.input.rpartition(".")
+        found[operator] = _with_flow(found[operator], port, ends)
+    ways = {part.ended_by for part in parts}
+    return Outcome(
+        application,
+        ended_by or next((way for way in _ORDER if way in ways), EndedBy.STOPPED),
+        max((part.seconds for part in parts), default=0.0),
+        found,
+        tuple(_named(starved, flows) for part in parts for starved in part.starved),
+        tuple(errors),
+        tuple(segment for part in parts for segment in part.segments),
+    )
+
+
+def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutcome:
+    """Add what did not reach the queue of an input, because of the link before it."""
+    sender, receiver = ends
+    if sender is None:
+        return outcome
+    under_way = 0 if receiver is None else sender.over_link - receiver.over_link
+    counts = {
+        "dropped": sender.dropped,
+        "undelivered": sender.waiting + under_way,
+        "lost": sender.lost + (0 if receiver is not None else sender.unanswered),
+    }
+    changed: dict[str, Any] = {
+        name: {**(before := getattr(outcome, name)), port: before.get(port, 0) + count}
+        for name, count in counts.items()
+        if count > 0
+    }
+    return replace(outcome, **changed) if changed else outcome
+
+
+def _named(starved: Starved, flows: Iterable[tuple[CutFlow, Ends]]) -> Starved:
+    """Name the operators that send to a flow in the place of the flow."""
+    waits_for = []
+    for waiting in starved.waits_for:
+        sources = waiting.sources
+        for flow, _ in flows:
+            senders = " or ".join(repr(output.rpartition(".")[0]) for output in flow.outputs)
+            sources = tuple(source.replace(repr(flow.name), senders) for source in sources)
+        waits_for.append(replace(waiting, sources=sources))
+    return replace(starved, waits_for=tuple(waits_for))

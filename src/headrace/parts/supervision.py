@@ -1,0 +1,380 @@
+"""Supervision: the driver's decisions about the processes of a run, without processes, sockets and clocks.
+
+A process goes through these states::
+
+    SPAWNED --composed--> COMPOSED --all are, links made--> LINKED --started--> RUNNING --ended--> REPORTED --> GONE
+
+A process may be lost in each of them: it exits, or says nothing for longer than `silence` while it is linked. What
+happens then is the fragment's policy (``on_loss``), unless the run is ending anyway:
+
+``stop``     the run fails; all others are stopped.
+``restart``  a new process takes the place of the lost one, with an epoch of its own, and new links to the others.
+             Only a process that had started is replaced: one that fails before would fail again.
+``go_on``    the others run on. What they receive from the part has ended, and what they send to it is dropped.
+
+An error in any part, an interrupt and a stop in any part end all parts. The run raises the error that came first,
+except that an interrupt comes before errors, and errors before their consequences: a part whose peer has gone
+reports that as an error, and it is not why the run ended.
+
+Every method returns the actions to be carried out, in order. Times are passed in.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import DigestError, PartLost
+from headrace.core.outcome import EndedBy, Outcome
+from headrace.core.places import GO_ON, STOP
+from headrace.parts.control import Ask, Ended, EndIdle, Stop
+from headrace.parts.digest import difference
+from headrace.parts.failures import Failure
+from headrace.parts.idleness import IdleReport, decide, is_still
+
+if TYPE_CHECKING:
+    from headrace.parts.cut_flow import CutFlow
+
+
+GRACE = 5.0
+"""The seconds between the report of a process and its exit, or after a stop before the run began there."""
+
+
+class State(enum.IntEnum):
+    """What is known of a process."""
+
+    SPAWNED = 0
+    COMPOSED = 1
+    LINKED = 2
+    RUNNING = 3
+    REPORTED = 4
+    GONE = 5
+
+
+# Actions.
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a process for a part."""
+
+    part: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Make a link for each of these flows, and send their ends to the processes of both parts.
+
+    The named parts begin with it, even if they have no links.
+    """
+
+    flows: tuple[CutFlow, ...]
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell a process something."""
+
+    part: str
+    what: Stop | Ask | EndIdle
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Interrupt a process that has not begun its run."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a process at once."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Write a line to the log."""
+
+    text: str
+
+
+Action = Spawn | Join | Tell | Interrupt | Kill | Warn
+
+
+@dataclass(slots=True)
+class Part:
+    """A part, and the process that runs it now."""
+
+    name: str
+    on_loss: str = STOP
+    state: State = State.SPAWNED
+    epoch: int = 0
+    heard_at: float = 0.0
+    kill_at: float | None = None
+    idle: IdleReport | None = None
+    is_interrupted: bool = False
+    """Whether it was interrupted because the run ends, and says so."""
+    is_killed: bool = False
+    """Whether it was killed because it did not end, or was frozen."""
+    report: Ended | None = None
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Decides what becomes of the processes of a run.
+
+    Attributes
+    ----------
+    failures
+        The exceptions of the run, in the order in which they became known: the part, and the exception. The first
+        one in the order of `rank` is raised.
+    """
+
+    parts: dict[str, Part]
+    flows: Sequence[CutFlow]
+    description: dict[str, str]
+    silence: float = 3.0
+    failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
+    is_stopping: bool = False
+    ended_by: EndedBy | None = None
+    restarts: dict[str, int] = field(default_factory=dict)
+    # The last wave of questions whether all parts are idle: what they had said, and what they answer.
+    _wave: int = 0
+    _asked: dict[str, IdleReport] | None = None
+    _answers: dict[str, IdleReport] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no process is left."""
+        return all(part.state is State.GONE for part in self.parts.values())
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the operators of all parts have started."""
+        return all(part.state >= State.RUNNING for part in self.parts.values())
+
+    def begin(self) -> list[Action]:
+        """Start all processes."""
+        return [Spawn(part.name, part.epoch) for part in self.parts.values()]
+
+    # What the processes say.
+
+    def composed(self, name: str, description: dict[str, str], now: float) -> list[Action]:
+        """Handle that a process has composed the program."""
+        part = self._heard(name, now)
+        if part.state is not State.SPAWNED:
+            return []
+        part.state = State.COMPOSED
+        if self.is_stopping:
+            return self._stop_part(part, now)
+        differs = difference(self.description, description, name)
+        if differs:
+            error = DigestError(
+                f"part {name!r} composed another program than the driver: {differs}. Every process composes the "
+                "program anew, so compose() must not depend on the time, random numbers, or files that change"
+            )
+            return self.fail(name, error, now)
+        if part.epoch:
+            return [self._join(part, now)]
+        if all(each.state is State.COMPOSED for each in self.parts.values()):
+            for each in self.parts.values():
+                each.state, each.heard_at = State.LINKED, now
+            return [Join(tuple(self.flows), tuple(self.parts))]
+        return []
+
+    def _join(self, part: Part, now: float) -> Action:
+        """Link a part that takes the place of a lost one with the parts that are there."""
+        part.state, part.heard_at = State.LINKED, now
+        there = {each.name for each in self.parts.values() if State.LINKED <= each.state <= State.RUNNING}
+        flows = [flow for flow in self.flows if part.name in (flow.source, flow.target)]
+        return Join(tuple(flow for flow in flows if {flow.source, flow.target} <= there), (part.name,))
+
+    def started(self, name: str, now: float) -> list[Action]:
+        """Handle that all operators of a part have started."""
+        part = self._heard(name, now)
+        if part.state is State.LINKED:
+            part.state = State.RUNNING
+        return []
+
+    def beat(self, name: str, now: float) -> list[Action]:
+        """Handle that a process is alive."""
+        self._heard(name, now)
+        return []
+
+    def idle(self, name: str, report: IdleReport, wave: int, now: float) -> list[Action]:
+        """Handle that nothing can run in a part unless a link brings something.
+
+        The program is idle if all parts are and nothing is under way between them. The reports of the parts are not
+        of one moment. So all parts are asked once more, in a wave that begins when all have reported: if nothing
+        has passed meanwhile, it was so in between. `wave` is the number of the wave that the report answers, or 0.
+        """
+        part = self._heard(name, now)
+        part.idle = report
+        if wave and wave == self._wave:
+            self._answers[name] = report
+        return self._look_for_the_end()
+
+    def _look_for_the_end(self) -> list[Action]:
+        alive = [part for part in self.parts.values() if part.state in (State.LINKED, State.RUNNING)]
+        reports = {part.name: part.idle for part in alive if part.idle is not None}
+        is_starting = any(part.state < State.LINKED for part in self.parts.values())
+        if self.is_stopping or is_starting or not alive or len(reports) < len(alive):
+            return []
+        if self._asked is not None and self._asked.keys() == reports.keys():
+            if self._answers.keys() != reports.keys():
+                return []  # the wave is under way
+            if self._answers == self._asked:
+                self._asked = None
+                for part in alive:
+                    part.idle = None
+                return [Tell(part, EndIdle(stage)) for part, stage in decide(reports).items()]
+        self._asked = None
+        if not is_still(reports, tuple(flow for flow in self.flows if not self._is_given_up(flow))):
+            return []
+        self._wave += 1
+        self._asked, self._answers = reports, {}
+        return [Tell(part.name, Ask(self._wave)) for part in alive]
+
+    def _is_given_up(self, flow: CutFlow) -> bool:
+        """Return whether a part of a flow was lost, so that nothing comes from it any more."""
+        ends = (self.parts[flow.source], self.parts[flow.target])
+        return any(part.state is State.GONE and part.report is None for part in ends)
+
+    def ended(self, name: str, report: Ended, now: float) -> list[Action]:
+        """Handle the report of a process whose run is over."""
+        part = self._heard(name, now)
+        part.state, part.report = State.REPORTED, report
+        part.kill_at = now + GRACE
+        if report.failure is not None:
+            return self._failed(name, report.failure, now)
+        outcome = report.outcome
+        by = None if outcome is None else outcome.ended_by
+        if not self.is_stopping and by in (EndedBy.STOPPED, EndedBy.DURATION):
+            self.ended_by = by
+            return self.stop(now)
+        return self._look_for_the_end()
+
+    def _failed(self, name: str, failure: Failure, now: float) -> list[Action]:
+        if failure.is_interrupt and self.parts[name].is_interrupted:
+            return []
+        rank = 0 if failure.is_interrupt else 3 if failure.is_consequence else 1
+        return self.fail(name, failure.error(name), now, rank)
+
+    # What happens to the processes.
+
+    def exited(self, name: str, how: str, now: float, failure: BaseException | None = None) -> list[Action]:
+        """Handle that a process is gone; `how` says in words how it ended, for one that should not have."""
+        part = self.parts[name]
+        state, part.state = part.state, State.GONE
+        part.idle = None
+        if state >= State.REPORTED or part.is_interrupted or part.is_killed:
+            return []
+        doing = {
+            State.SPAWNED: "before it had composed the program",
+            State.COMPOSED: "before its links were made",
+            State.LINKED: "while its operators started",
+            State.RUNNING: "while it ran",
+        }[state]
+        error = PartLost(f"part {name!r}: {how} {doing}")
+        if self.is_stopping:  # perhaps since its peers noticed it first
+            return self.fail(name, failure or error, now, 2)
+        return self._lost(part, state, error, now, failure)
+
+    def _lost(
+        self, part: Part, state: State, error: PartLost, now: float, failure: BaseException | None
+    ) -> list[Action]:
+        if failure is not None:  # it was interrupted before it could say so
+            return self.fail(part.name, failure, now, 0)
+        if state is not State.RUNNING or part.on_loss == STOP:
+            return self.fail(part.name, error, now, 2)
+        if part.on_loss == GO_ON:
+            return [Warn(f"{error}; the other parts go on")]
+        part.state, part.epoch, part.is_killed = State.SPAWNED, part.epoch + 1, False
+        self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
+        return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
+
+    def tick(self, now: float) -> list[Action]:
+        """Notice processes that say nothing, or do not end."""
+        found: list[Action] = []
+        for part in self.parts.values():
+            if part.state is State.GONE:
+                continue
+            if part.kill_at is not None and now >= part.kill_at:
+                part.kill_at, part.is_killed = None, True
+                found += [Kill(part.name)]
+            elif State.LINKED <= part.state <= State.RUNNING and now - part.heard_at >= self.silence:
+                part.heard_at, part.is_killed = now, True
+                found += [Kill(part.name), *([] if self.is_stopping else self._silent(part, now))]
+        return found
+
+    def _silent(self, part: Part, now: float) -> list[Action]:
+        state, part.state, part.idle = part.state, State.GONE, None
+        error = PartLost(
+            f"part {part.name!r}: its process has said nothing for {self.silence:g} s: it is frozen, or a call "
+            "holds the interpreter lock"
+        )
+        return self._lost(part, state, error, now, None)
+
+    def forgive(self, now: float) -> None:
+        """Take all processes for alive, because the driver itself was stopped for a while."""
+        for part in self.parts.values():
+            part.heard_at = now
+
+    def next_time(self) -> float | None:
+        """Return when `tick` has something to do; None if never."""
+        times = [part.kill_at for part in self.parts.values() if part.kill_at is not None]
+        times += [
+            part.heard_at + self.silence
+            for part in self.parts.values()
+            if State.LINKED <= part.state <= State.RUNNING
+        ]
+        return min(times, default=None)
+
+    # The end.
+
+    def fail(self, name: str, error: BaseException, now: float, rank: int = 1) -> list[Action]:
+        """End the run with an error."""
+        self.failures.append((name, error, rank))
+        return self.stop(now)
+
+    def stop(self, now: float) -> list[Action]:
+        """End all parts."""
+        if self.is_stopping:
+            return []
+        self.is_stopping = True
+        return [action for part in self.parts.values() for action in self._stop_part(part, now)]
+
+    def _stop_part(self, part: Part, now: float) -> list[Action]:
+        if part.state < State.LINKED:
+            part.kill_at, part.is_interrupted = now + GRACE, True
+            return [Interrupt(part.name)]
+        if part.state <= State.RUNNING:
+            part.heard_at = now
+            return [Tell(part.name, Stop())]
+        return []
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What `run` raises, with the other errors in its notes; None if the run did not fail."""
+        ranked = sorted(self.failures, key=lambda failure: failure[2])
+        return ranked[0][1] if ranked else None
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The outcomes that were reported, by part."""
+        return {
+            name: part.report.outcome
+            for name, part in self.parts.items()
+            if part.report is not None and part.report.outcome is not None
+        }
+
+    def _heard(self, name: str, now: float) -> Part:
+        part = self.parts[name]
+        part.heard_at = now
+        return part

@@ -1,0 +1,328 @@
+"""The process of a part: runs the program up to the driver's call of `run`, and there runs one fragment.
+
+It executes the same file with the same arguments, as ``__main__``. Runs that came before return what they returned
+in the driver. At the run in question it composes the program, sends its description, gets the ends of its links,
+keeps its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit`
+where the program called `run`: the rest of the program is the driver's, but ``with`` and ``finally`` clean up here.
+
+A thread listens to the driver and sends a sign of life twice a second. The process ends with the driver: the system
+kills it (PR_SET_PDEATHSIG), and so does the end of the channel.
+
+Decided against: to fork the processes from the driver, which may have threads and a GPU context; and to pickle the
+fragments, since compose() may use what cannot be pickled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace import waits
+from headrace.application import Fragment
+from headrace.application.runner import Runner
+from headrace.cli.program import Program, ProgramError
+from headrace.core.control import PAUSE, RUNNING, RunControl
+from headrace.core.errors import GraphError, PeerLost
+from headrace.core.outcome import Outcome
+from headrace.core.places import GO_ON, RESTART
+from headrace.link.ends import Receiver, Sender, Terms
+from headrace.link.unix import UnixCarrier
+from headrace.parts.control import (
+    Ask,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    Ended,
+    EndIdle,
+    Idle,
+    Paused,
+    Request,
+    Started,
+    Stop,
+)
+from headrace.parts.cut import Cut
+from headrace.parts.digest import describe
+from headrace.parts.failures import Failure
+
+if TYPE_CHECKING:
+    from headrace.core.run_options import RunOptions
+    from headrace.parts.control import Assignment
+    from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.idleness import IdleReport
+
+_PR_SET_PDEATHSIG = 1
+_BEAT = 0.5  # seconds
+
+
+def main(descriptor: int, part: str) -> None:
+    """Run a part of a program for the driver at the other end of a socket."""
+    # What the driver put there to find headrace, and the folder that `python -c` adds.
+    del sys.path[: 1 if sys.flags.safe_path else 2]
+    channel = Channel(socket.socket(fileno=descriptor))
+    first = channel.receive_one()
+    if first is None:
+        return
+    assignment: Assignment = first
+    _end_with(assignment.driver)
+    if assignment.cpus:
+        os.sched_setaffinity(0, assignment.cpus)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
+    worker = Worker(channel, assignment)
+    threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
+    try:
+        worker.run()
+        atexit._run_exitfuncs()
+    finally:
+        # Everything was stopped and reported. To take the interpreter apart would keep the driver waiting.
+        os._exit(0)
+
+
+def _end_with(driver: int) -> None:
+    """Let the system kill this process when the driver ends, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != driver:  # it ended before
+        os._exit(1)
+
+
+def _tcp_carrier(end: socket.socket) -> Any:
+    from headrace.link.tcp import TcpCarrier
+
+    return TcpCarrier(end)
+
+
+def _is_not_the_outcome(record: logging.LogRecord) -> bool:
+    """Leave the outcome to the driver, which logs that of the whole program."""
+    return not (isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Outcome))
+
+
+class Over(SystemExit):
+    """The part has ended, and with it what this process has to do of the program."""
+
+
+class Worker:
+    """A part in its process."""
+
+    def __init__(self, channel: Channel, assignment: Assignment) -> None:
+        self.channel = channel
+        self.assignment = assignment
+        self.cut: Any = None  # the Cut, once there is one
+        self.control: RunControl | None = None
+        self.is_over = False
+        self._ends: dict[str, tuple[socket.socket, int]] = {}
+        self._is_linked = threading.Event()
+        self._has_begun = False
+        self._idle: IdleReport | None = None
+        self._wave = 0
+        self._lock = threading.Lock()
+
+    # The program.
+
+    def run(self) -> None:
+        """Execute the program."""
+        launch = self.assignment.program
+        if launch.as_holoscan:
+            from headrace.compat.holoscan.alias import install
+
+            install()
+        Fragment._runner = PartRunner(self)
+        try:
+            program = Program(launch.name, launch.class_name)
+            program.execute(list(launch.arguments), lambda kind: kind().run(), lambda: self.is_over)
+            if not self.is_over:
+                raise ProgramError(
+                    "the program ended without the run that the driver is in: it did something else here"
+                )
+        except Over:
+            pass
+        except BaseException as error:
+            if not self.is_over:
+                self.report(None, error)
+
+    def run_part(self, application: Any, runner: PartRunner, limits: RunOptions) -> NoReturn:
+        """Run the part, report how that ended, and leave the program."""
+        if self.is_over:
+            raise Over(0)
+        self.is_over = True  # whatever comes, this was the run
+        failure: BaseException | None = None
+        try:
+            control = self.control = PartControl(self)
+            control.run_id = self.assignment.run_id
+            self.cut = Cut(application, self.assignment.part, self._join)
+            self.cut.on_failure = self._on_failure
+            if application.scheduler().stop_on_deadlock:
+                self.cut.idleness.on_idle = self._on_idle
+            runner.run_here(application, control, limits)
+        except BaseException as error:
+            failure = error
+        self.report(getattr(application, "outcome", None), failure)
+        raise Over(0)
+
+    def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
+        """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+            stream.flush()
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        flows = {} if self.cut is None else self.cut.counts()
+        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows))
+
+    # The links.
+
+    def _join(self, cut: Cut) -> None:
+        """Compare the composed program with that of the driver, and connect the part with the others."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.channel.send(Composed(describe(cut.application)))
+        waits.wait(self._is_linked)
+        with self._lock:
+            for name, (end, epoch) in self._ends.items():
+                self._connect(name, end, epoch)
+            self._has_begun = True
+
+    def _connect(self, name: str, end: socket.socket, epoch: int) -> None:
+        cut: Cut = self.cut
+        flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
+        terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
+        kind: Any = Sender if flow.source == cut.part else Receiver
+        carrier = UnixCarrier(end) if end.family == socket.AF_UNIX else _tcp_carrier(end)
+        cut.connect(name, kind(carrier, terms, cut.listener(name)))
+
+    def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
+        """Handle that a link has failed, by the policy of the part at its other end."""
+        cut: Cut = self.cut
+        peer = flow.target if flow.source == cut.part else flow.source
+        parts: list[Any] = cut.application.fragment_graph.fragments
+        policy = next(part.on_loss for part in parts if part.name == peer)
+        if isinstance(error, PeerLost) and policy == GO_ON:
+            cut.end_flow(flow.name)
+        elif not (isinstance(error, PeerLost) and policy == RESTART):
+            cut.application.fail(error)
+
+    # The driver.
+
+    def listen(self) -> None:
+        """Do what the driver says, until it is gone; on a thread of its own."""
+        while True:
+            if not self.channel.wait(_BEAT):
+                self.channel.send(Beat())
+                self._tell_idle()
+                continue
+            messages = self.channel.receive()
+            if messages is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+                return
+            for message, descriptors in messages:
+                self._handle(message, [socket.socket(fileno=each) for each in descriptors])
+
+    def _handle(self, message: Any, ends: list[socket.socket]) -> None:
+        match message:
+            case Connect(flows, epochs, is_last):
+                with self._lock:
+                    for name, end, epoch in zip(flows, ends, epochs, strict=True):
+                        if self._has_begun:
+                            self._connect(name, end, epoch)
+                        else:
+                            self._ends[name] = end, epoch
+                if is_last:
+                    self._is_linked.set()
+            case Stop():
+                if self.control is not None:
+                    self.control.stop()
+            case Request(kind):
+                self._pause(kind)
+            case Ask(wave):
+                self._idle, self._wave = None, wave
+                self.cut.idleness.ask()
+            case EndIdle(stage):
+                self.cut.idleness.end(stage)
+
+    def _pause(self, kind: str) -> None:
+        control = self.control
+        if control is None:
+            return
+        if kind != PAUSE:
+            control.resume()
+            return
+        control.pause()
+
+        def tell() -> None:
+            if control.wait_until_paused(None):
+                self.channel.send(Paused())
+
+        threading.Thread(target=tell, name="headrace pause", daemon=True).start()
+
+    # Whether anything can run in the part.
+
+    def _on_idle(self, report: IdleReport) -> None:
+        """Note that the part is idle; tell the driver at the next beat, as parts are idle between frames."""
+        self._idle = report
+        if self._wave:
+            self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        report, self._idle = self._idle, None
+        if report is not None:
+            wave, self._wave = self._wave, 0
+            self.channel.send(Idle(report, wave))
+
+
+class PartControl(RunControl):
+    """The control of the run of a part, which tells the driver when the operators have started."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(RUNNING)
+        self._worker = worker
+
+    def start(self) -> None:
+        """Record that every operator has started."""
+        super().start()
+        self._worker.channel.send(Started())
+
+
+class PartRunner(Runner):
+    """Runs the part in the place of the run that the driver is in."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+        self._runs = 0
+
+    def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
+        """Return what an earlier run returned in the driver, or run the part."""
+        earlier = self._worker.assignment.earlier
+        number, self._runs = self._runs, self._runs + 1
+        if number >= len(earlier):
+            self._worker.run_part(fragment, self, limits)
+        known = earlier[number]
+        if known is None:
+            raise GraphError(
+                f"run {number + 1} of the program has no outcome in the driver, because it is in progress there, "
+                "or because there were very many; such runs cannot be followed by one in processes"
+            )
+        if isinstance(known, Failure):
+            raise known.error("")
+        fragment.outcome = known
+        return known
+
+    def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
+        """Do the same for a run beside the program."""
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(self.run(fragment, limits))
+        except Exception as error:
+            future.set_exception(error)
+        return future

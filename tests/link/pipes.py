@@ -1,0 +1,133 @@
+"""Links in one thread for tests: ends that are served by hand, over bytes in memory or over a real socket pair."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from headrace.link.carrier import CarrierClosed, Received
+from headrace.link.ends import Receiver, Sender, Terms
+from headrace.link.unix import UnixCarrier
+from headrace.link.wire import HEADER_SIZE, unpack_header
+
+
+class HandLoop:
+    """Serves links when it is told to."""
+
+    def __init__(self) -> None:
+        self.links: list[Any] = []
+
+    def add(self, link: Any) -> None:
+        self.links.append(link)
+
+    def watch(self, link: Any, wants_write: bool) -> None:
+        pass
+
+    def remove(self, link: Any) -> None:
+        if link in self.links:
+            self.links.remove(link)
+
+    def call_soon(self, function: Any) -> None:
+        function()
+
+    def serve(self) -> None:
+        """Serve all links until nothing is left to read."""
+        for _ in range(64):
+            for link in list(self.links):
+                link.serve(True, True)
+
+
+class ByteCarrier:
+    """A carrier over bytes in memory, as between hosts; what was sent waits in `wire` until it is delivered."""
+
+    is_local = False
+    max_bulk = 1 << 30
+    wants_write = False
+
+    def __init__(self) -> None:
+        self.wire: list[bytes] = []  # messages on their way to the peer
+        self.inbox = bytearray()
+        self.is_cut = False
+        self.is_closed = False
+
+    def fileno(self) -> int:
+        return -1
+
+    def send(self, header: bytes, body: bytes = b"", bulk: Any = (), descriptors: Any = ()) -> None:
+        assert not descriptors
+        self.wire.append(b"".join((header, body, *map(bytes, bulk))))
+
+    def flush(self) -> None:
+        pass
+
+    def receive(self) -> list[Received]:
+        messages = []
+        while len(self.inbox) >= HEADER_SIZE:
+            header = unpack_header(bytes(self.inbox[:HEADER_SIZE]), self.max_bulk)
+            body, end = HEADER_SIZE + header.body, HEADER_SIZE + header.body + header.bulk
+            if len(self.inbox) < end:
+                break
+            bulk = bytearray(self.inbox[body:end]) if header.bulk else None
+            messages.append(Received(header, bytes(self.inbox[HEADER_SIZE:body]), bulk))
+            del self.inbox[:end]
+        if not messages and self.is_cut:
+            raise CarrierClosed("it was cut")
+        return messages
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Bytes:
+    """A sender and a receiver, and the bytes between them."""
+
+    def __init__(self, **terms: Any) -> None:
+        self.terms = Terms("edge.out -> server.in", **({"size": 4} | terms))
+        self.loop: Any = HandLoop()
+        self.ahead, self.back = ByteCarrier(), ByteCarrier()
+        self.sender = Sender(self.ahead, self.terms, lambda: None, loop=self.loop)
+        self.receiver = Receiver(self.back, self.terms, lambda: None, loop=self.loop)
+
+    def deliver(self, most: int = 1 << 30) -> None:
+        """Deliver up to so many bytes in each direction, and let both ends read them."""
+        for here, there, end in (
+            (self.ahead, self.back, self.receiver),
+            (self.back, self.ahead, self.sender),
+        ):
+            waiting = b"".join(here.wire)
+            there.inbox += waiting[:most]
+            here.wire = [waiting[most:]] if waiting[most:] else []
+            end.serve(True, True)
+
+
+class Pair:
+    """A sender and a receiver over a real socket pair."""
+
+    def __init__(self, **terms: Any) -> None:
+        self.terms = Terms("edge.out -> server.in", **({"size": 4} | terms))
+        self.loop: Any = HandLoop()
+        self.sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.events: list[str] = []
+        self.sender = Sender(
+            UnixCarrier(self.sockets[0]), self.terms, lambda: self.events.append("sender"), loop=self.loop
+        )
+        self.receiver = Receiver(
+            UnixCarrier(self.sockets[1]), self.terms, lambda: self.events.append("receiver"), loop=self.loop
+        )
+        self.loop.serve()
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sender.close()
+        self.receiver.close()
+        self.loop.serve()
+
+    def take(self) -> Any:
+        """Return the data of the next message that arrived."""
+        self.loop.serve()
+        parcel = self.receiver.take()
+        assert parcel is not None
+        self.receiver.give_credits(1)
+        return parcel.data

@@ -1,0 +1,230 @@
+"""Links over TCP and TLS: the same as on one host, and what happens when one end goes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from headrace.core.errors import PeerAborted, PeerLost
+from headrace.link import lingering
+from headrace.link.carrier import Carrier
+from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.protocol import ReceivingEnd, SendingEnd
+from headrace.link.tcp import TcpCarrier
+from headrace.link.wire import unpack_header
+from tests.harness.processes import environment_of_programs
+from tests.harness.threads import PATIENCE, wait_until
+from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
+
+TERMS = Terms("edge.camera.out -> server.detector.frame", 4)
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def carriers(request) -> tuple[Carrier, Carrier]:
+    return CARRIERS[request.param]()
+
+
+class Taking:
+    """Takes all messages of a link on a thread, and gives each credit back."""
+
+    def __init__(self, carrier: Carrier, terms: Terms = TERMS) -> None:
+        self._event = threading.Event()
+        self.receiver = Receiver(carrier, terms, self._event.set)
+        self.taken: list[Parcel] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self.receiver.has_ended and self.receiver.failure is None:
+            assert self._event.wait(PATIENCE)
+            self._event.clear()
+            while (parcel := self.receiver.take()) is not None:
+                self.taken.append(parcel)
+                self.receiver.give_credits(1)
+
+    def finish(self) -> list[Parcel]:
+        self._thread.join(PATIENCE)
+        self.receiver.close()
+        return self.taken
+
+
+def send_all(sender: Sender, room: threading.Event, parcels: list[Parcel]) -> None:
+    for parcel in parcels:
+        while not sender.send(parcel):
+            assert room.wait(PATIENCE)
+            room.clear()
+
+
+def test_a_sender_that_closes_at_once_loses_nothing(carriers):
+    """The receiver still returns credits when the sender has closed, and gets everything."""
+    before = descriptors() - 2
+    near, far = carriers
+    room = threading.Event()
+    sender = Sender(near, TERMS, room.set)
+    taking = Taking(far)
+    rng = np.random.default_rng(26)
+    parcels = [
+        Parcel(rng.integers(0, 255, size, np.uint8), 7, {"size": size})
+        for size in [3, 0, 90_000, 2 << 20] * 4
+    ]
+    send_all(sender, room, parcels)
+    sender.end()
+    sender.close()
+    taken = taking.finish()
+    assert taking.receiver.failure is None
+    assert [parcel.metadata for parcel in taken] == [parcel.metadata for parcel in parcels]
+    assert all(np.array_equal(one.data, other.data) for one, other in zip(taken, parcels, strict=True))
+    taken[-1].data[:] = 0  # a received frame belongs to its receiver
+    lingering.wait()
+    wait_for_descriptors(before)
+
+
+def test_the_exception_of_a_part_arrives_after_its_frames(carriers):
+    near, far = carriers
+    room = threading.Event()
+    sender = Sender(near, TERMS, room.set)
+    taking = Taking(far)
+    send_all(sender, room, [Parcel(np.zeros(1 << 20, np.uint8))] * 6)
+    sender.abort(ZeroDivisionError("by zero"), "edge")
+    sender.close()
+    taking.finish()
+    assert taking.receiver.received == 6
+    assert isinstance(taking.receiver.failure, PeerAborted)
+    assert isinstance(taking.receiver.failure.__cause__, ZeroDivisionError)
+    assert taking.receiver.failure.part == "edge"
+
+
+def test_a_peer_that_is_gone_without_a_word_is_lost(carriers):
+    near, far = carriers
+    receiver = Receiver(far, TERMS, lambda: None)
+    near.close()
+    wait_until(lambda: receiver.failure, "the failure")
+    assert isinstance(receiver.failure, PeerLost)
+    assert "the peer is gone" in str(receiver.failure)
+    receiver.close()
+
+
+PROGRAM = """
+import os, socket, sys
+import numpy as np
+from headrace.link.ends import Parcel, Sender, Terms
+from headrace.link.tcp import TcpCarrier
+carrier = TcpCarrier(socket.socket(fileno=int(sys.argv[1])))
+sender = Sender(carrier, Terms("edge.camera.out -> server.detector.frame", 4), int)
+for number in range(4):
+    assert sender.send(Parcel(np.full(4 << 20, number, np.uint8)))
+if sys.argv[2] == "exit":
+    sender.end()
+    sender.close()
+else:
+    sys.stdin.read()
+"""
+
+
+def started(connection: socket.socket, how: str) -> subprocess.Popen[bytes]:
+    with connection:
+        os.set_inheritable(connection.fileno(), True)
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(connection.fileno()), how],
+            env=environment_of_programs(),
+            pass_fds=[connection.fileno()],
+            stdin=subprocess.PIPE,
+        )
+
+
+def test_a_process_that_exits_at_once_loses_nothing():
+    near, far = tcp_sockets()
+    process = started(near, "exit")
+    taking = Taking(TcpCarrier(far))
+    taken = taking.finish()
+    assert [int(parcel.data[-1]) for parcel in taken] == [0, 1, 2, 3]
+    assert taking.receiver.failure is None
+    assert process.wait(PATIENCE) == 0
+    process.stdin.close()
+
+
+def test_a_process_that_is_killed_is_lost_and_its_whole_frames_are_there():
+    near, far = tcp_sockets()
+    process = started(near, "stay")
+    taking = Taking(TcpCarrier(far))
+    wait_until(lambda: len(taking.taken) == 4, "the frames")
+    process.kill()
+    taking.finish()
+    assert isinstance(taking.receiver.failure, PeerLost)
+    process.wait(PATIENCE)
+    process.stdin.close()
+
+
+# Silence, by a clock of the test.
+
+
+class Wire:
+    """Two ends and a wire between them that can be cut, in virtual time."""
+
+    def __init__(self, silence: float = 3.0) -> None:
+        self.now = 0.0
+        self.ends = SendingEnd(b"", 0, silence, 0.0, 4), ReceivingEnd(b"", 0, silence, 0.0, 4, 1 << 20)
+        self.is_cut = False
+        self.frozen: set[int] = set()
+        self._inbox: tuple[list, list] = ([], [])
+        for index, end in enumerate(self.ends):
+            self._carry(index, [end.hello()])
+        self.deliver()
+
+    def _carry(self, index: int, messages: list) -> None:
+        if not self.is_cut:
+            self._inbox[1 - index].extend(messages)
+
+    def deliver(self) -> None:
+        for index, end in enumerate(self.ends):
+            if index not in self.frozen:
+                for message in self._inbox[index]:
+                    end.receive(unpack_header(message.header, 0), message.body, 0, self.now)
+                self._inbox[index].clear()
+
+    def go_to(self, time: float) -> list[float | None]:
+        """Let the time pass in steps of 50 ms; return when each end noticed that the other is silent."""
+        noticed: list[float | None] = [None, None]
+        while self.now < time:
+            self.now = round(self.now + 0.05, 6)
+            self.deliver()
+            for index, end in enumerate(self.ends):
+                if index not in self.frozen:
+                    self._carry(index, end.tick(self.now))
+                    if end.is_silent(self.now) and noticed[index] is None:
+                        noticed[index] = self.now
+            self.deliver()
+        return noticed
+
+
+def test_two_idle_ends_hear_of_each_other():
+    assert Wire().go_to(60.0) == [None, None]
+
+
+def test_a_cut_cable_is_noticed_by_both_ends_within_three_seconds():
+    wire = Wire()
+    assert wire.go_to(10.5) == [None, None]
+    wire.is_cut = True
+    for noticed in wire.go_to(20.0):
+        assert noticed is not None
+        assert 12.0 < noticed <= 13.5
+
+
+def test_a_frozen_peer_is_noticed_within_three_seconds_and_not_sooner():
+    wire = Wire()
+    wire.go_to(10.0)
+    wire.frozen = {0}
+    assert wire.go_to(12.0) == [None, None]
+    wire.frozen = set()
+    assert wire.go_to(20.0) == [None, None]  # it was frozen for less than that
+    wire.frozen = {0}
+    noticed = wire.go_to(30.0)
+    assert noticed[0] is None
+    assert noticed[1] is not None
+    assert 22.0 <= noticed[1] <= 23.0

@@ -1,0 +1,521 @@
+"""Two ends over a real socket pair: frames in shared memory, credits, and the three kinds of end."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import threading
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace import TensorMap, as_tensor, waits
+from headrace.core.errors import CrossingError, LinkError, PeerAborted, PeerLost, ProtocolError
+from headrace.link.carrier import Received
+from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.loop import LinkLoop
+from headrace.link.unix import UnixCarrier
+from headrace.link.wire import Kind, pack_header
+from headrace.resources import RingAllocator
+from tests.link.pipes import Bytes, HandLoop, Pair
+
+LARGE = 100_000  # bytes; too many to travel with the message
+
+
+def frame(value: int, size: int = LARGE) -> np.ndarray:
+    return np.full(size, value % 251, np.uint8)
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class TestFrames:
+    def test_come_in_order_with_their_details(self) -> None:
+        with Pair() as link:
+            for number in range(20):
+                assert link.sender.send(Parcel({"frame": frame(number), "n": number}, number, {"m": number}))
+                link.loop.serve()
+                parcel = link.receiver.take()
+                assert parcel is not None
+                assert (parcel.number, parcel.acq_timestamp, parcel.metadata) == (
+                    number,
+                    number,
+                    {"m": number},
+                )
+                assert (parcel.data["frame"] == number).all()
+                link.receiver.give_credits(1)
+                link.loop.serve()
+
+    def test_belong_to_the_receiver_who_may_write_to_them(self) -> None:
+        with Pair() as link:
+            original = frame(1)
+            link.sender.send(Parcel(original))
+            received = link.take()
+            received[:] = 9
+            assert (original == 1).all()
+            original[:] = 2
+            assert (received == 9).all()
+
+    def test_keep_their_contents_while_anything_refers_to_them(self) -> None:
+        with Pair() as link:
+            kept = []
+            for number in range(12):
+                link.sender.send(Parcel({"frame": frame(number), "other": frame(number + 100)}))
+                received = link.take()
+                kept.append(
+                    (received["frame"][3:50:2], np.from_dlpack(as_tensor(received["other"])).reshape(-1, 2))
+                )
+                del received
+                link.loop.serve()
+            gc.collect()
+            link.receiver.tick(0)
+            link.loop.serve()
+            assert len(link.sender.held) == 12
+            for number, (part, other) in enumerate(kept):
+                assert (part == number).all()
+                assert (other == number + 100).all()
+
+    @pytest.mark.parametrize("hold", [lambda a: a[5:9], np.from_dlpack, as_tensor, memoryview, lambda a: a.T])
+    def test_give_their_memory_back_with_the_last_reference(self, hold: Any) -> None:
+        with Pair() as link:
+            link.sender.send(Parcel(frame(1)))
+            held = hold(link.take())
+            link.receiver.tick(0)
+            link.loop.serve()
+            assert link.sender.held
+            del held
+            link.receiver.tick(0)
+            link.loop.serve()
+            assert not link.sender.held
+
+    def test_that_are_small_take_no_shared_memory(self) -> None:
+        with Pair() as link:
+            link.sender.send(Parcel([frame(1, 64), frame(2, 1000), b"text"]))
+            small, larger, text = link.take()
+            assert not link.sender.held
+            assert (small == 1).all()
+            assert (larger == 2).all()
+            assert text == b"text"
+            small[:] = larger[:64] = 3
+
+    def test_return_each_array_by_itself(self) -> None:
+        with Pair() as link:
+            link.sender.send(Parcel([frame(1), frame(2, 2 * LARGE)]))
+            first = link.take()[0]
+            link.receiver.tick(0)
+            link.loop.serve()
+            assert sum(link.sender.held.values()) < 2 * LARGE
+            assert (first == 1).all()
+
+    def test_with_a_long_description_travel_too(self) -> None:
+        data = {f"key {number}": "x" * 100 for number in range(2000)} | {"frame": frame(3)}
+        with Pair() as link:
+            assert link.sender.send(Parcel(data, 5, {"note": "y" * 5000}))
+            link.loop.serve()
+            parcel = link.receiver.take()
+            assert parcel is not None
+            assert parcel.data.keys() == data.keys()
+            assert (parcel.data["frame"] == 3).all()
+            assert (parcel.acq_timestamp, parcel.metadata) == (5, {"note": "y" * 5000})
+
+    def test_that_cannot_cross_harm_nothing(self) -> None:
+        with Pair() as link:
+            with pytest.raises(CrossingError, match="cannot be pickled"):
+                link.sender.send(Parcel([frame(1), lambda: 1]))
+            with pytest.raises(CrossingError, match="3000 arrays"):
+                link.sender.send(Parcel([b""] * 3000))
+            assert link.sender.sent == 0
+            assert link.sender.send(Parcel(1))
+            assert link.take() == 1
+
+    def test_whose_objects_are_unknown_here_are_lost_alone(self) -> None:
+        with Pair() as link:
+            module = type(os)("vanishing")
+            module.Thing = type("Thing", (), {"__module__": "vanishing"})
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(__import__("sys").modules, "vanishing", module)
+                link.sender.send(Parcel(module.Thing()))
+            link.sender.send(Parcel(2))
+            with pytest.raises(CrossingError, match="vanishing"):
+                link.take()
+            assert link.take() == 2
+
+    def test_travel_as_bytes_where_no_memory_is_shared(self) -> None:
+        link = Bytes()
+        sent = {"a": frame(1), "b": np.arange(10.0)[::-2], "c": TensorMap(x=frame(2, 3))}
+        link.sender.send(Parcel(sent))
+        link.deliver()
+        parcel = link.receiver.take()
+        assert parcel is not None
+        parcel.data["a"][:] = 5
+        assert parcel.data["b"].tolist() == [9, 7, 5, 3, 1]
+        assert parcel.data["a"].ctypes.data % 16 == parcel.data["b"].ctypes.data % 16
+
+
+class TestCredits:
+    def test_are_the_places_in_the_queue(self) -> None:
+        with Pair(size=3) as link:
+            assert [link.sender.send(Parcel(n)) for n in range(4)] == [True, True, True, False]
+            assert [link.take(), link.take()] == [0, 1]
+            link.events.clear()
+            link.loop.serve()
+            assert link.events == ["sender"]
+            assert link.sender.take_credits() == 2
+            assert link.sender.take_credits() == 0
+            assert (link.sender.sent, link.sender.credited, link.sender.credits) == (3, 2, 2)
+
+    def test_cannot_be_given_twice(self) -> None:
+        with Pair() as link:
+            link.sender.send(Parcel(1))
+            link.take()
+            with pytest.raises(ValueError, match="1 credits are given back, and 0 frames"):
+                link.receiver.give_credits(1)
+
+    def test_a_receiver_that_keeps_everything_stops_the_sender_at_the_bound(self, caplog: Any) -> None:
+        with Pair(max_bytes=1 << 20) as link, caplog.at_level(logging.WARNING):
+            kept = []
+            while link.sender.send(Parcel(frame(len(kept), 200_000))):
+                kept.append(link.take())
+                link.loop.serve()
+            assert len(kept) == 4
+            assert not link.sender.send(Parcel(frame(0, 200_000)))
+            (record,) = caplog.records
+            for said in (
+                "edge.out -> server.in",
+                "4 frames that server.in keeps (0, 1, 2, 3)",
+                "at most 1 MB",
+            ):
+                assert said in record.getMessage()
+            link.events.clear()
+            kept.pop(0)  # at once, since the sender waits
+            link.loop.serve()
+            assert link.events == ["sender"]
+            assert link.sender.send(Parcel(frame(7, 200_000)))
+            assert (link.take() == 7).all()
+            assert [int(one[0]) for one in kept] == [1, 2, 3]
+
+    def test_a_frame_beyond_the_bound_is_an_error(self) -> None:
+        with Pair(max_bytes=1 << 20) as link:
+            with pytest.raises(CrossingError, match=r"2 MB.* 1 MB"):
+                link.sender.send(Parcel(frame(0, 2 << 20)))
+            assert link.sender.send(Parcel(frame(1)))
+
+    def test_other_sizes_of_frames_use_the_same_memory(self) -> None:
+        with Pair(max_bytes=4 << 20) as link:
+            for size in (500_000, 3 << 20, 20_000, 4 << 20, 500_000) * 2:
+                assert link.sender.send(Parcel(frame(size, size)))
+                assert (link.take() == size % 251).all()
+                link.receiver.tick(0)
+                link.loop.serve()
+            assert link.receiver.failure is None
+            assert sum(link.receiver._machine.segments.values()) <= 4 << 20
+
+
+class TestInPlace:
+    def test_a_frame_of_a_ring_allocator_is_not_copied(self) -> None:
+        allocator = RingAllocator()
+        with Pair() as link:
+            tensor = allocator.allocate_tensor((100, 1000), "uint8")
+            np.asarray(tensor)[:] = 5
+            link.sender.send(Parcel(tensor))
+            received = link.take()
+            assert (np.asarray(received) == 5).all()
+            np.asarray(received)[0, 0] = 77
+            assert np.asarray(tensor)[0, 0] == 77
+            assert link.sender._ring.size == 0
+            del received
+
+    def test_a_part_of_one_and_one_that_is_sent_twice_are_not_copied_either(self) -> None:
+        allocator = RingAllocator()
+        with Pair() as link, Pair() as other:
+            array = np.asarray(allocator.allocate_tensor((4, LARGE), "uint8"))
+            array[:] = np.arange(4)[:, None]
+            for one in (link, link, other):
+                assert one.sender.send(Parcel({"row": array[2]}))
+                assert one.sender._ring.size == 0
+            first, second, third = link.take()["row"], link.take()["row"], other.take()["row"]
+            third[0] = 99
+            assert first[0] == second[0] == 99
+            assert first[1] == 2
+            del first, second, third
+
+    def test_its_memory_is_used_again_when_both_sides_let_go(self) -> None:
+        allocator = RingAllocator()
+        with Pair() as link:
+            tensor = allocator.allocate_tensor(LARGE, "uint8")
+            address = tensor.data
+            link.sender.send(Parcel(tensor))
+            received = link.take()
+            del tensor
+            assert allocator.allocate_tensor(LARGE, "uint8").data != address
+            del received
+            link.receiver.tick(0)
+            link.loop.serve()
+            addresses = {allocator.allocate_tensor(LARGE, "uint8").data for _ in range(2)}
+            assert address in addresses
+
+    def test_it_is_not_used_again_while_the_receiver_has_it_even_if_both_ends_are_closed(self) -> None:
+        allocator = RingAllocator()
+        link = Pair()
+        tensor = allocator.allocate_tensor(LARGE, "uint8")
+        address = tensor.data
+        link.sender.send(Parcel(tensor))
+        del tensor
+        received = link.take()
+        link.sender.close()
+        link.receiver.close()
+        link.loop.serve()
+        assert len(link.loop.links) == 2
+        others = [allocator.allocate_tensor(LARGE, "uint8") for _ in range(3)]
+        assert address not in [other.data for other in others]
+        del received
+        link.loop.serve()
+        assert not link.loop.links
+        assert address in [allocator.allocate_tensor(LARGE, "uint8").data for _ in range(2)]
+
+    def test_memory_that_went_is_unmapped_by_the_receiver(self) -> None:
+        with Pair() as link:
+            for _ in range(5):
+                link.sender.send(Parcel(RingAllocator().allocate_tensor(LARGE, "uint8")))
+                link.take()
+                link.receiver.tick(0)
+                link.loop.serve()
+                gc.collect()
+            assert len(link.receiver._segments) == 1
+
+
+class TestEnds:
+    def test_end_comes_after_everything_was_taken(self) -> None:
+        link = Pair()
+        link.sender.send(Parcel(frame(4)))
+        link.sender.end()
+        link.sender.close()
+        link.loop.serve()
+        assert not link.receiver.has_ended
+        assert (link.take() == 4).all()
+        assert link.receiver.has_ended
+        assert link.receiver.failure is None
+        link.receiver.close()
+        with pytest.raises(LinkError, match="after the end"):
+            link.sender.send(Parcel(1))
+
+    def test_abort_brings_the_exception_and_the_name_of_the_part(self) -> None:
+        link = Pair()
+        link.sender.send(Parcel(1))
+        try:
+            raise KeyError("no such camera")
+        except KeyError as error:
+            link.sender.abort(error, "edge")
+        link.sender.close()
+        link.loop.serve()
+        failure = link.receiver.failure
+        assert isinstance(failure, PeerAborted)
+        assert failure.part == "edge"
+        assert "'edge' failed: KeyError: 'no such camera'" in str(failure)
+        assert isinstance(failure.__cause__, KeyError)
+        assert failure.__cause__.args == ("no such camera",)
+        assert "test_ends.py" in failure.__cause__.__notes__[0]
+        assert not link.receiver.has_ended
+        assert link.take() == 1
+        link.receiver.close()
+
+    def test_abort_travels_to_the_sender_too_and_with_any_exception(self) -> None:
+        with Pair() as link:
+            link.receiver.abort(Unpicklable(1, 2), "server")
+            link.loop.serve()
+            assert isinstance(link.sender.failure, PeerAborted)
+            assert "Unpicklable: 1 and 2" in str(link.sender.failure)
+            assert isinstance(link.sender.failure.__cause__, LinkError)
+            with pytest.raises(PeerAborted):
+                link.sender.send(Parcel(1))
+
+    def test_an_abort_of_any_length_fits(self) -> None:
+        with Pair() as link:
+            link.sender.abort(ValueError("ü" * 100_000), "p" * 100_000)
+            link.loop.serve()
+            assert isinstance(link.receiver.failure, PeerAborted)
+
+    @pytest.mark.parametrize("lost", ["sender", "receiver"])
+    def test_a_peer_that_vanishes_is_a_loss(self, lost: str) -> None:
+        with Pair() as link:
+            link.sender.send(Parcel(frame(1)))
+            link.sockets[lost == "receiver"].shutdown(socket.SHUT_RDWR)
+            link.loop.serve()
+            end = link.receiver if lost == "sender" else link.sender
+            assert isinstance(end.failure, PeerLost)
+            assert "edge.out -> server.in" in str(end.failure)
+
+    def test_an_abort_is_read_although_the_peer_left_without_reading(self) -> None:
+        link = Pair()
+        link.receiver.abort(ValueError("full"), "server")
+        link.sender.send(Parcel(1))
+        link.receiver.close()  # with a message unread, which resets the connection
+        link.loop.serve()
+        assert isinstance(link.sender.failure, PeerAborted)
+        link.sender.close()
+
+    def test_a_receiver_that_closes_takes_no_more(self) -> None:
+        link = Pair()
+        link.receiver.close()
+        link.loop.serve()
+        assert link.sender.has_ended
+        assert link.sender.failure is None
+        assert not link.sender.send(Parcel(1))
+        link.sender.close()
+
+    def test_what_was_sent_arrives_although_the_sender_closed_at_once(self) -> None:
+        link = Pair(size=1000)
+        for number in range(1000):
+            assert link.sender.send(Parcel(frame(number, 1000)))
+        assert link.sender._carrier.wants_write
+        link.sender.end()
+        link.sender.close()
+        for number in range(1000):
+            assert link.take()[0] == number % 251
+        assert link.receiver.has_ended
+        link.receiver.close()
+
+    def test_an_epoch_before_is_refused(self) -> None:
+        sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        loop: Any = HandLoop()
+        sender = Sender(UnixCarrier(sockets[0]), Terms("a -> b", 1, epoch=1), lambda: None, loop=loop)
+        receiver = Receiver(UnixCarrier(sockets[1]), Terms("a -> b", 1, epoch=2), lambda: None, loop=loop)
+        loop.serve()
+        assert isinstance(receiver.failure, ProtocolError)
+        assert "epoch 1" in str(receiver.failure)
+        sender.close()
+        receiver.close()
+
+
+class TestStrangers:
+    @pytest.mark.parametrize(
+        "packet",
+        [
+            b"GET / HTTP/1.1",
+            pack_header(Kind.FRAME, 0, 1, 4) + b"12",
+            pack_header(Kind.FRAME, 0, 1, 0) + b"x" * 100_000,
+            pack_header(Kind.CREDIT, 0, 1, 4) + bytes(4),
+        ],
+    )
+    def test_bytes_of_a_stranger_are_refused(self, packet: bytes) -> None:
+        with Pair() as link:
+            link.sockets[0].send(packet)
+            link.loop.serve()
+            assert isinstance(link.receiver.failure, ProtocolError)
+
+    def test_descriptors_of_a_stranger_are_closed(self) -> None:
+        with Pair() as link:
+            before = len(os.listdir("/proc/self/fd"))
+            for packet in (b"nonsense", pack_header(Kind.BEAT, 0, 1, 8) + bytes(8)):
+                socket.send_fds(link.sockets[0], [packet], [0, 1, 2])
+                link.loop.serve()
+            assert isinstance(link.receiver.failure, ProtocolError)
+            assert len(os.listdir("/proc/self/fd")) == before
+
+    def test_a_frame_that_is_damaged_inside_fails_the_link(self) -> None:
+        with Pair() as link:
+            message = link.sender._machine.frame([], b'["a",0,"<f8",[9],null]', b"", 0)
+            link.sender._carrier.send(*message)
+            link.loop.serve()
+            assert link.receiver.take() is None
+            assert isinstance(link.receiver.failure, ProtocolError)
+            link.loop.serve()
+            assert isinstance(link.sender.failure, PeerAborted)
+
+    def test_a_pickle_is_refused_where_it_is_not_allowed(self) -> None:
+        with Pair(allow_pickle=False) as link:
+            with pytest.raises(CrossingError, match="does not allow"):
+                link.sender.send(Parcel({1, 2}))
+            message = link.sender._machine.frame([], b'["p",0,[],[]]', b"", 0)
+            link.sender._carrier.send(*message)
+            link.loop.serve()
+            assert link.receiver.take() is None
+            assert "does not allow" in str(link.receiver.failure)
+
+
+class TestLoop:
+    """The thread that serves links, with both ends in it."""
+
+    def run(self, loop: LinkLoop, count: int, size: int) -> None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        terms = Terms("edge.out -> server.in", 4)
+        told: SimpleQueue[None] = SimpleQueue()
+        room: SimpleQueue[None] = SimpleQueue()
+        receiver = Receiver(UnixCarrier(here), terms, partial(told.put, None), loop=loop)
+        sender = Sender(UnixCarrier(there), terms, partial(room.put, None), loop=loop)
+
+        def produce() -> None:
+            for number in range(count):
+                while not sender.send(Parcel(frame(number, size), number)):
+                    room.get(timeout=20)
+            sender.end()
+            sender.close()
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        taken = 0
+        while not receiver.has_ended:
+            parcel = receiver.take()
+            if parcel is None:
+                assert receiver.failure is None
+                told.get(timeout=20)
+                continue
+            assert parcel.number == parcel.acq_timestamp == taken
+            assert (parcel.data == taken % 251).all()
+            taken += 1
+            receiver.give_credits(1)
+        producer.join()
+        receiver.close()
+        assert taken == count
+
+    def test_carries_frames_and_leaves_no_thread_descriptor_or_memory(self) -> None:
+        loop = LinkLoop()
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        maps = Path("/proc/self/maps").read_text().count("memfd:headrace")
+        for _ in range(2):
+            self.run(loop, 200, LARGE)
+            self.run(loop, 50, 100)
+        thread = next((one for one in threading.enumerate() if one.name == "headrace links"), None)
+        assert loop.thread is None
+        if thread is not None:
+            assert waits.join(thread, 20)
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert Path("/proc/self/maps").read_text().count("memfd:headrace") == maps
+
+    def test_several_links_at_once_do_not_mix(self) -> None:
+        loop = LinkLoop()
+        threads = [threading.Thread(target=self.run, args=(loop, 60, 20_000 + 7000 * n)) for n in range(4)]
+        failed: list[Any] = []
+        hook, threading.excepthook = threading.excepthook, failed.append
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            threading.excepthook = hook
+        assert not failed
+        assert loop.thread is None
+
+
+def test_a_carrier_is_of_the_right_kind() -> None:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with one, other, pytest.raises(ValueError, match="SOCK_SEQPACKET"):
+        UnixCarrier(one)
+    assert Received._fields == ("header", "body", "bulk", "descriptors")
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"silence": 0}, {"epoch": -1}, {"max_bytes": 0}])
+def test_terms_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="such a link cannot be"):
+        Terms("a -> b", **({"size": 1} | wrong))

@@ -1,0 +1,405 @@
+"""Listener and connect: who gets in, and that nobody who does not can harm those who do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from headrace.core.errors import AuthenticationError, LinkError, PeerLost, ProtocolError
+from headrace.link import arrivals, handshake
+from headrace.link.arrivals import Arrivals
+from headrace.link.carrier import Carrier
+from headrace.link.connect import connect, connect_unix
+from headrace.link.handshake import ClientHandshake, Purpose
+from headrace.link.listener import Listener, listen, listen_unix
+from headrace.link.tls import ServerIdentity
+from headrace.link.wire import Kind, pack_header
+from tests.harness.threads import PATIENCE, wait_until
+from tests.link.connections import descriptors, identity, receive, tcp_sockets, wait_for_descriptors
+
+TOKEN = b"the token of this run, 256 bits.."
+PURPOSE = Purpose("link", "edge.camera.out -> server.detector.frame", 2)
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def encrypted(request) -> bool:
+    return request.param == "tls"
+
+
+@pytest.fixture
+def listener(encrypted) -> Iterator[Listener]:
+    listener = Listener(listen(), token=TOKEN, identity=identity() if encrypted else None)
+    yield listener
+    listener.close()
+
+
+def connected(
+    listener: Listener, encrypted: bool = False, purpose: Purpose = PURPOSE
+) -> tuple[Carrier, Carrier]:
+    expected = listener.expect(purpose)
+    near = connect(listener.address, purpose, TOKEN, encrypted=encrypted, seconds=PATIENCE)
+    return near, expected.result(PATIENCE)
+
+
+def assert_works(near: Carrier, far: Carrier) -> None:
+    for one, other in (near, far), (far, near):
+        one.send(pack_header(Kind.BEAT, 0, 0, 5), b"hello")
+        assert receive(other, 1)[0].body == b"hello"
+
+
+def close(*carriers: Carrier) -> None:
+    for carrier in carriers:
+        carrier.close()
+
+
+def stranger(listener: Listener) -> socket.socket:
+    connection = socket.create_connection(listener.address)
+    connection.settimeout(PATIENCE)
+    return connection
+
+
+def is_closed_by_the_peer(connection: socket.socket) -> bool:
+    """Wait until the peer closes a connection, whatever it says before."""
+    with suppress(ConnectionResetError):
+        while connection.recv(100):
+            pass
+    return True
+
+
+def test_a_connection_goes_to_whoever_expects_it(listener, encrypted):
+    other = Purpose("link", "another flow")
+    expected = listener.expect(other)
+    near, far = connected(listener, encrypted)
+    assert not expected.done()
+    assert_works(near, far)
+    close(near, far)
+
+
+def test_a_unix_socket_lets_the_same_user_in(tmp_path):
+    listener = Listener(listen_unix(str(tmp_path / "socket")))
+    expected = listener.expect(PURPOSE)
+    near = connect_unix(listener.address, PURPOSE, PATIENCE)
+    far = expected.result(PATIENCE)
+    assert near.is_local
+    assert_works(near, far)
+    assert os.stat(listener.address).st_mode & 0o777 == 0o600
+    close(near, far)
+    listener.close()
+
+
+def test_a_unix_socket_refuses_another_user_at_either_end(tmp_path, monkeypatch, caplog):
+    listener = Listener(listen_unix(str(tmp_path / "socket")))
+    listener.expect(PURPOSE)
+    monkeypatch.setattr(handshake, "user_of", lambda connection: os.geteuid() + 1)
+    with pytest.raises(AuthenticationError, match="only processes of the same user"):
+        connect_unix(listener.address, PURPOSE, PATIENCE)
+    wait_until(lambda: listener.refused, "the listener's refusal")
+    assert "only processes of the same user" in caplog.text
+    listener.close()
+
+
+def test_nothing_but_loopback_is_listened_on_unless_an_address_is_given():
+    with listen() as listening:
+        assert listening.getsockname()[0] == "127.0.0.1"
+    with listen("::1") as listening:
+        assert listening.getsockname()[0] == "::1"
+    with pytest.raises(ValueError, match="would listen on all networks"):
+        listen("")
+    with pytest.raises(LinkError, match=r"cannot listen on 192\.0\.2\.1:0"):
+        listen("192.0.2.1")
+
+
+def test_a_listener_on_the_network_needs_a_token_that_nobody_guesses(tmp_path):
+    with listen() as listening:
+        for token in None, b"short":
+            with pytest.raises(ValueError, match="at least 16 bytes"):
+                Listener(listening, token=token)
+        with pytest.raises(ValueError, match="at least 16 bytes"):
+            connect(listening.getsockname(), PURPOSE, b"short")
+    with listen_unix(str(tmp_path / "socket")) as listening, pytest.raises(ValueError, match="no token"):
+        Listener(listening, token=TOKEN)
+
+
+def test_another_token_is_refused_and_both_ends_say_so(listener, encrypted, caplog):
+    expected = listener.expect(PURPOSE)
+    with pytest.raises(AuthenticationError, match="belongs to another run"):
+        connect(listener.address, PURPOSE, b"the token of another run", encrypted=encrypted, seconds=PATIENCE)
+    wait_until(lambda: listener.refused == 1, "the refusal")
+    assert "does not know the token" in caplog.text
+    assert not expected.done()
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_connection_of_another_epoch_is_not_expected(listener, encrypted, epoch):
+    listener.expect(PURPOSE)
+    with pytest.raises(ProtocolError, match=f"does not expect this connection .* epoch {epoch}"):
+        connect(listener.address, PURPOSE._replace(epoch=epoch), TOKEN, encrypted=encrypted, seconds=PATIENCE)
+
+
+def test_a_connection_is_taken_once(listener, encrypted):
+    near, far = connected(listener, encrypted)
+    with pytest.raises(ProtocolError, match="does not expect"):
+        connect(listener.address, PURPOSE, TOKEN, encrypted=encrypted, seconds=PATIENCE)
+    assert_works(near, far)
+    close(near, far)
+    cancelled = listener.expect(PURPOSE)
+    with pytest.raises(ValueError, match="is expected already"):
+        listener.expect(PURPOSE)
+    cancelled.cancel()
+    close(*connected(listener, encrypted))
+
+
+def test_somebody_else_may_take_what_nobody_expects():
+    taken = []
+    listener = Listener(
+        listen(), token=TOKEN, find_taker=lambda purpose: taken.append if purpose.kind == "topic" else None
+    )
+    near = connect(listener.address, Purpose("topic", "plant/boxes"), TOKEN, seconds=PATIENCE)
+    wait_until(lambda: taken, "the connection")
+    assert_works(near, taken[0])
+    with pytest.raises(ProtocolError):
+        connect(listener.address, PURPOSE, TOKEN, seconds=PATIENCE)
+    close(near, taken[0])
+    listener.close()
+
+
+def test_a_taker_that_fails_does_not_end_the_listener(caplog):
+    def fail(purpose: Purpose) -> None:
+        raise ZeroDivisionError
+
+    listener = Listener(listen(), token=TOKEN, find_taker=fail)
+    with pytest.raises(LinkError):
+        connect(listener.address, Purpose("topic", "x"), TOKEN, seconds=PATIENCE)
+    close(*connected(listener))
+    listener.close()
+
+
+def test_strangers_are_refused_while_a_link_beside_them_goes_on(listener, encrypted):
+    near, far = connected(listener, encrypted)
+    before = descriptors()
+    hello = ClientHandshake(PURPOSE, TOKEN).begin()
+    sayings = [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),
+        b"\0" * 4096,
+        hello[:11] + b"\xff\xff" + hello[13:],
+        hello + hello,
+        pack_header(Kind.FRAME, 0, 0, 0, 1 << 40),
+    ]
+    for saying in sayings:
+        with stranger(listener) as connection:
+            connection.sendall(saying)
+            assert is_closed_by_the_peer(connection)
+            assert_works(near, far)
+    assert listener.refused == len(sayings)
+    wait_for_descriptors(before)
+    close(near, far)
+
+
+def test_a_replayed_handshake_is_refused():
+    """Somebody recorded everything that a client said, and says it again."""
+    listener = Listener(listen(), token=TOKEN)
+    expected = listener.expect(PURPOSE)
+    client = ClientHandshake(PURPOSE, TOKEN)
+    said = [client.begin()]
+    with stranger(listener) as connection:
+        connection.sendall(said[0])
+        said.append(client.receive(connection.recv(1000)))
+        # The proof is kept back: it would have been right here.
+    with stranger(listener) as connection:
+        for each in said:
+            connection.sendall(each)
+        assert is_closed_by_the_peer(connection)
+    wait_until(lambda: listener.refused == 2, "the refusal")
+    close(connect(listener.address, PURPOSE, TOKEN, seconds=PATIENCE), expected.result(PATIENCE))
+    listener.close()
+
+
+def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
+    """They cost at most 64 descriptors and one line a second, and one that knows the token gets in."""
+    listener = Listener(listen(), token=TOKEN)
+    near, far = connected(listener)
+    before = descriptors()
+    strangers = []
+    for count in range(1500):
+        strangers.append(socket.create_connection(listener.address))
+        if len(strangers) > 100:
+            strangers.pop(0).close()
+        if count % 500 == 0:
+            assert_works(near, far)
+            close(*connected(listener, purpose=Purpose("link", f"beside {count}")))
+    assert descriptors() - before <= len(strangers) + arrivals.MOST_ARRIVALS
+    assert_works(near, far)
+    for connection in strangers:
+        connection.close()
+    wait_for_descriptors(before)
+    assert len(caplog.records) <= 20
+    close(near, far)
+    listener.close()
+
+
+def test_a_process_without_descriptors_goes_on_when_it_has_some_again():
+    listener = Listener(listen(), token=TOKEN)
+    near, far = connected(listener)
+    expected = listener.expect(PURPOSE)
+    client = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (client.fileno() + 1, hard))
+    kept = []
+    try:
+        with suppress(OSError):
+            while True:  # the numbers below the limit
+                kept.append(os.open("/dev/null", os.O_RDONLY))
+        client.connect(listener.address)
+        client.sendall(ClientHandshake(PURPOSE, TOKEN).begin())
+        assert_works(near, far)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in kept:
+            os.close(each)
+    client.settimeout(PATIENCE)
+    assert client.recv(100)
+    client.close()
+    assert not expected.done()
+    close(near, far)
+    listener.close()
+
+
+def test_a_client_that_leaves_in_the_handshake_does_not_use_up_the_expectation(listener, encrypted):
+    expected = listener.expect(PURPOSE)
+    for _ in range(3):
+        with stranger(listener) as connection:
+            connection.sendall(b"head")
+    near = connect(listener.address, PURPOSE, TOKEN, encrypted=encrypted, seconds=PATIENCE)
+    assert_works(near, expected.result(PATIENCE))
+    close(near, expected.result())
+
+
+def test_a_closed_listener_says_so_to_those_who_wait(listener):
+    before = listener.expect(PURPOSE)
+    with stranger(listener) as connection:
+        listener.close()
+        with pytest.raises(LinkError, match=r"closed before link 'edge.* arrived"):
+            before.result(PATIENCE)
+        assert is_closed_by_the_peer(connection)
+    with pytest.raises(LinkError, match="the listener is closed"):
+        listener.expect(PURPOSE)
+    listener.close()
+
+
+def test_a_listener_leaves_nothing_behind(encrypted):
+    identity()
+    close(*tcp_sockets())
+    before = descriptors()
+    listener = Listener(listen(), token=TOKEN, identity=identity() if encrypted else None)
+    close(*connected(listener, encrypted))
+    waiting = stranger(listener)
+    listener.close()
+    waiting.close()
+    wait_for_descriptors(before)
+
+
+def test_one_end_with_tls_and_one_without_do_not_meet(listener, encrypted):
+    with pytest.raises(LinkError):
+        connect(
+            listener.address,
+            PURPOSE,
+            TOKEN,
+            encrypted=not encrypted,
+            seconds=1.0 if not encrypted else PATIENCE,
+        )
+
+
+def test_a_server_that_is_gone_or_answers_nothing_is_named():
+    with listen() as listening:
+        with pytest.raises(PeerLost, match="timed out|in time"):
+            connect(listening.getsockname(), PURPOSE, TOKEN, seconds=0.01)
+        address = listening.getsockname()
+    with pytest.raises(PeerLost, match=f"cannot connect to 127.0.0.1:{address[1]}: .*refused"):
+        connect(address, PURPOSE, TOKEN)
+    with pytest.raises(PeerLost, match="cannot connect to '/nowhere/socket'"):
+        connect_unix("/nowhere/socket", PURPOSE)
+
+
+def test_a_certificate_from_files_is_used(tmp_path):
+    made = identity()
+    with pytest.raises(ValueError, match=r"no certificate and key .*nothing\.pem"):
+        ServerIdentity.from_files(str(tmp_path / "nothing.pem"), str(tmp_path / "key.pem"))
+    assert made.binding != ServerIdentity.make().binding
+
+
+# With a clock of their own.
+
+
+def arriving(now: float = 0.0) -> tuple[Arrivals, socket.socket, list[Carrier]]:
+    taken: list[Carrier] = []
+    near, far = tcp_sockets()
+    waiting = Arrivals(lambda purpose: taken.append, TOKEN)
+    waiting.add(far, now)
+    return waiting, near, taken
+
+
+def test_a_handshake_that_takes_too_long_is_closed(caplog):
+    waiting, near, taken = arriving(now=100.0)
+    assert waiting.next_deadline() == 103.0
+    near.sendall(ClientHandshake(PURPOSE, TOKEN).begin()[:20])
+    ((descriptor, wants_write),) = waiting.waiting()
+    assert not wants_write
+    assert select.select([descriptor], [], [], PATIENCE)[0]
+    waiting.advance(descriptor, 102.9)
+    waiting.expire(102.9)
+    assert len(waiting) == 1
+    waiting.expire(103.0)
+    assert (len(waiting), taken, waiting.next_deadline()) == (0, [], None)
+    assert "took longer than 3 s" in caplog.text
+    assert is_closed_by_the_peer(near)
+    near.close()
+
+
+def test_a_byte_now_and_then_does_not_lengthen_the_time():
+    waiting, near, taken = arriving(now=0.0)
+    for count, byte in enumerate(ClientHandshake(PURPOSE, TOKEN).begin()):
+        near.sendall(bytes([byte]))
+        for descriptor, _ in waiting.waiting():
+            select.select([descriptor], [], [], PATIENCE)
+            waiting.advance(descriptor, 0.1 * count)
+        waiting.expire(0.1 * count)
+        if not waiting:
+            break
+    assert (count, waiting.refused, taken) == (30, 1, [])
+    near.close()
+
+
+def test_one_that_leaves_without_a_word_is_not_logged(caplog):
+    waiting, near, _ = arriving()
+    near.close()
+    ((descriptor, _),) = waiting.waiting()
+    assert select.select([descriptor], [], [], PATIENCE)[0]
+    waiting.advance(descriptor, 0.0)
+    assert (len(waiting), waiting.refused, caplog.records) == (0, 0, [])
+
+
+def test_the_log_has_one_line_a_second(caplog):
+    caplog.set_level(logging.WARNING, "headrace.link")
+    waiting, near, _ = arriving()
+    near.close()
+    waiting.close()
+    for now in [0.0, 0.1, 0.2, 0.9, 1.1]:
+        near, far = tcp_sockets()
+        with near:
+            waiting.add(far, now)
+            near.sendall(b"no handshake")
+            ((descriptor, _),) = waiting.waiting()
+            assert select.select([descriptor], [], [], PATIENCE)[0]
+            waiting.advance(descriptor, now)
+    assert waiting.refused == 5
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "127.0.0.1" in first
+    assert second.endswith("(3 more before)")

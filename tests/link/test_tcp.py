@@ -1,0 +1,158 @@
+"""TcpCarrier and TlsCarrier: whole messages over TCP, never waiting, and what happens when the peer is gone."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+
+import numpy as np
+import pytest
+
+from headrace.core.errors import ProtocolError
+from headrace.link.carrier import CarrierClosed
+from headrace.link.tcp import TcpCarrier
+from headrace.link.wire import Kind, pack_header
+from tests.harness.threads import PATIENCE
+from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
+
+STREAMS = ["tcp", "tls"]
+
+
+def frame(number: int, body: bytes, bulk: np.ndarray) -> tuple[bytes, bytes, list[np.ndarray]]:
+    return (
+        pack_header(Kind.FRAME, 0, number, len(body), bulk.nbytes),
+        body,
+        [bulk[:100], bulk[100:100], bulk[100:]],
+    )
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_frames_of_every_size_arrive_in_order_and_are_writable(kind):
+    near, far = CARRIERS[kind]()
+    far.max_bulk = 64 << 20
+    sizes = [0, 1, 200, 70_000, 1 << 20, 24 << 20, 3]
+    for number, size in enumerate(sizes):
+        bulk = np.full(size, number, np.uint8)
+        near.send(*frame(number, b"about it" * number, bulk))
+        (message,) = receive(far, 1, near)
+        assert (message.header.number, message.body) == (number, b"about it" * number)
+        assert np.array_equal(message.bulk if size else np.empty(0, np.uint8), bulk)
+        if size:
+            message.bulk[0] = 99
+    near.close()
+    far.close()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_send_never_waits_and_keeps_what_the_system_does_not_take(kind):
+    near, far = CARRIERS[kind]()
+    far.max_bulk = 64 << 20
+    frames = [np.random.default_rng(number).integers(0, 255, 8 << 20, np.uint8) for number in range(3)]
+    for number, bulk in enumerate(frames):
+        near.send(*frame(number, b"", bulk))
+    assert near.wants_write
+    messages = receive(far, 3, near)
+    assert not near.wants_write
+    assert all(np.array_equal(message.bulk, bulk) for message, bulk in zip(messages, frames, strict=True))
+    near.close()
+    far.close()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_many_small_messages_need_few_calls(kind):
+    near, far = CARRIERS[kind]()
+    for number in range(500):
+        near.send(pack_header(Kind.CREDIT, 0, number, 4), b"abcd")
+    messages = receive(far, 500, near)
+    assert [message.header.number for message in messages] == list(range(500))
+    near.close()
+    far.close()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_the_last_words_are_read_before_the_end_is_noticed(kind):
+    near, far = CARRIERS[kind]()
+    far.send(pack_header(Kind.BEAT, 0, 0, 0))
+    assert select.select([near], [], [], PATIENCE)[0]  # something is unread when near closes
+    near.send(pack_header(Kind.ABORT, 0, 0, 3), b"why")
+    near.close()
+    (message,) = receive(far, 1)
+    assert message.body == b"why"
+    with pytest.raises(CarrierClosed, match="the connection was closed$"):
+        receive(far, 1)
+    with pytest.raises(CarrierClosed):
+        far.receive()
+    far.close()
+
+
+def test_a_message_that_is_cut_off_is_no_message():
+    near, far = tcp_sockets()
+    carrier = TcpCarrier(far)
+    near.send(pack_header(Kind.ABORT, 0, 0, 30) + b"not thirty")
+    near.close()
+    with pytest.raises(CarrierClosed, match="in the middle of a message"):
+        receive(carrier, 1)
+    carrier.close()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_peer_that_is_gone_is_reported_by_receive_alone(kind):
+    near, far = CARRIERS[kind]()
+    near._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    socket.socket.close(near._socket)  # with a reset
+    assert select.select([far], [], [], PATIENCE)[0]
+    for number in range(3):
+        far.send(*frame(number, b"", np.zeros(8 << 20, np.uint8)))
+    assert not far.wants_write
+    with pytest.raises(CarrierClosed, match="broken|closed"):
+        receive(far, 1)
+    far.close()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_message_that_is_too_large_is_refused_before_it_is_received(kind):
+    near, far = CARRIERS[kind]()
+    far.max_bulk = 1000
+    near.send(*frame(0, b"", np.zeros(1001, np.uint8)))
+    with pytest.raises(ProtocolError, match="1001 bulk bytes"):
+        receive(far, 1, near)
+    near.close()
+    far.close()
+
+
+def test_descriptors_do_not_travel():
+    near, far = CARRIERS["tcp"]()
+    with pytest.raises(ValueError, match="do not travel"):
+        near.send(pack_header(Kind.SEGMENT, 0, 0, 0), descriptors=[0])
+    near.close()
+    far.close()
+
+
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_a_closed_carrier_leaves_no_descriptor(kind):
+    before = descriptors()
+    near, far = CARRIERS[kind]()
+    near.send(*frame(0, b"", np.zeros(8 << 10, np.uint8)))
+    for carrier in near, far, near:
+        carrier.close()
+    wait_for_descriptors(before)
+
+
+def test_the_system_gives_up_a_silent_host_no_sooner_than_the_link():
+    near, far = tcp_sockets()
+    with far:
+        TcpCarrier(near, silence=1.5)
+        options = {
+            name: near.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_NODELAY", "TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+        }
+        assert options == {
+            "TCP_NODELAY": 1,
+            "TCP_USER_TIMEOUT": 1500,
+            "TCP_KEEPIDLE": 1,
+            "TCP_KEEPINTVL": 1,
+            "TCP_KEEPCNT": 2,
+        }
+        assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        near.close()

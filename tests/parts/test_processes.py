@@ -1,0 +1,208 @@
+"""Fragments in processes of their own: real processes, which end as one process would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main
+from tests.harness import PATIENCE, wait_until
+from tests.harness.logs import logging_of_a_program
+from tests.harness.processes import environment_of_programs
+
+PLANT = str(Path(__file__).with_name("plant.py"))
+SHOWN = [f"shown: {10 * number}" for number in range(5)]
+
+
+@pytest.fixture(scope="module")
+def byte_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("byte_code")
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, byte_code: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of its own, logging as a program finds it, and byte code that all processes share."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_DEVICE", "sim")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(byte_code))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    with logging_of_a_program():
+        yield
+
+
+def children() -> set[str]:
+    return {
+        child
+        for task in os.listdir("/proc/self/task")
+        for child in Path(f"/proc/self/task/{task}/children").read_text().split()
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    before = children(), len(os.listdir("/proc/self/fd"))
+    yield
+    assert (children(), len(os.listdir("/proc/self/fd"))) == before
+
+
+def run(*arguments: str, options: tuple[str, ...] = ()) -> int:
+    """Run the program in processes; return the exit status of the command."""
+    return main(["run", PLANT, "--processes", *options, "--", *arguments])
+
+
+def lines(capfd: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    captured = capfd.readouterr()
+    return captured.out.splitlines(), captured.err
+
+
+@pytest.mark.parametrize("link", ["unix", "tcp"])
+def test_the_program_prints_the_same_in_one_process_and_in_several(
+    link: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_LINK", link)
+    assert main(["run", PLANT]) == 0
+    alone = lines(capfd)
+    assert alone[0] == ["begins", *SHOWN, "finished 16 0 {} {}"]
+    assert run() == 0
+    assert lines(capfd) == alone
+    assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize("moment", ["import", "compose", "start", "run", "stop"])
+def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(f"kill@{moment}") == 1
+    out, err = lines(capfd)
+    assert "PartLost: part 'b': its process " in err
+    assert " was ended by SIGKILL " in err
+    assert out == ["begins", *(SHOWN[:2] if moment == "run" else SHOWN if moment == "stop" else [])]
+
+
+def test_a_process_that_is_killed_after_its_run_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("kill@exit") == 0
+    assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
+
+
+def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("raise@run") == 1
+    err = lines(capfd)[1]
+    assert err.startswith(
+        "headrace run: LookupError: no such part number; raised in compute of operator 'b.mid"
+    )
+    assert "raised in the process of part 'b'; " in err
+    assert run("odd@import") == 1
+    err = lines(capfd)[1]
+    assert err.startswith("headrace run: PartError: Odd: left right; raised in the process of part 'b'; ")
+    assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize(("what", "status"), [("int@run", 130), ("term@run", 143), ("term@import", 143)])
+def test_a_signal_to_a_process_ends_all_with_the_status_of_one(what: str, status: int) -> None:
+    assert run(what) == status
+
+
+def test_a_part_that_stops_the_run_stops_all(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("stop") == 0
+    assert lines(capfd)[0][-1].startswith("stopped ")
+
+
+def test_processes_that_compose_something_else_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("differ") == 1
+    err = lines(capfd)[1]
+    assert "DigestError: part '" in err
+    assert f"parameter 'seed' of operator 'a.numbers' is {os.getpid()} in the driver and " in err
+
+
+def test_others_go_on_without_a_part_that_may_be_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("kill@run", "go_on") == 0
+    out, err = lines(capfd)
+    assert "was ended by SIGKILL while it ran; the other parts go on" in err
+    assert out[-1] == "finished 6 0 {'b.middle.in': 3} {}"
+
+
+def test_a_part_that_is_restarted_receives_what_it_had_not_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("once@run", "struck") == 0
+    out, err = lines(capfd)
+    assert "was ended by SIGKILL while it ran; it is started again" in err
+    assert out[1:-1][-2:] == SHOWN[-2:]
+    assert out[-1].startswith("finished ")
+    assert out[-1].split()[2:] == ["2", "{}", "{}"]
+    os.remove("struck")
+
+
+def test_a_program_without_fragments_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("alone.py").write_text(
+        "from headrace import Application, op\n\n\n@op\ndef once():\n    yield 1\n\n\n"
+        "class Alone(Application):\n    def compose(self):\n        self.add_operator(once(self))\n"
+    )
+    assert main(["run", "alone.py", "--processes"]) == 1
+    assert "'Alone' cannot run in processes, because it is not made of fragments: " in lines(capfd)[1]
+
+
+# The driver.
+
+ENDLESS = """
+import os, sys
+from headrace import Application, Fragment, op
+
+@op
+def numbers():
+    number = 0
+    while True:
+        yield (number := number + 1)
+
+@op
+def show(value):
+    if value == 1:
+        print(os.getppid(), os.getpid(), flush=True)
+
+class A(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+class B(Fragment):
+    def compose(self):
+        self.add_operator(show(self, name="show"))
+
+class Endless(Application):
+    def compose(self):
+        self.add_flow(A(self, "a"), B(self, "b"), {("numbers.out", "show.value")})
+
+Endless().run(processes=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
+    Path("endless.py").write_text(ENDLESS)
+    with subprocess.Popen(
+        [sys.executable, "endless.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_of_programs(),
+    ) as process:
+        assert process.stdout is not None
+        driver, part = map(int, process.stdout.readline().split())
+        assert driver == process.pid
+        pids = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
+        assert str(part) in pids
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE)
+    status = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+    assert process.returncode == status[number]
+    for pid in pids:
+        wait_until(lambda pid=pid: has_ended(pid), f"the end of process {pid}")  # type: ignore[misc]
+
+
+def has_ended(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

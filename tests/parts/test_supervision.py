@@ -1,0 +1,208 @@
+"""What the driver decides about its processes, without any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace._runtime import NONE_LEFT, STARVED
+from headrace.core.errors import DigestError, PartLost, PeerLost
+from headrace.core.outcome import EndedBy, Outcome
+from headrace.core.ports import IOSpec
+from headrace.parts.control import Ask, Ended, EndIdle, Stop
+from headrace.parts.cut_flow import CutFlow
+from headrace.parts.failures import Failure
+from headrace.parts.idleness import IdleReport
+from headrace.parts.supervision import GRACE, Interrupt, Join, Kill, Part, Spawn, Supervisor, Tell, Warn
+
+SAME = {"operator 'a.source'": "a camera"}
+FLOW = CutFlow("a.x.out -> b.y.in", "a", "b", ("a.x.out",), "b.y.in", 4, IOSpec.QueuePolicy.FAULT, True)
+
+
+def supervisor(**on_loss: str) -> Supervisor:
+    parts = {name: Part(name, on_loss.get(name, "stop")) for name in ("a", "b", "c")}
+    return Supervisor(parts, [FLOW], SAME)
+
+
+def started(now: float = 0.0, **on_loss: str) -> Supervisor:
+    """Return a supervisor whose parts all run."""
+    made = supervisor(**on_loss)
+    made.begin()
+    for name in made.parts:
+        made.composed(name, SAME, now)
+    for name in made.parts:
+        made.started(name, now)
+    return made
+
+
+def ended(by: EndedBy = EndedBy.FINISHED, error: BaseException | None = None) -> Ended:
+    return Ended(Outcome("app", by, 1.0), None if error is None else Failure.of(error))
+
+
+def test_links_are_made_when_all_have_composed_the_same() -> None:
+    made = supervisor()
+    assert made.begin() == [Spawn("a", 0), Spawn("b", 0), Spawn("c", 0)]
+    assert made.composed("a", SAME, 0) == made.composed("c", SAME, 0) == []
+    assert made.composed("b", SAME, 0) == [Join((FLOW,), ("a", "b", "c"))]
+
+
+def test_another_program_is_an_error_that_says_what_differs() -> None:
+    made = supervisor()
+    made.composed("a", SAME, 0)
+    actions = made.composed("b", {"operator 'a.source'": "a file"}, 0)
+    assert actions == [Interrupt("a"), Interrupt("b"), Interrupt("c")]
+    assert isinstance(made.failure, DigestError)
+    assert "operator 'a.source' is a camera in the driver and a file in the process of part 'b'" in str(
+        made.failure
+    )
+
+
+def test_an_error_stops_the_others_and_comes_before_its_consequences() -> None:
+    made = started()
+    assert made.ended("a", ended(error=PeerLost("b is gone")), 1) == [
+        Tell("b", Stop()),
+        Tell("c", Stop()),
+    ]
+    assert made.ended("b", ended(error=LookupError("why")), 1) == []
+    assert made.ended("c", ended(EndedBy.STOPPED), 1) == []
+    assert isinstance(made.failure, LookupError)
+    assert made.failure.__notes__[0].startswith("raised in the process of part 'b'\n")
+    for name in "abc":
+        made.exited(name, "", 1)
+    assert made.is_over
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupt_of_any_part_comes_before_errors(interrupt: BaseException) -> None:
+    made = started()
+    made.ended("a", ended(error=LookupError()), 1)
+    made.ended("b", ended(error=interrupt), 1)
+    assert type(made.failure) is type(interrupt)
+
+
+def test_a_process_that_the_end_of_the_run_interrupts_is_no_interrupt() -> None:
+    made = supervisor()
+    made.composed("a", SAME, 0)
+    assert made.stop(0) == [Interrupt("a"), Interrupt("b"), Interrupt("c")]
+    made.ended("a", ended(error=KeyboardInterrupt()), 0)
+    made.exited("b", "was ended by SIGINT", 0, KeyboardInterrupt())
+    assert made.failure is None
+
+
+@pytest.mark.parametrize("by", [EndedBy.STOPPED, EndedBy.DURATION])
+def test_a_part_that_is_stopped_stops_all(by: EndedBy) -> None:
+    made = started()
+    assert made.ended("b", ended(by), 1) == [Tell("a", Stop()), Tell("c", Stop())]
+    assert (made.failure, made.ended_by) == (None, by)
+
+
+def test_a_part_that_finishes_leaves_the_others_alone() -> None:
+    made = started()
+    assert made.ended("b", ended(), 1) == made.exited("b", "", 1) == []
+    assert not made.is_stopping
+
+
+@pytest.mark.parametrize(
+    ("steps", "doing"),
+    [(0, "before it had composed"), (1, "before its links"), (2, "operators started"), (3, "while it ran")],
+)
+@pytest.mark.parametrize("policy", ["stop", "restart", "go_on"])
+def test_a_loss_is_an_error_unless_the_policy_lets_a_started_part_go(
+    steps: int, doing: str, policy: str
+) -> None:
+    made = supervisor(b=policy)
+    for name in {0: "", 1: "b"}.get(steps, "abc"):
+        made.composed(name, SAME, 0)
+    for name in "abc" if steps == 3 else "":
+        made.started(name, 0)
+    actions = made.exited("b", "its process was ended by SIGKILL", 1)
+    if steps < 3 or policy == "stop":
+        assert isinstance(made.failure, PartLost)
+        assert doing in str(made.failure)
+        assert made.is_stopping
+    else:
+        assert made.failure is None
+        assert isinstance(actions[0], Warn)
+        assert actions[1:] == ([Spawn("b", 1)] if policy == "restart" else [])
+
+
+def test_a_loss_that_the_peers_notice_first_is_still_the_reason() -> None:
+    made = started()
+    made.ended("a", ended(error=PeerLost("gone")), 1)
+    made.exited("b", "its process was ended by SIGKILL", 1)
+    assert isinstance(made.failure, PartLost)
+
+
+def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:
+    made = started(b="restart")
+    made.exited("b", "was killed", 1)
+    assert made.composed("b", SAME, 2) == [Join((FLOW,), ("b",))]
+    made.started("b", 2)
+    made.ended("a", ended(), 3)
+    made.exited("b", "was killed", 4)
+    assert made.composed("b", SAME, 5) == [Join((), ("b",))]
+    assert (made.parts["b"].epoch, made.restarts) == (2, {"b": 2})
+
+
+def test_silence_is_noticed_after_three_seconds_and_not_before() -> None:
+    made = started(now=10.0)
+    for name in "ac":
+        made.beat(name, 12.9)
+    assert made.next_time() == 13.0
+    assert made.tick(12.99) == []
+    assert made.tick(13.0) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
+    assert "said nothing for 3 s" in str(made.failure)
+    assert made.exited("b", "was ended by SIGKILL", 13.0) == []
+
+
+def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stopped() -> None:
+    made = supervisor()
+    assert made.next_time() is None
+    assert made.tick(1000.0) == []
+    made = started(now=10.0)
+    made.forgive(100.0)
+    assert made.tick(102.0) == []
+
+
+def test_a_process_that_does_not_exit_is_killed() -> None:
+    made = started()
+    made.ended("b", ended(), 1)
+    for name in "ac":
+        made.beat(name, GRACE)
+    assert made.tick(1 + GRACE) == [Kill("b")]
+    assert made.exited("b", "was killed", 2 + GRACE) == []
+    assert made.failure is None
+
+
+def idle(sent: int, stage: int = NONE_LEFT) -> IdleReport:
+    return IdleReport({FLOW.name: (sent, sent)}, (), stage)
+
+
+def test_the_program_ends_when_all_are_idle_twice_and_nothing_is_under_way() -> None:
+    made = started()
+
+    def report(sent: int, received: int, wave: int = 0, names: str = "abc") -> list[Any]:
+        reports = {"a": idle(sent), "b": idle(received, STARVED), "c": IdleReport()}
+        return [action for name in names for action in made.idle(name, reports[name], wave, 1)]
+
+    def asks(wave: int) -> list[Any]:
+        return [Tell(name, Ask(wave)) for name in "abc"]
+
+    assert report(3, 2) == []  # one is under way
+    assert report(3, 3, names="b") == asks(1)
+    assert report(3, 3) == []  # said before the question came
+    assert report(3, 3, 1, "ab") == []
+    assert report(4, 4, 1, "a") == report(4, 4, 1, "b") == []  # something passed meanwhile
+    assert report(4, 4, 1, "c") == asks(2)
+    assert report(4, 4, 1) == []
+    assert report(4, 4, 2) == [Tell(name, EndIdle(STARVED)) for name in "abc"]
+
+
+def test_a_part_that_ends_is_not_waited_for_any_more() -> None:
+    made = started()
+    made.idle("a", idle(3), 0, 1)
+    made.idle("b", idle(3), 0, 1)
+    assert made.ended("c", ended(), 1) == [Tell("a", Ask(1)), Tell("b", Ask(1))]
+    assert made.idle("a", idle(3), 1, 1) == []
+    assert made.idle("b", idle(3), 1, 1) == [Tell(name, EndIdle(NONE_LEFT)) for name in "ab"]
