@@ -11,8 +11,10 @@ import pytest
 
 from headrace import Application, ConditionType, CountCondition, Fragment, IOSpec, op
 from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
+from headrace.gpu import sim
+from headrace.observe import TraceWriter, watch
 from headrace.parts.cut import Cut, cut_flows
-from tests.harness import PATIENCE, MakeScheduler, Step, greedy, sink, source, wait_until
+from tests.harness import PATIENCE, MakeScheduler, Producer, Step, greedy, sink, source, wait_until
 from tests.parts.memory_link import MemoryLink
 from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
 
@@ -543,3 +545,46 @@ def test_a_part_that_is_not_there_is_named() -> None:
     assert refused(plant(camera([]), detector([])), ("sever",)) == (
         "'Plant' has no part 'sever'; it has 'edge', 'server'; did you mean 'server'?"
     )
+
+
+# The device, and what watches a run.
+
+
+def test_a_device_frame_is_sent_when_its_work_is_done(machine: sim.Machine, scheduler: MakeScheduler) -> None:
+    """No worker waits for the device meanwhile: another operator of the part computes."""
+    seen: list[int] = []
+    beside: list[int] = []
+
+    def edge(part: Any) -> None:
+        part.add_operator(Producer(part, CountCondition(part, 5), name="camera"))
+        part.add_operator(sink(part, beside, name="local"))
+        part.add_flow(source(part, range(5), name="other"), part.graph.find("edge.local"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            memory = op_input.receive("in").__simulated_memory__()
+            seen.append(int(memory.view(np.int64)[0]))
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    result = run_plant(lambda: plant(edge, server, scheduler=scheduler, size=2))
+    assert not result.errors
+    assert seen == beside == [0, 1, 2, 3, 4]
+
+
+def test_trackers_and_loggers_watch_a_part(links: Any, tmp_path: Any) -> None:
+    taken: list[int] = []
+    trackers, traces = {}, {}
+
+    def watch_part(cut: Cut) -> None:
+        trackers[cut.part] = cut.application.track(0, 0)
+        traces[cut.part] = TraceWriter(tmp_path / f"{cut.part}.json")
+        watch(cut.application, traces[cut.part])
+        cut.application.count_messages = True
+
+    result = run_plant(lambda: plant(camera(range(20)), detector(taken), size=3), links, prepare=watch_part)
+    assert not result.errors
+    assert taken == list(range(20))
+    for part, operator in (("edge", "edge.camera"), ("server", "server.detector")):
+        assert any(operator in path for path in trackers[part].get_path_strings())
+        assert operator in (tmp_path / f"{part}.json").read_text()
