@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, Fragment, IOSpec, op
+from headrace import Application, ConditionType, CountCondition, Fragment, IOSpec, PeriodicCondition, op
 from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
 from headrace.gpu import sim
 from headrace.observe import TraceWriter, watch
 from headrace.parts.cut import Cut, cut_flows
-from tests.harness import PATIENCE, MakeScheduler, Producer, Step, greedy, sink, source, wait_until
+from tests.harness import (
+    PATIENCE,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    greedy,
+    sink,
+    source,
+    wait_until,
+)
 from tests.parts.memory_link import MemoryLink
 from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
 
@@ -106,30 +116,25 @@ def test_a_flow_between_parts_has_as_many_places_as_in_one_process(
     assert not runs[0].errors
 
 
-def test_a_room_that_a_slow_operator_makes_is_told_of_when_it_receives(links: Any) -> None:
-    """As in one process, where several workers run: the next message is made during a long compute."""
-    made, went_on = threading.Semaphore(0), threading.Event()
+def test_room_that_a_long_compute_makes_is_told_of_when_it_receives(links: Any) -> None:
+    """As in one process with several workers: the next message is made during the compute."""
+    emitted: list[int] = []
     taken: list[int] = []
 
     def edge(part: Any) -> None:
         def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            emitted.append(self.ticks)
             op_output.emit(self.ticks)
-            made.release()
 
         part.add_operator(Step(part, CountCondition(part, 8), outputs=["out"], body=emit, name="camera"))
 
     def server(part: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any) -> None:
             taken.append(op_input.receive("in"))
-            if self.ticks < 8:
-                assert made.acquire(timeout=PATIENCE)  # the one behind this one
-            went_on.set()
+            wait_until(lambda: len(emitted) > min(self.ticks, 7), "the message behind this one")
 
         part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
 
-    from tests.harness import event_based
-
-    made.release()
     result = run_plant(lambda: plant(edge, server, scheduler=event_based), links)
     assert not result.errors
     assert taken == list(range(1, 9))
@@ -234,6 +239,33 @@ def test_a_receiver_that_has_ended_lets_its_producers_end(scheduler: MakeSchedul
     assert not result.errors
     assert result.by_port("undelivered") == whole.undelivered == {"server.detector.in": 4}
     assert {str(outcome.ended_by) for outcome in result.outcomes.values()} == {str(whole.ended_by)}
+
+
+def test_a_receiver_that_ends_between_computes_tells_its_producers(
+    scheduler: MakeScheduler, links: Any
+) -> None:
+    """It ends because another of its inputs has; the producer waits for room in vain, as in one process."""
+    taken: list[Any] = []
+
+    def server(part: Any) -> None:
+        def emit_twice(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks < 3:
+                op_output.emit(self.ticks)
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            taken.append((op_input.receive("in"), op_input.receive("other")))
+
+        three_times = CountCondition(part, 3), PeriodicCondition(part, 1000)
+        other = Step(part, *three_times, outputs=["out"], body=emit_twice, name="other")
+        join = Step(part, inputs=["in", "other"], body=take, name="detector")
+        part.add_flow(other, join, {("out", "other")})
+
+    make = lambda: plant(camera(range(9)), server, scheduler=scheduler, size=2)  # noqa: E731
+    whole = make().run()
+    result = run_plant(make, links)
+    assert not result.errors
+    assert taken == [(0, 1), (1, 2)] * 2
+    assert result.by_port("undelivered") == whole.undelivered == {"server.detector.in": 2}
 
 
 @pytest.mark.parametrize("begins", [True, False])
