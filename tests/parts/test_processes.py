@@ -123,7 +123,8 @@ def test_others_go_on_without_a_part_that_may_be_lost(capfd: pytest.CaptureFixtu
     assert run("kill@run", "go_on") == 0
     out, err = lines(capfd)
     assert "was ended by SIGKILL while it ran; the other parts go on" in err
-    assert out[-1] == "finished 6 0 {'b.middle.in': 3} {}"
+    # Of what it took, some may not have been acknowledged.
+    assert out[-1] in [f"finished 6 0 {{'b.middle.in': {lost}}} {{}}" for lost in (3, 4, 5)]
 
 
 def test_a_part_that_is_restarted_receives_what_it_had_not_taken(capfd: pytest.CaptureFixture[str]) -> None:
