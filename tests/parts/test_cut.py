@@ -9,10 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, Fragment, IOSpec, op
+from headrace import Application, ConditionType, CountCondition, Fragment, IOSpec, PeriodicCondition, op
 from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
+from headrace.gpu import sim
+from headrace.observe import TraceWriter, watch
 from headrace.parts.cut import Cut, cut_flows
-from tests.harness import PATIENCE, MakeScheduler, Step, greedy, sink, source, wait_until
+from tests.harness import (
+    PATIENCE,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    greedy,
+    sink,
+    source,
+    wait_until,
+)
 from tests.parts.memory_link import MemoryLink
 from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
 
@@ -104,30 +116,25 @@ def test_a_flow_between_parts_has_as_many_places_as_in_one_process(
     assert not runs[0].errors
 
 
-def test_a_room_that_a_slow_operator_makes_is_told_of_when_it_receives(links: Any) -> None:
-    """As in one process, where several workers run: the next message is made during a long compute."""
-    made, went_on = threading.Semaphore(0), threading.Event()
+def test_room_that_a_long_compute_makes_is_told_of_when_it_receives(links: Any) -> None:
+    """As in one process with several workers: the next message is made during the compute."""
+    emitted: list[int] = []
     taken: list[int] = []
 
     def edge(part: Any) -> None:
         def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            emitted.append(self.ticks)
             op_output.emit(self.ticks)
-            made.release()
 
         part.add_operator(Step(part, CountCondition(part, 8), outputs=["out"], body=emit, name="camera"))
 
     def server(part: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any) -> None:
             taken.append(op_input.receive("in"))
-            if self.ticks < 8:
-                assert made.acquire(timeout=PATIENCE)  # the one behind this one
-            went_on.set()
+            wait_until(lambda: len(emitted) > min(self.ticks, 7), "the message behind this one")
 
         part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
 
-    from tests.harness import event_based
-
-    made.release()
     result = run_plant(lambda: plant(edge, server, scheduler=event_based), links)
     assert not result.errors
     assert taken == list(range(1, 9))
@@ -232,6 +239,33 @@ def test_a_receiver_that_has_ended_lets_its_producers_end(scheduler: MakeSchedul
     assert not result.errors
     assert result.by_port("undelivered") == whole.undelivered == {"server.detector.in": 4}
     assert {str(outcome.ended_by) for outcome in result.outcomes.values()} == {str(whole.ended_by)}
+
+
+def test_a_receiver_that_ends_between_computes_tells_its_producers(
+    scheduler: MakeScheduler, links: Any
+) -> None:
+    """It ends because another of its inputs has; the producer waits for room in vain, as in one process."""
+    taken: list[Any] = []
+
+    def server(part: Any) -> None:
+        def emit_twice(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks < 3:
+                op_output.emit(self.ticks)
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            taken.append((op_input.receive("in"), op_input.receive("other")))
+
+        three_times = CountCondition(part, 3), PeriodicCondition(part, 1000)
+        other = Step(part, *three_times, outputs=["out"], body=emit_twice, name="other")
+        join = Step(part, inputs=["in", "other"], body=take, name="detector")
+        part.add_flow(other, join, {("out", "other")})
+
+    make = lambda: plant(camera(range(9)), server, scheduler=scheduler, size=2)  # noqa: E731
+    whole = make().run()
+    result = run_plant(make, links)
+    assert not result.errors
+    assert taken == [(0, 1), (1, 2)] * 2
+    assert result.by_port("undelivered") == whole.undelivered == {"server.detector.in": 2}
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -543,3 +577,46 @@ def test_a_part_that_is_not_there_is_named() -> None:
     assert refused(plant(camera([]), detector([])), ("sever",)) == (
         "'Plant' has no part 'sever'; it has 'edge', 'server'; did you mean 'server'?"
     )
+
+
+# The device, and what watches a run.
+
+
+def test_a_device_frame_is_sent_when_its_work_is_done(machine: sim.Machine, scheduler: MakeScheduler) -> None:
+    """No worker waits for the device meanwhile: another operator of the part computes."""
+    seen: list[int] = []
+    beside: list[int] = []
+
+    def edge(part: Any) -> None:
+        part.add_operator(Producer(part, CountCondition(part, 5), name="camera"))
+        part.add_operator(sink(part, beside, name="local"))
+        part.add_flow(source(part, range(5), name="other"), part.graph.find("edge.local"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            memory = op_input.receive("in").__simulated_memory__()
+            seen.append(int(memory.view(np.int64)[0]))
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    result = run_plant(lambda: plant(edge, server, scheduler=scheduler, size=2))
+    assert not result.errors
+    assert seen == beside == [0, 1, 2, 3, 4]
+
+
+def test_trackers_and_loggers_watch_a_part(links: Any, tmp_path: Any) -> None:
+    taken: list[int] = []
+    trackers, traces = {}, {}
+
+    def watch_part(cut: Cut) -> None:
+        trackers[cut.part] = cut.application.track(0, 0)
+        traces[cut.part] = TraceWriter(tmp_path / f"{cut.part}.json")
+        watch(cut.application, traces[cut.part])
+        cut.application.count_messages = True
+
+    result = run_plant(lambda: plant(camera(range(20)), detector(taken), size=3), links, prepare=watch_part)
+    assert not result.errors
+    assert taken == list(range(20))
+    for part, operator in (("edge", "edge.camera"), ("server", "server.detector")):
+        assert any(operator in path for path in trackers[part].get_path_strings())
+        assert operator in (tmp_path / f"{part}.json").read_text()
