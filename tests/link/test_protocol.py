@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.core.errors import LinkError, PeerLost, ProtocolError
+from headrace.core.errors import LinkError, PeerAborted, PeerLost, ProtocolError
 from headrace.link.ends import Parcel, Sender
 from headrace.link.protocol import IN_BULK, ReceivingEnd, SendingEnd
 from headrace.link.wire import Header, Kind, pack_header, unpack_header
@@ -184,6 +184,9 @@ class TestSilence:
         link.receiver.tick(now + 3.0)
         assert isinstance(link.receiver.failure, PeerLost)
         assert "frozen" in str(link.receiver.failure)
+        link.deliver()  # the peer was only slow
+        assert isinstance(link.sender.failure, PeerAborted)
+        assert "nothing was heard of the peer for 3 s" in str(link.sender.failure)
 
     def test_a_beat_is_enough_and_says_how_far_the_peer_is(self) -> None:
         link, now = self.ends()

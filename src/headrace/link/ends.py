@@ -31,7 +31,7 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
-from headrace.link.carrier import Buffer, Carrier, CarrierClosed, Received
+from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.codec import Encoded, decode, encode
 from headrace.link.device import (
     DeviceBytes,
@@ -52,9 +52,10 @@ from headrace.link.protocol import (
     Message,
     ReceivingEnd,
     SendingEnd,
+    frame_body,
 )
-from headrace.link.ring import ALIGNMENT, Bytes, Lease, Ring, Segment, Slot, find_shared
-from headrace.link.wire import MAX_BODY, MAX_INLINE
+from headrace.link.ring import ALIGNMENT, SHARED, Bytes, Lease, Ring, Segment, Slot, find_shared
+from headrace.link.wire import MAX_BODY, MAX_INLINE, Kind
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
@@ -120,20 +121,10 @@ class Parcel(NamedTuple):
 class _Outgoing:
     """A frame that is ready to be sent, or will be when the device has copied it."""
 
-    __slots__ = ("bulk", "description", "extra", "holders", "inline", "is_ready", "places")
+    __slots__ = ("body", "bulk", "holders", "inline", "is_ready")
 
-    def __init__(
-        self,
-        places: list[tuple[int, int, int]],
-        description: bytes | None,
-        extra: bytes,
-        bulk: list[Any],
-        inline: int,
-        holders: list[Any],
-    ) -> None:
-        self.places = places
-        self.description = description
-        self.extra = b"" if description is None else extra
+    def __init__(self, body: bytes, bulk: list[Any], inline: int, holders: list[Any]) -> None:
+        self.body = body
         self.bulk = bulk
         self.inline = inline
         self.holders = holders
@@ -223,21 +214,23 @@ class _End:
         if tell:
             self._on_event()
 
-    def tick(self, now: float) -> float:
+    def tick(self, now: float, was_stopped: bool = False) -> float:
         """Send a beat if it is due, and notice silence; for the loop."""
         tell = False
         with self._lock:
             if self._is_released:
                 return now + _NEVER
+            if was_stopped:  # Ctrl-Z stops all processes of a terminal: the peer has its time once more
+                self._machine.heard = now
             if self._machine.is_silent(now):
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
                 tell = self._read(now)
             if self._machine.is_silent(now) and self._failure is None:
-                seconds = self._machine.silence
-                self._fail(
+                # Told to the peer too: it may go on some time, and should know why it is alone.
+                self._fail_and_tell(
                     PeerLost(
-                        f"link {self.terms.name!r}: nothing was heard of the peer for {seconds:g} s: it is frozen, "
-                        "or cut off"
+                        f"link {self.terms.name!r}: nothing was heard of the peer for {self.terms.silence:g} s: it "
+                        "is frozen, or cut off"
                     )
                 )
                 tell = True
@@ -258,8 +251,17 @@ class _End:
         """Accept what arrived; return whether the program has to be told."""
         tell = False
         try:
-            for message in self._carrier.receive():
-                tell |= self._accept(message, now)
+            for header, body, bulk, descriptors in self._carrier.receive():
+                try:
+                    asked = self._machine.receive(header, body, len(descriptors), now)
+                    if asked is not None:
+                        self._do(asked, bulk, descriptors)
+                        tell = True
+                    elif self._note(header.kind):
+                        tell = True
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
         except CarrierClosed as error:
             self._is_peer_gone = True
             if not self._machine.peer_ended:
@@ -278,22 +280,12 @@ class _End:
             tell = True
         return tell
 
-    def _accept(self, message: Received, now: float) -> bool:
-        """Accept one message; return whether the program has to be told."""
-        header, body, bulk, descriptors = message
-        try:
-            had_ended = self._machine.peer_ended
-            asked = self._machine.receive(header, body, len(descriptors), now)
-            if self._machine.abort_body is not None and self._failure is None:
-                self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
-                return True
-            if asked is None:
-                return self._machine.peer_ended and not had_ended
-            self._do(asked, bulk, descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        return True
+    def _note(self, kind: int) -> bool:
+        """Note a message that only the state machine had to know of; return whether the program has to be told."""
+        if kind == Kind.ABORT:
+            assert self._machine.abort_body is not None
+            self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
+        return kind in (Kind.ABORT, Kind.END)
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         """Do what a message asks for, with the descriptors that it came with."""
@@ -325,11 +317,14 @@ class _End:
         if self._failure is None:
             self._failure = error
 
-    def _break(self, error: BaseException) -> None:
-        """Fail because of what the peer said, and tell it."""
+    def _fail_and_tell(self, error: BaseException) -> None:
         self._fail(error)
         if not self._machine.has_ended:
             self._post(self._machine.abort(encode_failure(error, self.terms.name)))
+
+    def _break(self, error: BaseException) -> None:
+        """Fail because of what the peer said, and hear it no more."""
+        self._fail_and_tell(error)
         self._is_peer_gone = True
         self._loop.remove(self)
 
@@ -452,9 +447,8 @@ class Sender(_End):
             raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
-        encoded = encode(
-            parcel.data, parcel.acq_timestamp, parcel.metadata, allow_pickle=self.terms.allow_pickle
-        )
+        data, acq_timestamp, metadata, _ = parcel
+        encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
         try:
             if not self._carrier.is_local:
@@ -501,7 +495,7 @@ class Sender(_End):
             at += padding + piece.nbytes
         if at > self.terms.max_bytes:
             raise self._too_large(at)
-        return _Outgoing(places, description, extra, bulk, at, holders)
+        return _Outgoing(frame_body(places, description, extra), bulk, at, holders)
 
     def _in_memory(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> _Outgoing | None:
         """Return a message whose larger arrays lie in shared memory; None if it has to wait."""
@@ -536,6 +530,8 @@ class Sender(_End):
                 self._stall(length, holders)
                 return None
             places.append(place)
+        # All is made before the copy, which evicts this code and its data from the caches of the processor.
+        outgoing = _Outgoing(frame_body(places, description, extra), bulk, inline, holders)
         try:
             for slot, piece in holders:
                 if type(slot) is Slot and type(piece) is not DevicePiece:
@@ -544,7 +540,7 @@ class Sender(_End):
             self._give_back_slots(holders)
             raise
         self._is_stalled = False
-        return _Outgoing(places, description, extra, bulk, inline, holders)
+        return outgoing
 
     def _post_frame(self, outgoing: _Outgoing) -> None:
         """Send a frame; with the lock held."""
@@ -552,10 +548,10 @@ class Sender(_End):
         if self._failure is not None or machine.has_ended:
             return
         number = machine.frames
-        self._post(
-            machine.frame(outgoing.places, outgoing.description, outgoing.extra, outgoing.inline),
-            outgoing.bulk,
-        )
+        header = machine.frame_header(len(outgoing.body), outgoing.inline)
+        self._carrier.send(header, outgoing.body, outgoing.bulk)
+        if self._carrier.wants_write is not self._is_writing:
+            self._watch()
         if self._carrier.is_local:
             for holder in outgoing.holders:
                 machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
@@ -680,7 +676,7 @@ class Sender(_End):
 
     def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return the place of an array that an allocator made in shared memory; with the lock held."""
-        if not piece.flags.c_contiguous:
+        if not SHARED or not piece.flags.c_contiguous:
             return None
         address = piece.__array_interface__["data"][0]
         segment = find_shared(address, piece.nbytes)

@@ -20,7 +20,11 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 _log = logging.getLogger("headrace.link")
+_WRITABLE = int(select.EPOLLOUT)
 T = TypeVar("T")
+
+
+_LATE = 1.0  # seconds by which the loop is late if its process was stopped, as by Ctrl-Z
 
 
 class Served(Protocol):
@@ -32,8 +36,11 @@ class Served(Protocol):
     def serve(self, readable: bool, writable: bool) -> None:
         """Read what arrived, and send what is left; never block, never raise."""
 
-    def tick(self, now: float) -> float:
-        """Send a beat, if it is due, and notice silence; return when to call again."""
+    def tick(self, now: float, was_stopped: bool = False) -> float:
+        """Send a beat, if it is due, and notice silence; return when to call again.
+
+        `was_stopped` says that this process was not running for a while, and its peer may not have been, either.
+        """
 
 
 class LinkLoop:
@@ -130,19 +137,24 @@ class _Serving:
         timeout = max(self._next_tick - monotonic(), 0.0)
         for descriptor, events in self._epoll.poll(timeout):
             link = self._links.get(descriptor)
-            if descriptor == self._wake:
+            if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
                 while self._calls:
                     _guarded(self._calls.popleft())
                 if not self._links:
                     return False
             elif link is not None:
-                _guarded(link.serve, bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
+                try:
+                    link.serve(events != _WRITABLE, events & _WRITABLE != 0)
+                except Exception:  # of the program, which was told of an event
+                    _log.exception("a link could not be served")
         if monotonic() >= self._next_tick:
+            was_stopped = 0 < self._next_tick < monotonic() - _LATE
             # A link that is added meanwhile sets it to 0 again, and wakes the loop.
             self._next_tick = monotonic() + 3600.0
             for link in list(self._links.values()):
-                self._next_tick = min(self._next_tick, _guarded(link.tick, monotonic()) or monotonic() + 1.0)
+                following = _guarded(link.tick, monotonic(), was_stopped)
+                self._next_tick = min(self._next_tick, following or monotonic() + 1.0)
         return True
 
 
