@@ -84,10 +84,17 @@ def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture
     assert out == ["begins", *(SHOWN[:2] if moment == "run" else SHOWN if moment == "stop" else [])]
 
 
+def test_a_process_that_is_killed_after_its_run_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("kill@exit") == 0
+    assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
+
+
 def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("raise@run") == 1
     err = lines(capfd)[1]
-    assert err.startswith("headrace run: LookupError: no such part number; raised in compute of operator 'b.mid")
+    assert err.startswith(
+        "headrace run: LookupError: no such part number; raised in compute of operator 'b.mid"
+    )
     assert "raised in the process of part 'b'; " in err
     assert run("odd@import") == 1
     err = lines(capfd)[1]
@@ -116,7 +123,8 @@ def test_others_go_on_without_a_part_that_may_be_lost(capfd: pytest.CaptureFixtu
     assert run("kill@run", "go_on") == 0
     out, err = lines(capfd)
     assert "was ended by SIGKILL while it ran; the other parts go on" in err
-    assert out[-1] == "finished 6 0 {'b.middle.in': 3} {}"
+    # Of what it took, some may not have been acknowledged.
+    assert out[-1] in [f"finished 6 0 {{'b.middle.in': {lost}}} {{}}" for lost in (3, 4, 5)]
 
 
 def test_a_part_that_is_restarted_receives_what_it_had_not_taken(capfd: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +181,7 @@ Endless().run(processes=True)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
+    """Ctrl-C comes from the terminal, to all processes at once."""
     Path("endless.py").write_text(ENDLESS)
     with subprocess.Popen(
         [sys.executable, "endless.py"],
@@ -180,13 +189,17 @@ def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment_of_programs(),
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         driver, part = map(int, process.stdout.readline().split())
         assert driver == process.pid
         pids = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
         assert str(part) in pids
-        process.send_signal(number)
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         process.communicate(timeout=PATIENCE)
     status = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
     assert process.returncode == status[number]

@@ -218,12 +218,14 @@ class _End:
         if tell:
             self._on_event()
 
-    def tick(self, now: float) -> float:
+    def tick(self, now: float, was_stopped: bool = False) -> float:
         """Send a beat if it is due, and notice silence; for the loop."""
         tell = False
         with self._lock:
             if self._is_released:
                 return now + _NEVER
+            if was_stopped:  # Ctrl-Z stops all processes of a terminal: the peer has its time once more
+                self._machine.heard = now
             if self._machine.is_silent(now):
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
                 tell = self._read(now)

@@ -85,7 +85,7 @@ class _Lingering:
         except OSError:
             self.end()
 
-    def tick(self, now: float) -> float:
+    def tick(self, now: float, was_stopped: bool = False) -> float:
         if now < self.deadline:
             return self.deadline
         self.end()

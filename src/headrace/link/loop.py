@@ -27,6 +27,9 @@ _WRITABLE = int(select.EPOLLOUT)
 T = TypeVar("T")
 
 
+_LATE = 1.0  # seconds by which the loop is late if its process was stopped, as by Ctrl-Z
+
+
 class Served(Protocol):
     """An end of a link, as the loop sees it."""
 
@@ -36,8 +39,11 @@ class Served(Protocol):
     def serve(self, readable: bool, writable: bool) -> None:
         """Read what arrived, and send what is left; never block, never raise."""
 
-    def tick(self, now: float) -> float:
-        """Send a beat, if it is due, and notice silence; return when to call again."""
+    def tick(self, now: float, was_stopped: bool = False) -> float:
+        """Send a beat, if it is due, and notice silence; return when to call again.
+
+        `was_stopped` says that this process was not running for a while, and its peer may not have been, either.
+        """
 
 
 class LinkLoop:
@@ -166,10 +172,12 @@ class _Serving:
                 except Exception:  # of the program, which was told of an event
                     _log.exception("a link could not be served")
         if monotonic() >= self._next_tick:
+            was_stopped = 0 < self._next_tick < monotonic() - _LATE
             # A link that is added meanwhile sets it to 0 again, and wakes the loop.
             self._next_tick = monotonic() + 3600.0
             for link in list(self._links.values()):
-                self._next_tick = min(self._next_tick, _guarded(link.tick, monotonic()) or monotonic() + 1.0)
+                following = _guarded(link.tick, monotonic(), was_stopped)
+                self._next_tick = min(self._next_tick, following or monotonic() + 1.0)
         return True
 
 

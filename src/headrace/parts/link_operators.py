@@ -432,6 +432,11 @@ class ReceiveFromPart(LinkOperator):
         """Declare an output; credits see to it that there is room behind it."""
         spec.output(self._port).condition(ConditionType.NONE)
 
+    def start(self) -> None:
+        """Use the link that the flow was given."""
+        super().start()
+        self._queue.state.is_awaited_elsewhere = self.flow.keeps_places
+
     @property
     def _part(self) -> str:
         return self.flow.target

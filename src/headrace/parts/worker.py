@@ -30,7 +30,7 @@ from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.control import PAUSE, RUNNING, RunControl
-from headrace.core.errors import GraphError, PeerLost
+from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.link.ends import Receiver, Sender, Terms
@@ -102,7 +102,9 @@ def _tcp_carrier(end: socket.socket) -> Any:
 
 
 def _is_not_the_outcome(record: logging.LogRecord) -> bool:
-    """Leave the outcome to the driver, which logs that of the whole program."""
+    """Leave to the driver the outcome, which is that of the whole program, and the errors of other parts."""
+    if record.exc_info and isinstance(record.exc_info[1], LinkError):
+        return False
     return not (isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Outcome))
 
 

@@ -15,10 +15,7 @@ import pickle
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from headrace.core.errors import CrossingError
-from headrace.tensor import Tensor, as_tensor
 
 _ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, as DLPack numbers them
 
@@ -79,7 +76,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(stream, 5, buffer_callback=None if buffers is None else buffers.append)
 
     def reducer_override(self, obj: Any) -> Any:
-        """Send a tensor in host memory as a copy of it, and refuse memory of a device."""
+        """Refuse memory of a device."""
         if isinstance(obj, type) or not hasattr(type(obj), "__dlpack_device__"):
             return NotImplemented
         device = tuple(map(int, obj.__dlpack_device__()))
@@ -88,8 +85,6 @@ class _Pickler(pickle.Pickler):
                 f"a {type(obj).__name__} in the memory of a GPU does not cross to another process; copy it to the "
                 "host first, or leave out on='processes'"
             )
-        if isinstance(obj, Tensor):
-            return as_tensor, (np.array(obj),)
         return NotImplemented
 
 

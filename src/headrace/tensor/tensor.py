@@ -178,8 +178,16 @@ class Tensor(ArrayOperators, Described):
         return self._with_pending_work(self._pending_work)
 
     def __reduce__(self) -> Any:
-        # The copy would have a new owner elsewhere, but the old address.
-        raise TypeError("a Tensor owns no memory, so it cannot be pickled or deep-copied; its owner may be")
+        # By value: a copy of the owner would have the old address.
+        if not self.device.is_host:
+            raise TypeError(
+                "a Tensor in the memory of a device cannot be pickled or deep-copied; copy it to the host first"
+            )
+        import numpy as np
+
+        from headrace.tensor.conversion import as_tensor
+
+        return as_tensor, (np.array(self),)
 
     @property
     def stream(self) -> int | None:

@@ -185,7 +185,7 @@ class Node(RunningOperator):
     @property
     def has_waiting_producers(self) -> bool:
         """Whether a producer of its messages waits for room in a queue."""
-        return any(not state.affordable for state in self.input_states)
+        return any(not state.affordable or state.is_awaited_elsewhere for state in self.input_states)
 
     @property
     def computes(self) -> int:

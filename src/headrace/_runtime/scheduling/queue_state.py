@@ -81,11 +81,13 @@ class QueueState:
         The line of several producers.
     watched, watchers
         Whether an evaluated (not counted) condition depends on the queue, and the producers that have one.
+    is_awaited_elsewhere
+        Whether producers in another process wait for its places (`headrace.parts`).
     """
 
     __slots__ = (
         *("affordable", "available", "consumer", "line", "min_size", "producer", "queue", "requests", "room"),
-        *("watched", "watchers"),
+        *("is_awaited_elsewhere", "watched", "watchers"),
     )
 
     consumer: Node
@@ -101,6 +103,7 @@ class QueueState:
         self.line: RoomLine | None = None
         self.watched = False
         self.watchers: list[Node] = []
+        self.is_awaited_elsewhere = False
 
     def request_room(self, node: Node, port: str, places: int) -> None:
         """Make a producer wait for `places`, for one of its outputs, before it runs."""
