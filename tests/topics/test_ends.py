@@ -6,12 +6,14 @@ import logging
 import os
 import socket
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.core.errors import AuthenticationError, LinkError, TopicError
+from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
 from headrace.topics import Publication, TopicFolder
 from headrace.topics.wish import Wish
@@ -249,6 +251,38 @@ def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
                 await_subscribers(publication)
                 publication.publish("goes on")
                 assert reader.next().data == "goes on"
+
+
+def test_a_silent_subscriber_is_given_up_also_with_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headrace.topics.wish.Terms", partial(Terms, silence=0.1))
+    folder = TopicFolder()
+    with published(policy=FAULT) as publication:
+        frozen = folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+        await_subscribers(publication)
+        publication.publish(1)
+        wait_until(lambda: publication.has_room, "room")
+        await_subscribers(publication, 0)
+        assert publication.lost == 1
+        assert "PeerLost" in caplog.text
+        frozen.close()
+
+
+def test_a_folder_that_is_opened_to_others_meanwhile_is_reported_and_the_rest_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = TopicFolder()
+    place = folder.base.joinpath(*folder.names)
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        place.chmod(0o755)
+        (place / "new").touch()
+        (place / "new").rename(place / "newer")  # it looks again
+        wait_until(lambda: "has the mode 0755" in caplog.text, "the report")
+        publication.publish(1)
+        assert reader.next().data == 1
+        place.chmod(0o700)
 
 
 def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

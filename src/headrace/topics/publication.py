@@ -220,7 +220,11 @@ class Publication:
     def _serve(self) -> None:
         self._thread.wait()
         for subscriber in self.subscribers:
-            self._flush(subscriber)
+            try:
+                self._flush(subscriber)
+            except Exception as error:  # the others go on
+                self._report(error, subscriber)
+                self._remove(subscriber)
         self._on_room()
 
     def _flush(self, subscriber: Subscriber) -> None:

@@ -101,7 +101,7 @@ class Subscription:
         # The publishers that have ended or refused, which are not asked again.
         self._finished: set[Publisher] = set()
         self._retry_at: float | None = None
-        self._is_unreadable = False
+        self._reported: set[str] = set()
         self._ways = discoveries() if ways is None else ways
         self._watches = [way.watch(topic) for way in self._ways]
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
@@ -178,9 +178,7 @@ class Subscription:
                 return link.receiver.take()
             except CrossingError as error:
                 link.receiver.give_credits(1)
-                if not self._is_unreadable:
-                    self._is_unreadable = True
-                    _log.warning("topic %r: a message was lost: %s (this is logged once)", self.topic, error)
+                self._report(error)
 
     def _put(self, link: _Link, message: Message) -> bool:
         """Put a message into the inbox, by the policy; return whether it keeps its place on the link."""
@@ -197,12 +195,16 @@ class Subscription:
     # The thread.
 
     def _serve(self) -> None:
-        for watch in self._watches:
-            watch.clear()
         link = self._link
         if link is not None and (link.receiver.failure is not None or link.receiver.has_ended):
             self._leave(link)
-        self._follow_newest()
+        try:
+            for watch in self._watches:
+                watch.clear()
+            self._follow_newest()
+        except (OSError, TopicError) as error:  # the folder is not private any more, or no descriptor is left
+            self._report(error)
+            self._retry_at = time.monotonic() + _RETRY
         pause = None if self._retry_at is None else self._retry_at - time.monotonic()
         self._thread.wait([watch.fileno() for watch in self._watches], pause)
 
@@ -216,7 +218,7 @@ class Subscription:
             self.has_ended = True
             self._on_change()
         elif not isinstance(failure, PeerLost):
-            _log.warning("topic %r: %s: %s", self.topic, type(failure).__name__, failure)
+            self._report(failure)
         link.receiver.close()
 
     def _follow_newest(self) -> None:
@@ -257,6 +259,13 @@ class Subscription:
         self._link = link
         self._arrived(link)
         return True
+
+    def _report(self, error: BaseException) -> None:
+        """Log an error, each kind once; the subscription goes on."""
+        kind = type(error).__name__
+        if kind not in self._reported:
+            self._reported.add(kind)
+            _log.warning("topic %r: %s: %s (this is logged once)", self.topic, kind, error)
 
     def _arrived(self, link: _Link) -> None:
         """Handle that something has changed at a link."""
