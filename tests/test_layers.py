@@ -27,7 +27,7 @@ LAYERS = {
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
     "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "replicas": {"tensor", "core", "_runtime"},
-    "link": {"lazy", "waits", "tensor", "core"},
+    "link": {"lazy", "waits", "gpu", "tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "poses": {"core"},

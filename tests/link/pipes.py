@@ -27,6 +27,9 @@ class HandLoop:
         if link in self.links:
             self.links.remove(link)
 
+    def call_soon(self, function: Any) -> None:
+        function()
+
     def serve(self) -> None:
         """Serve all links until nothing is left to read."""
         for _ in range(64):

@@ -34,7 +34,7 @@ def cross(
     data: Any, acq_timestamp: int | None = None, metadata: Any = None, allow_pickle: bool = True
 ) -> Any:
     """Return a message after it was encoded, copied and decoded."""
-    description, extra, pieces = encode(data, acq_timestamp, metadata, allow_pickle=allow_pickle)
+    description, extra, pieces, _ = encode(data, acq_timestamp, metadata, allow_pickle=allow_pickle)
     json.loads(description)
     copies = [np.frombuffer(bytearray(np.ascontiguousarray(piece).tobytes()), np.uint8) for piece in pieces]
     return decode(description, extra, copies, allow_pickle=allow_pickle)

@@ -12,9 +12,6 @@ A process may still hold objects of two devices: a program that runs on a GPU ca
 partition would do. So functions that are given a stream or a device use the backend of that object
 (:func:`backend_of`). The classes of a backend name it in ``__headrace_device__``. Objects without that name are
 CUDA's, whichever library made them.
-
-Handles for other processes (CUDA IPC) are not part of the seam yet: the simulated device has no second process that
-could open one, so they could not be tested here.
 """
 
 from __future__ import annotations
@@ -170,6 +167,24 @@ class Backend(Protocol):
     def managed_memory(self) -> Any:
         """Return a memory resource of memory that both the host and devices can access."""
         raise self.lacks("managed memory")
+
+    def pin(self, memory: Any) -> bool:
+        """Make plain memory of the host, given as an array, known to the devices; return whether that was done.
+
+        Copies then give it by its address and do not wait. It stays so until `unpin`.
+        """
+        return False
+
+    def unpin(self, memory: Any) -> None:
+        """End what `pin` did, before the memory goes."""
+
+    def is_pinned(self, memory: Any) -> bool:
+        """Return whether an array lies in memory of the host that the devices know."""
+        return False
+
+    def buffer_descriptor(self, payload: bytes, size: int) -> Any:
+        """Return the descriptor of a buffer of another process, made of the bytes that it sent."""
+        raise self.lacks("memory of other processes")
 
     def memory_left(self, device_id: int) -> int:
         """Return the bytes of device memory that are left."""

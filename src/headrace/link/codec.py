@@ -14,6 +14,9 @@ the letter of its kind. Pieces of memory are named by their numbers.
 | ``c`` | complex | real and imaginary part |
 | ``p`` | any other object | piece with its pickle, pieces of its buffers, the tensors in it |
 
+The device of a tensor is null for one of the host, and 1 for one of a device, which is sent from its first byte to
+its last, gaps included (`device`).
+
 An array keeps its strides if its elements lie in memory without gaps, in whatever order of the axes; otherwise it
 is packed in row-major order. Frames of a flow mostly have the same description, so the last ones are remembered, on
 both sides. The metadata and the acquisition time of a message, which change, are a text of their own.
@@ -50,6 +53,7 @@ from headrace.tensor.types import CPU, element_from_dtype, is_of_ml_dtypes
 
 Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
+ToDevice = Callable[[Array, DLDataType, tuple[int, ...], tuple[int, ...] | None], Tensor | None]
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
 _dump = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
@@ -68,12 +72,15 @@ class Encoded(NamedTuple):
     extra
         Its acquisition time and metadata; empty if there is neither.
     pieces
-        Its memory, as arrays whose elements are sent in row-major order.
+        Its memory, as arrays whose elements are sent in row-major order; a `DevicePiece` is on a device.
+    is_on_device
+        Whether there is such a piece.
     """
 
     description: bytes
     extra: bytes
-    pieces: list[Array]
+    pieces: list[Any]
+    is_on_device: bool = False
 
 
 def encode(
@@ -91,7 +98,7 @@ def encode(
         If an object in it cannot be sent.
     """
     kind = type(data)
-    if (kind is np.ndarray or kind is Tensor) and not metadata:  # the usual message
+    if not metadata and (kind is np.ndarray or (kind is Tensor and data.device.is_host)):  # the usual message
         array = data if kind is np.ndarray else memory_of(data)
         known = _array_text(data.dtype if kind is np.ndarray else data.dl_dtype, data.shape, data.strides)
         if known is not None:  # its description was made before
@@ -108,10 +115,17 @@ def encode(
         raise
     except (ValueError, TensorError, BufferError) as error:  # an int of thousands of digits, strange strides
         raise CrossingError(f"a message cannot be sent to another process: {error}") from error
-    return Encoded(description, extra, writer.pieces)
+    return Encoded(description, extra, writer.pieces, writer.is_on_device)
 
 
-def decode(description: bytes, extra: bytes, pieces: Sequence[Array], *, allow_pickle: bool = False) -> Any:
+def decode(
+    description: bytes,
+    extra: bytes,
+    pieces: Sequence[Any],
+    *,
+    allow_pickle: bool = False,
+    to_device: ToDevice | None = None,
+) -> Any:
     """Return data, acquisition time and metadata of a message.
 
     Parameters
@@ -119,18 +133,26 @@ def decode(description: bytes, extra: bytes, pieces: Sequence[Array], *, allow_p
     description, extra
         What `encode` wrote.
     pieces
-        The memory, as writable arrays of bytes that the arrays of the message keep.
+        The memory, as writable arrays of bytes that the arrays of the message keep; or as allocations on a device.
     allow_pickle
         Whether objects are unpickled.
+    to_device
+        Copies a tensor to the device of this process that was on a device of the sender's and came through the
+        host. Without it, it stays on the host.
 
     Raises
     ------
     ProtocolError
         If this is not a message.
     """
-    reader = _Reader(pieces, allow_pickle)
     try:
-        data = reader.read(_parse(description))
+        tree, layout = _parse(description)
+        reader = _Reader(pieces, allow_pickle, to_device)
+        if layout is not None and type(pieces[0]) is np.ndarray and layout[3] <= pieces[0].nbytes:
+            dtype, shape, strides, _ = layout  # checked when it came for the first time
+            data: Any = np.ndarray(shape, dtype, pieces[0], 0, strides)
+        else:
+            data = reader.read(tree)
         if not extra:
             return data, None, None
         if extra.endswith(b",null]"):
@@ -187,7 +209,8 @@ class _Writer:
     """Writes one message."""
 
     def __init__(self, allow_pickle: bool) -> None:
-        self.pieces: list[Array] = []
+        self.pieces: list[Any] = []
+        self.is_on_device = False
         self._allow_pickle = allow_pickle
 
     def add(self, array: Array, order: tuple[int, ...] | None = None) -> int:
@@ -228,6 +251,13 @@ class _Writer:
         return self._pickle(data, depth)
 
     def _tensor(self, tensor: Tensor, library: str) -> Any:
+        if not tensor.device.is_host:
+            from headrace.link.device import DevicePiece
+
+            self.is_on_device = True
+            self.pieces.append(DevicePiece.of(tensor))
+            strides = None if tensor.is_contiguous() else tensor.strides
+            return ["t", len(self.pieces) - 1, tensor.dl_dtype, tensor.shape, strides, 1, library]
         element, shape = tensor.dl_dtype, tensor.shape
         kept, order = _layout(shape, tensor.strides, element.itemsize)
         return ["t", self.add(memory_of(tensor), order), element, shape, kept, None, library]
@@ -274,17 +304,7 @@ class _Pickler(pickle.Pickler):
 
 
 def memory_of(tensor: Tensor) -> Array:
-    """Return the memory of a tensor that the host can read, when the work on it is done.
-
-    Raises
-    ------
-    CrossingError
-        If it is memory of a device.
-    """
-    if not tensor.device.is_host:
-        raise CrossingError(
-            f"{tensor!r} is in the memory of a device, which does not cross to another process"
-        )
+    """Return the memory of a tensor that the host can read, when the work on it is done."""
     if tensor.stream is not None:
         stream_of(tensor.stream).sync()
     return np.asarray(_Memory(tensor))
@@ -329,11 +349,34 @@ def describe_dtype(dtype: Dtype) -> Any:
 # Reading.
 
 
-def _parse(description: bytes) -> Any:
-    return _remembered(description) if len(description) <= _LONGEST_REMEMBERED else json.loads(description)
+_Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], int]  # dtype, shape, strides, bytes
 
 
-_remembered = lru_cache(_REMEMBERED)(json.loads)
+def _parse(description: bytes) -> tuple[Any, _Layout | None]:
+    """Return the tree of a description and, if the message is one array, how that lies in its memory."""
+    if len(description) > _LONGEST_REMEMBERED:
+        return json.loads(description), None
+    return _remembered(description)
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(description: bytes) -> tuple[Any, _Layout | None]:
+    tree = json.loads(description)
+    if type(tree) is not list or tree[:2] != ["a", 0]:
+        return tree, None
+    dtype = _dtype_of(tree[2])
+    shape, strides = tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
+    steps, first, end = compute_layout(shape, strides, 1, dtype.itemsize)
+    if first < 0 or not all(type(number) is int for number in (*shape, *steps)):
+        raise ProtocolError(
+            f"a frame is damaged: there is no shape {shape!r:.200} with strides {strides!r:.200}"
+        )
+    return tree, (
+        dtype,
+        shape,
+        steps,
+        max(end, prod(shape) * dtype.itemsize),
+    )  # which strides of 0 make differ
 
 
 @lru_cache(_REMEMBERED)
@@ -347,6 +390,10 @@ def _read_dtype(text: str) -> Dtype:
     return dtype
 
 
+def _dtype_of(described: Any) -> Dtype:
+    return _read_dtype(described) if type(described) is str else _read_element(*described).numpy()
+
+
 @lru_cache(_REMEMBERED)
 def _read_element(code: int, bits: int, lanes: int) -> DLDataType:
     if not (0 <= code <= 255 and 1 <= bits <= 255 and 1 <= lanes <= 65535):
@@ -357,24 +404,29 @@ def _read_element(code: int, bits: int, lanes: int) -> DLDataType:
 @lru_cache(_REMEMBERED)
 def _read_layout(
     element: tuple[int, int, int], shape: tuple[int, ...], strides: tuple[int, ...] | None
-) -> tuple[DLDataType, tuple[int, ...], tuple[int, ...], int]:
-    """Return the element type, the shape and the strides of a tensor, and the bytes that it takes."""
+) -> tuple[DLDataType, tuple[int, ...], tuple[int, ...], int, int]:
+    """Return the element type, the shape and the strides of a tensor, and where its bytes begin and end."""
     kind = _read_element(*element)
     if not all(type(number) is int for number in (*shape, *(strides or ()))):
         raise ProtocolError(
             f"a frame is damaged: there is no shape {shape!r:.200} with strides {strides!r:.200}"
         )
     steps, first, end = compute_layout(shape, strides, 1, kind.itemsize)
-    if first < 0:
-        raise ProtocolError(f"a frame is damaged: a tensor has strides {strides!r:.200}")
-    return kind, shape, steps, max(end, prod(shape) * kind.itemsize)  # which differ by strides of 0
+    return (
+        kind,
+        shape,
+        steps,
+        first,
+        max(end, first + prod(shape) * kind.itemsize),
+    )  # which strides of 0 make differ
 
 
 class _Reader:
     """Reads one message."""
 
-    def __init__(self, pieces: Sequence[Array], allow_pickle: bool) -> None:
+    def __init__(self, pieces: Sequence[Any], allow_pickle: bool, to_device: ToDevice | None) -> None:
         self._pieces = pieces
+        self._to_device = to_device
         self._allow_pickle = allow_pickle
 
     def read(self, node: Any) -> Any:
@@ -385,19 +437,22 @@ class _Reader:
             return node
         return _READ[node[0]](self, *node[1:])
 
-    def _piece(self, number: Any) -> Array:
+    def _piece(self, number: Any) -> Any:
         if type(number) is not int or not 0 <= number < len(self._pieces):
             raise ProtocolError(f"a frame is damaged: it has no piece of memory {number!r:.50}")
         return self._pieces[number]
 
-    def _dtype(self, described: Any) -> Dtype:
-        return _read_dtype(described) if type(described) is str else _read_element(*described).numpy()
+    def _on_host(self, number: Any) -> Array:
+        memory = self._piece(number)
+        if not isinstance(memory, np.ndarray):
+            raise ProtocolError("a frame is damaged: an array of the host lies on a device")
+        return memory
 
     def _array(self, piece: Any, dtype: Any, shape: Any, strides: Any) -> Array:
-        memory = self._piece(piece)
+        memory = self._on_host(piece)
         if min(shape, default=0) < 0:  # which NumPy would replace
             raise ProtocolError(f"a frame is damaged: there is no shape {shape!r:.200}")
-        array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        array = np.ndarray(tuple(shape), _dtype_of(dtype), memory, 0, strides)  # which checks the bounds
         if array.nbytes > memory.nbytes:  # by strides of 0
             raise ProtocolError(
                 f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}"
@@ -405,27 +460,35 @@ class _Reader:
         return array
 
     def _tensor(self, piece: Any, element: Any, shape: Any, strides: Any, device: Any, library: Any) -> Any:
-        memory = self._piece(piece)
-        kind, extents, steps, length = _read_layout(
+        kind, extents, steps, first, end = _read_layout(
             tuple(element), tuple(shape), None if strides is None else tuple(strides)
         )
-        if length > memory.nbytes:
-            raise ProtocolError(f"a frame is damaged: a tensor of {length} bytes lies in {memory.nbytes}")
-        address = memory.__array_interface__["data"][0]
+        if device:
+            on_device = self._tensor_on_device(self._piece(piece), kind, extents, strides)
+            if on_device is not None:
+                return _of_library(on_device, library)
+        memory = self._on_host(piece)
+        base = -first if device else 0  # what was on a device comes from its first byte on
+        if first + base < 0 or end + base > memory.nbytes:
+            raise ProtocolError(f"a frame is damaged: a tensor of {end + base} bytes lies in {memory.nbytes}")
+        address = memory.__array_interface__["data"][0] + base
         described = (address, extents, steps, kind, CPU, False)
         if kind.typestr is None:
             tensor = Tensor._at(described, memory)
-        else:
-            array = np.ndarray(extents, kind.numpy(), memory, 0, steps)
-            tensor = Tensor._create(
-                described, array, array.view(), None
-            )  # as `as_tensor` does, in a tenth of the time
-        if library:
-            try:
-                return library_named(str(library)).from_tensor(tensor)
-            except ImportError:  # the program gets what every library takes
-                return tensor
-        return tensor
+        else:  # what `as_tensor` does, in a tenth of the time
+            array = np.ndarray(extents, kind.numpy(), memory, base, steps)
+            tensor = Tensor._create(described, array, array.view(), None)
+        return tensor if device else _of_library(tensor, library)
+
+    def _tensor_on_device(
+        self, memory: Any, kind: DLDataType, shape: tuple[int, ...], strides: Any
+    ) -> Tensor | None:
+        from headrace.link.device import tensor_in
+
+        steps = None if strides is None else tuple(strides)
+        if isinstance(memory, np.ndarray):
+            return None if self._to_device is None else self._to_device(memory, kind, shape, steps)
+        return tensor_in(memory, kind, shape, steps)
 
     def _dict(self, keys: Any, values: Any) -> dict[Any, Any]:
         return dict(zip(map(self.read, keys), map(self.read, values), strict=True))
@@ -437,14 +500,24 @@ class _Reader:
         if not self._allow_pickle:
             raise ProtocolError("a frame has a pickled object, which this link does not allow")
         kept = [self.read(tensor) for tensor in tensors]
-        memory = [self._piece(buffer) for buffer in buffers]
-        unpickler = _Unpickler(io.BytesIO(self._piece(content).data), kept, memory)
+        memory = [self._on_host(buffer) for buffer in buffers]
+        unpickler = _Unpickler(io.BytesIO(self._on_host(content).data), kept, memory)
         try:
             return unpickler.load()
         except Exception as error:  # a class that is not there, or that raises
             raise CrossingError(
                 f"an object that another process sent cannot be unpickled ({type(error).__name__}: {error})"
             ) from error
+
+
+def _of_library(tensor: Tensor, library: Any) -> Any:
+    """Return a tensor as an array of the library that it came from, if that is there."""
+    if not library:
+        return tensor
+    try:
+        return library_named(str(library)).from_tensor(tensor)
+    except ImportError:  # the program gets what every library takes
+        return tensor
 
 
 class _Unpickler(pickle.Unpickler):
@@ -460,8 +533,8 @@ _READ: dict[str, Callable[..., Any]] = {
     "a": _Reader._array,
     "t": _Reader._tensor,
     "s": lambda reader, piece, dtype: reader._array(piece, dtype, (), None)[()],
-    "b": lambda reader, piece: reader._piece(piece).tobytes(),
-    "B": lambda reader, piece: bytearray(reader._piece(piece)),
+    "b": lambda reader, piece: reader._on_host(piece).tobytes(),
+    "B": lambda reader, piece: bytearray(reader._on_host(piece)),
     "l": lambda reader, *items: [reader.read(item) for item in items],
     "u": lambda reader, *items: tuple([reader.read(item) for item in items]),
     "d": _Reader._dict,

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize
@@ -29,13 +30,23 @@ import numpy as np
 from headrace.core.byte_sizes import size_text
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError
 from headrace.core.ports import IOSpec
-from headrace.link.carrier import Buffer, Carrier, CarrierClosed, Received
+from headrace.gpu.backend import active
+from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.codec import Encoded, decode, encode
+from headrace.link.device import (
+    DeviceBytes,
+    DeviceCopies,
+    DevicePiece,
+    DeviceSegment,
+    ReceivedFrames,
+    Uploads,
+)
 from headrace.link.failures import decode_failure, encode_failure
 from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.protocol import (
     IN_BULK,
     MOST_PLACES,
+    Answer,
     Frame,
     LinkEnd,
     Message,
@@ -43,7 +54,9 @@ from headrace.link.protocol import (
     SendingEnd,
 )
 from headrace.link.ring import ALIGNMENT, Bytes, Lease, Ring, Segment, Slot, find_shared
-from headrace.link.wire import MAX_BODY, MAX_INLINE
+from headrace.link.wire import MAX_BODY, MAX_INLINE, Kind
+from headrace.tensor import Tensor
+from headrace.tensor.copies import HostMemory
 
 _log = logging.getLogger("headrace.link")
 _LENGTH = struct.Struct("<I")
@@ -102,6 +115,29 @@ class Parcel(NamedTuple):
     acq_timestamp: int | None = None
     metadata: dict[str, Any] | None = None
     number: int = -1
+
+
+class _Outgoing:
+    """A frame that is ready to be sent, or will be when the device has copied it."""
+
+    __slots__ = ("bulk", "description", "extra", "holders", "inline", "is_ready", "places")
+
+    def __init__(
+        self,
+        places: list[tuple[int, int, int]],
+        description: bytes | None,
+        extra: bytes,
+        bulk: list[Any],
+        inline: int,
+        holders: list[Any],
+    ) -> None:
+        self.places = places
+        self.description = description
+        self.extra = b"" if description is None else extra
+        self.bulk = bulk
+        self.inline = inline
+        self.holders = holders
+        self.is_ready = True
 
 
 class _End:
@@ -178,9 +214,11 @@ class _End:
                 self._carrier.flush()
             if readable:
                 tell = self._read(monotonic())
-            self._watch()
-            self._release_if_done()
-            tell = tell and not self._is_closing
+            if self._is_writing:
+                self._watch()
+            if self._is_closing:
+                self._release_if_done()
+                tell = False
         self._after_lock()
         if tell:
             self._on_event()
@@ -220,8 +258,17 @@ class _End:
         """Accept what arrived; return whether the program has to be told."""
         tell = False
         try:
-            for message in self._carrier.receive():
-                tell |= self._accept(message, now)
+            for header, body, bulk, descriptors in self._carrier.receive():
+                try:
+                    asked = self._machine.receive(header, body, len(descriptors), now)
+                    if asked is not None:
+                        self._do(asked, bulk, descriptors)
+                        tell = True
+                    elif self._note(header.kind):
+                        tell = True
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
         except CarrierClosed as error:
             self._is_peer_gone = True
             if not self._machine.peer_ended:
@@ -233,24 +280,19 @@ class _End:
         except LinkError as error:
             self._break(error)
             tell = True
+        except (
+            Exception
+        ) as error:  # of a carrier, or of a system without memory; the loop has others to serve
+            self._break(LinkError(f"link {self.terms.name!r}: {type(error).__name__}: {error}"))
+            tell = True
         return tell
 
-    def _accept(self, message: Received, now: float) -> bool:
-        """Accept one message; return whether the program has to be told."""
-        header, body, bulk, descriptors = message
-        try:
-            had_ended = self._machine.peer_ended
-            asked = self._machine.receive(header, body, len(descriptors), now)
-            if self._machine.abort_body is not None and self._failure is None:
-                self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
-                return True
-            if asked is None:
-                return self._machine.peer_ended and not had_ended
-            self._do(asked, bulk, descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        return True
+    def _note(self, kind: int) -> bool:
+        """Note a message that only the state machine had to know of; return whether the program has to be told."""
+        if kind == Kind.ABORT:
+            assert self._machine.abort_body is not None
+            self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
+        return kind in (Kind.ABORT, Kind.END)
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         """Do what a message asks for, with the descriptors that it came with."""
@@ -337,23 +379,30 @@ class Sender(_End):
         """The credits that came back."""
         self._taken_credits = 0
         self._ring = Ring(terms.max_bytes)
-        self._numbers: WeakKeyDictionary[Segment, int] = WeakKeyDictionary()
+        self._numbers: WeakKeyDictionary[Segment | DeviceSegment, int] = WeakKeyDictionary()
         self._dropped: deque[tuple[int, int]] = deque()
         self._let_go: deque[Any] = deque()
         self._is_stalled = False
+        # Frames that wait for a device to copy them, and those behind them; and whether the end is behind them.
+        self._outbox: deque[_Outgoing] = deque()
+        self._is_ending = False
+        self._copies: DeviceCopies | None = None
+        # The slots on each device, or None if frames of that device go through the host.
+        self._device_rings: dict[int, Ring | None] = {}
+        self._host_memory: HostMemory | None = None
         self._machine: SendingEnd
         machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
         super().__init__(carrier, terms, on_event, machine, loop)
 
     @property
     def sent(self) -> int:
-        """The messages that were sent."""
-        return self._machine.frames
+        """The messages that were sent, or that are sent as soon as a device has copied them."""
+        return self._machine.frames + len(self._outbox)
 
     @property
     def credits(self) -> int:
         """The messages that may be sent now."""
-        return self._machine.credits
+        return self._machine.credits - len(self._outbox)
 
     @property
     def has_ended(self) -> bool:
@@ -376,8 +425,13 @@ class Sender(_End):
             self._taken_credits = self.credited
         return new
 
-    def send(self, parcel: Parcel) -> bool:
+    def send(self, parcel: Parcel, after: Any = None) -> bool:
         """Send a message if there is a credit, and memory for it; return whether it was sent.
+
+        Tensors on a device are copied in the order of the work behind them, and of `after`, a stream of this
+        process, if one is given. The message leaves when the copies are complete, and later messages after it. If
+        this returns False because the receiver has not answered yet whether it can use the memory of the device,
+        `on_event` tells when it has.
 
         What the message holds may be changed or let go when this returns True, on one host. Only what lies in the
         memory of a `RingAllocator` is sent as it is and belongs to the receiver from then on. Between hosts, arrays
@@ -393,51 +447,62 @@ class Sender(_End):
         if self._failure is not None:
             raise self._failure
         machine = self._machine
-        if machine.has_ended or self._is_closing:
+        if machine.has_ended or self._is_ending or self._is_closing:
             raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
-        if machine.peer_ended or not machine.credits:
+        if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
-        encoded = encode(
-            parcel.data, parcel.acq_timestamp, parcel.metadata, allow_pickle=self.terms.allow_pickle
-        )
+        data, acq_timestamp, metadata, _ = parcel
+        encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
         try:
             if not self._carrier.is_local:
-                return self._send_as_bulk(description, encoded.extra, pieces)
-            return self._send_by_memory(description, encoded.extra, pieces)
+                outgoing = self._as_bulk(description, encoded.extra, pieces)
+            else:
+                made = self._in_memory(description, encoded.extra, pieces)
+                if made is None:
+                    return False
+                outgoing = made
+            if encoded.is_on_device and self._start_copies(outgoing, after):
+                return True
+            with self._lock:
+                if self._outbox:
+                    self._keep(outgoing)
+                else:
+                    self._post_frame(outgoing)
         finally:
             self._after_lock()
+        return True
 
     def end(self) -> None:
         """Say that everything was sent."""
         with self._lock:
             if self._can_say():
-                self._post(self._machine.end())
+                self._is_ending = True
+                self._send_ready()
 
     # Sending.
 
-    def _send_as_bulk(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> bool:
-        """Send a message whose memory travels with it."""
-        places, bulk, at = [], [], 0
+    def _as_bulk(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> _Outgoing:
+        """Return a message whose memory travels with it."""
+        places, bulk, holders, at = [], [], [], 0
         for piece in pieces:
             padding = -at % ALIGNMENT
             if padding:
                 bulk.append(bytes(padding))
-            content = _as_bytes(piece)
+            if type(piece) is DevicePiece:
+                content = self._pinned(piece.nbytes)
+                holders.append((content, piece))
+            else:
+                content = _as_bytes(piece)
             places.append((IN_BULK, at + padding, piece.nbytes))
             bulk.append(content)
             at += padding + piece.nbytes
         if at > self.terms.max_bytes:
             raise self._too_large(at)
-        with self._lock:
-            if self._failure is None:
-                self._post(
-                    self._machine.frame(places, description, b"" if description is None else extra, at), bulk
-                )
-        return True
+        return _Outgoing(places, description, extra, bulk, at, holders)
 
-    def _send_by_memory(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> bool:
-        """Send a message whose larger arrays lie in shared memory."""
+    def _in_memory(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> _Outgoing | None:
+        """Return a message whose larger arrays lie in shared memory; None if it has to wait."""
         places: list[tuple[int, int, int]] = []
         bulk: list[Any] = []
         holders: list[Any] = []
@@ -445,10 +510,21 @@ class Sender(_End):
         for piece in pieces:
             length = piece.nbytes
             padding = -inline % ALIGNMENT
+            if type(piece) is DevicePiece and length:
+                with self._lock:
+                    place = self._take_device_slot(piece, holders)
+                if place is None:
+                    if not self._machine.unanswered:
+                        self._stall(length, holders)
+                    else:
+                        self._give_back_slots(holders)
+                    return None
+                places.append(place)
+                continue
             if inline + padding + length <= MAX_INLINE:
                 if padding:
                     bulk.append(bytes(padding))
-                bulk.append(_as_bytes(piece))
+                bulk.append(_as_bytes(piece) if length else _EMPTY)
                 places.append((IN_BULK, inline + padding, length))
                 inline += padding + length
                 continue
@@ -456,23 +532,149 @@ class Sender(_End):
                 place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
             if place is None:
                 self._stall(length, holders)
-                return False
+                return None
             places.append(place)
-        for holder in holders:
-            if type(holder[0]) is Slot:
-                _copy(holder[0].memory, holder[1])
-        machine = self._machine
-        with self._lock:
-            if self._failure is not None:
-                return True
-            number = machine.frames
-            self._post(
-                machine.frame(places, description, b"" if description is None else extra, inline), bulk
-            )
-            for holder in holders:
-                machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
+        try:
+            for slot, piece in holders:
+                if type(slot) is Slot and type(piece) is not DevicePiece:
+                    _copy(slot.memory, piece)
+        except BaseException:  # as Ctrl-C in the middle of a long copy
+            self._give_back_slots(holders)
+            raise
         self._is_stalled = False
+        return _Outgoing(places, description, extra, bulk, inline, holders)
+
+    def _post_frame(self, outgoing: _Outgoing) -> None:
+        """Send a frame; with the lock held."""
+        machine = self._machine
+        if self._failure is not None or machine.has_ended:
+            return
+        number = machine.frames
+        self._post(
+            machine.frame(outgoing.places, outgoing.description, outgoing.extra, outgoing.inline),
+            outgoing.bulk,
+        )
+        if self._carrier.is_local:
+            for holder in outgoing.holders:
+                machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
+
+    # Frames on devices.
+
+    def _keep(self, outgoing: _Outgoing) -> None:
+        """Keep a frame until those before it, and its copies, are done; with the lock held."""
+        if self._carrier.is_local:  # what `send` was given may change when it returns
+            outgoing.bulk = [bytes(part) for part in outgoing.bulk]
+        self._outbox.append(outgoing)
+
+    def _start_copies(self, outgoing: _Outgoing, after: Any) -> bool:
+        """Copy a frame's memory on its devices, and send the frame when that is done; False if it has none."""
+        if self._copies is None:
+            self._copies = DeviceCopies()
+        copies = [
+            (
+                piece,
+                place.memory if type(place) is Slot else DeviceBytes(int(place.ctypes.data), place.nbytes),
+            )
+            for place, piece in outgoing.holders
+            if type(piece) is DevicePiece and piece.nbytes
+        ]
+        if not copies:
+            return False
+        outgoing.is_ready = False
+        with self._lock:
+            self._keep(outgoing)
+
+        def is_copied(error: Exception | None) -> None:
+            with self._lock:
+                outgoing.is_ready = True
+                if error is not None:
+                    self._fail(error)
+                self._send_ready()
+                self._release_if_done()
+            self._after_lock()
+            if error is not None:
+                self._on_event()
+
+        try:
+            self._copies.start(copies, after, is_copied)
+        except BaseException:
+            with self._lock:
+                self._outbox.remove(outgoing)
+            self._give_back_slots(outgoing.holders)
+            raise
         return True
+
+    def _send_ready(self) -> None:
+        """Send what no longer waits for a device, in order; with the lock held."""
+        while self._outbox and self._outbox[0].is_ready:
+            self._post_frame(self._outbox.popleft())
+        if self._is_ending and not self._outbox and not self._machine.has_ended and not self._is_peer_gone:
+            self._post(self._machine.end())
+
+    def _take_device_slot(self, piece: DevicePiece, holders: list[Any]) -> tuple[int, int, int] | None:
+        """Return a place to copy memory of a device to; None if it has to wait. With the lock held."""
+        device_id = piece.device_id
+        if device_id not in self._device_rings:
+            make = partial(DeviceSegment.create, device_id=device_id)
+            self._device_rings[device_id] = Ring(self.terms.max_bytes, make)
+        ring = self._device_rings[device_id]
+        if ring is not None:
+            try:
+                slot = ring.take(piece.nbytes)
+            except Exception as error:  # whatever a driver without IPC, or without memory, raises
+                self._refuse(device_id, str(error))
+                return self._take_pinned_slot(piece, holders)
+            if slot is None:
+                return None
+            number = self._numbers.get(slot.segment)
+            if number is None:
+                self._drop_segments()
+                number = self._announce(slot.segment)
+            if number not in self._machine.unanswered:
+                holders.append((slot, piece))
+                return number, slot.offset, piece.nbytes
+            ring.give_back(slot)
+            return None
+        return self._take_pinned_slot(piece, holders)
+
+    def _take_pinned_slot(self, piece: DevicePiece, holders: list[Any]) -> tuple[int, int, int] | None:
+        """Return a place in memory of the host that the device can copy to without a wait."""
+        place = self._take_slot(piece, holders)
+        if place is not None:
+            holders[-1][0].segment.pin()
+        return place
+
+    def _pinned(self, length: int) -> Any:
+        """Return pinned memory of the host for a frame that leaves this host."""
+        if self._host_memory is None:
+            self._host_memory = HostMemory()
+            _log.info(
+                "link %r: frames on devices are copied through the host to another host", self.terms.name
+            )
+        return self._host_memory.array((length,), np.dtype(np.uint8))
+
+    def _refuse(self, device_id: int, reason: str) -> None:
+        """Send the frames of a device through the host from now on, and say so."""
+        self._device_rings[device_id] = None
+        _log.warning(
+            "link %r: frames on device %d are copied through the host, since their memory cannot be shared: %s",
+            self.terms.name,
+            device_id,
+            reason,
+        )
+
+    def _ring_of(self, slot: Slot) -> Ring | None:
+        """Return the ring that a slot belongs to; None if its device was refused meanwhile."""
+        segment: Any = slot.segment
+        return self._ring if type(segment) is Segment else self._device_rings.get(segment.device_id)
+
+    def _give_back_slots(self, holders: list[Any]) -> None:
+        """Give back the slots that a message took that cannot be sent now."""
+        with self._lock:
+            for holder, _ in holders:
+                ring = self._ring_of(holder) if type(holder) is Slot else None
+                if ring is not None:
+                    ring.give_back(holder)
 
     def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return the place of an array that an allocator made in shared memory; with the lock held."""
@@ -504,11 +706,14 @@ class Sender(_End):
         holders.append((slot, piece))
         return number, slot.offset, piece.nbytes
 
-    def _announce(self, segment: Segment) -> int:
-        number, message = self._machine.segment(segment.size, segment.is_reused)
+    def _announce(self, segment: Segment | DeviceSegment) -> int:
+        is_on_device = type(segment) is DeviceSegment
+        described = segment.description if type(segment) is DeviceSegment else b""
+        number, message = self._machine.segment(segment.size, segment.is_reused, described)
         self._post(message, descriptors=(segment.fileno(),))
         self._numbers[segment] = number
-        finalize(segment, self._dropped.append, (number, segment.size * segment.is_reused)).atexit = False
+        shared = 0 if is_on_device else segment.size * segment.is_reused
+        finalize(segment, self._dropped.append, (number, shared)).atexit = False
         return number
 
     def _drop_segments(self) -> None:
@@ -520,10 +725,8 @@ class Sender(_End):
 
     def _stall(self, length: int, holders: list[Any]) -> None:
         """Give back what a message took that cannot be sent now, and say who has the memory."""
+        self._give_back_slots(holders)
         with self._lock:
-            for holder, _ in holders:
-                if type(holder) is Slot:
-                    self._ring.give_back(holder)
             bound = self._ring.max_bytes
             can_hold = self._ring.can_hold(length)
         if not can_hold:
@@ -552,21 +755,36 @@ class Sender(_End):
     # What arrives.
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
+        if type(asked) is Answer:
+            self._note_answer(asked)
+            return
         places, holders = asked
         self.credited += places
         for _, holder in holders:
-            if type(holder) is Slot:
-                self._ring.give_back(holder)
-            else:
+            if type(holder) is not Slot:
                 self._let_go.append(holder)
+            elif (ring := self._ring_of(holder)) is not None:
+                ring.give_back(holder)
+
+    def _note_answer(self, answer: Answer) -> None:
+        segment = next((known for known, number in self._numbers.items() if number == answer.segment), None)
+        if answer.refusal and type(segment) is DeviceSegment and self._device_rings.get(segment.device_id):
+            self._refuse(segment.device_id, answer.refusal)
 
     def _is_needed(self) -> bool:
-        return any(type(holder) is not Slot for _, holder in self._machine.loans.values())
+        if self._outbox:
+            return True
+        return any(
+            type(holder) is not Slot or type(holder.segment) is DeviceSegment
+            for _, holder in self._machine.loans.values()
+        )
 
     def _release(self) -> None:
         self._let_go.extend(self._machine.loans.values())
         self._machine.loans.clear()
         self._ring = Ring(self.terms.max_bytes)
+        self._device_rings.clear()
+        self._outbox.clear()
 
     def _after_lock(self) -> None:
         # Letting go of an allocator's memory tells whoever waits for it, who must not wait for this lock.
@@ -589,14 +807,30 @@ class Receiver(_End):
     on_event
         Called by the thread of the loop, without arguments, when a message arrived, the sender has sent everything,
         or the link failed. It must not block, and may call every method of this object.
+    device_id
+        The device that frames of devices are copied to that come through the host.
     """
 
     def __init__(
-        self, carrier: Carrier, terms: Terms, on_event: Callable[[], object], *, loop: LinkLoop | None = None
+        self,
+        carrier: Carrier,
+        terms: Terms,
+        on_event: Callable[[], object],
+        *,
+        loop: LinkLoop | None = None,
+        device_id: int = 0,
     ) -> None:
+        self._device_id = device_id
         self._arrived: deque[tuple[Frame, Buffer | None]] = deque()
         self._returned: deque[int] = deque()
-        self._segments: dict[int, Segment] = {}
+        self._segments: dict[int, Segment | DeviceSegment] = {}
+        # Frames that are decoded and wait for a device to copy them; the oldest first.
+        self._uploading: deque[tuple[Parcel, list[bool]]] = deque()
+        self._uploads: Uploads | None = None
+        self._has_no_device = False
+        self._received_frames = ReceivedFrames(
+            self._give_back, (default_loop() if loop is None else loop).call_soon
+        )
         self._machine: ReceivingEnd
         machine = ReceivingEnd(
             terms.text(), terms.epoch, terms.silence, monotonic(), terms.size, terms.max_bytes
@@ -611,7 +845,8 @@ class Receiver(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the sender has sent everything, and all of it was taken."""
-        return self._machine.peer_ended and not self._arrived and self._failure is None
+        is_over = self._machine.peer_ended and self._failure is None
+        return is_over and not self._arrived and not self._uploading
 
     def take(self) -> Parcel | None:
         """Return the next message that arrived, or None.
@@ -619,8 +854,26 @@ class Receiver(_End):
         Raises
         ------
         CrossingError
-            If an object of the message cannot be unpickled here. The message is lost, and the next can be taken.
+            If an object of the message cannot be unpickled here. The message is lost, which the caller gives a
+            credit for, and the next can be taken.
         """
+        uploading = self._uploading
+        while True:
+            if uploading and uploading[0][1]:
+                return uploading.popleft()[0]
+            parcel = self._decode_next()
+            if parcel is None:
+                return None
+            uploaded: list[bool] = []
+            is_late = self._uploads is not None and self._uploads.then(partial(self._is_uploaded, uploaded))
+            if not is_late and not uploading:
+                return parcel
+            if not is_late:
+                uploaded.append(True)
+            uploading.append((parcel, uploaded))
+
+    def _decode_next(self) -> Parcel | None:
+        """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
             frame, bulk = self._arrived.popleft()
         except IndexError:
@@ -633,7 +886,7 @@ class Receiver(_End):
                 (length,) = _LENGTH.unpack_from(content)
                 description, extra = content[4 : 4 + length], content[4 + length :]
             data, acq_timestamp, metadata = decode(
-                description, extra, pieces, allow_pickle=self.terms.allow_pickle
+                description, extra, pieces, allow_pickle=self.terms.allow_pickle, to_device=self._to_device
             )
             return Parcel(data, acq_timestamp, metadata, frame.number)
         except (ProtocolError, struct.error) as error:
@@ -659,12 +912,33 @@ class Receiver(_End):
         for segment, offset, length in frame.places:
             if segment == IN_BULK:
                 pieces.append(content[offset : offset + length])
-            else:
-                pieces.append(
-                    np.asarray(Lease(self._segments[segment], offset, length, loan, self._give_back))
-                )
-                loan += 1
+                continue
+            memory = self._segments[segment]
+            if type(memory) is Segment:
+                pieces.append(np.asarray(Lease(memory, offset, length, loan, self._give_back)))
+            elif type(memory) is DeviceSegment:
+                pieces.append(self._received_frames.receive(memory, offset, length, loan))
+            loan += 1
         return pieces
+
+    def _to_device(self, memory: Any, element: Any, shape: Any, strides: Any) -> Tensor | None:
+        """Copy memory of the host to a device, if there is one."""
+        if not active().has_devices:
+            if not self._has_no_device:
+                self._has_no_device = True
+                _log.warning(
+                    "link %r: frames on devices arrive on the host: here is no device", self.terms.name
+                )
+            return None
+        if self._uploads is None:
+            self._uploads = Uploads(self._device_id, self._received_frames)
+        return self._uploads.add(memory, element, shape, strides)
+
+    def _is_uploaded(self, uploaded: list[bool], error: Exception | None) -> None:
+        if error is not None:
+            self._fail(error)
+        uploaded.append(True)
+        self._on_event()
 
     # What arrives, with the lock held.
 
@@ -672,12 +946,33 @@ class Receiver(_End):
         if type(asked) is Frame:
             self._arrived.append((asked, bulk))
             return
-        number, size, is_reused = asked
-        if size:
+        number, size, is_reused, device = asked
+        if device:
+            (descriptor,) = descriptors
+            threading.Thread(
+                target=self._map_device, args=(number, os.dup(descriptor), size, device), daemon=True
+            ).start()  # the first use of a device may take a second, and other links have to be served
+        elif size:
             (descriptor,) = descriptors
             self._segments[number] = Segment.from_peer(descriptor, size, is_reused=is_reused)
         else:
-            del self._segments[number]
+            self._segments.pop(number, None)
+
+    def _map_device(self, number: int, descriptor: int, size: int, description: bytes) -> None:
+        """Map memory of a device, and answer whether that was possible."""
+        segment, refusal = None, ""
+        try:
+            segment = DeviceSegment.from_peer(descriptor, size, description)
+        except Exception as error:  # whatever a device, or the lack of one, raises
+            refusal = str(error) or type(error).__name__
+        finally:
+            os.close(descriptor)
+        with self._lock:
+            if segment is not None:
+                self._segments[number] = segment
+            if not (self._is_released or self._is_peer_gone):
+                self._post(self._machine.answer(number, refusal))
+        self._after_lock()
 
     def _prepare_close(self) -> None:
         self._arrived.clear()
@@ -740,7 +1035,7 @@ class Receiver(_End):
 
 def _fit(encoded: Encoded) -> tuple[bytes | None, list[Any]]:
     """Return the description and the pieces of a message; a long description becomes the first piece itself."""
-    description, extra, pieces = encoded
+    description, extra, pieces, _ = encoded
     count = len(pieces)
     if 8 + count * _PLACE_SIZE + len(description) + len(extra) > MAX_BODY:
         content = _LENGTH.pack(len(description)) + description + extra

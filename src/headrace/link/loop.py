@@ -9,11 +9,19 @@ whose descriptor another one had before may be served once too often. That does 
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+_log = logging.getLogger("headrace.link")
+_WRITABLE = int(select.EPOLLOUT)
+T = TypeVar("T")
 
 
 class Served(Protocol):
@@ -55,6 +63,14 @@ class LinkLoop:
             if self._serving is not None and self._serving.remove(link):
                 self._serving = None
 
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the thread of the loop; without links, at once. It takes no lock."""
+        serving = self._serving
+        if serving is None:
+            function()
+        else:
+            serving.call_soon(function)
+
     @property
     def thread(self) -> threading.Thread | None:
         """The thread, while there are links."""
@@ -70,6 +86,7 @@ class _Serving:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._calls: deque[Callable[[], object]] = deque()
         self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
         self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
         self.thread.start()
@@ -79,6 +96,11 @@ class _Serving:
         self._epoll.register(link.fileno(), select.EPOLLIN)
         self._next_tick = 0.0
         os.eventfd_write(self._wake, 1)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._calls.append(function)
+        with suppress(OSError):  # the last link has gone
+            os.eventfd_write(self._wake, 1)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()
@@ -109,18 +131,32 @@ class _Serving:
         timeout = max(self._next_tick - monotonic(), 0.0)
         for descriptor, events in self._epoll.poll(timeout):
             link = self._links.get(descriptor)
-            if descriptor == self._wake:
+            if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
+                while self._calls:
+                    _guarded(self._calls.popleft())
                 if not self._links:
                     return False
             elif link is not None:
-                link.serve(bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
+                try:
+                    link.serve(events != _WRITABLE, events & _WRITABLE != 0)
+                except Exception:  # of the program, which was told of an event
+                    _log.exception("a link could not be served")
         if monotonic() >= self._next_tick:
             # A link that is added meanwhile sets it to 0 again, and wakes the loop.
             self._next_tick = monotonic() + 3600.0
             for link in list(self._links.values()):
-                self._next_tick = min(self._next_tick, link.tick(monotonic()))
+                self._next_tick = min(self._next_tick, _guarded(link.tick, monotonic()) or monotonic() + 1.0)
         return True
+
+
+def _guarded(function: Callable[..., T], *arguments: Any) -> T | None:
+    """Call a function; log what it raises, since the loop has other links to serve."""
+    try:
+        return function(*arguments)
+    except Exception:  # of the program: whoever is told of an event
+        _log.exception("a link could not be served")
+        return None
 
 
 _default = LinkLoop()

@@ -33,9 +33,12 @@ _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
 _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
+_MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
 _LOANS_AT_ONCE = 4096
+_LONGEST_DEVICE = 512  # bytes that describe the memory of a device
+_LONGEST_REFUSAL = 1024
 _DESCRIPTION_IN_PLACE = 1
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
@@ -49,6 +52,32 @@ class Message(NamedTuple):
 
 Place: TypeAlias = tuple[int, int, int]
 """Where one piece of a frame's memory is: the number of a segment or `IN_BULK`, the offset, and the length."""
+
+
+class Answer(NamedTuple):
+    """Whether the receiver has mapped the memory of a device; if not, why."""
+
+    segment: int
+    refusal: str
+
+
+class OfferedSegment(NamedTuple):
+    """Shared memory that the sender offers, or drops where its size is 0.
+
+    Attributes
+    ----------
+    number, size
+        Its number and its bytes.
+    is_reused
+        Whether its memory may be written again after the link has ended.
+    device
+        What describes the memory of a device; empty for memory of the host.
+    """
+
+    number: int
+    size: int
+    is_reused: bool
+    device: bytes
 
 
 class Frame(NamedTuple):
@@ -171,8 +200,8 @@ class LinkEnd:
         if bulk:
             raise ProtocolError(f"a {kind.name} came with bulk bytes")
         if kind is Kind.SEGMENT:
-            number, size, is_reused = _SEGMENT.unpack(body)
-            return self._accept_segment(number, size, is_reused, descriptors)
+            number, size, is_reused = _SEGMENT.unpack_from(body)
+            return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
         if descriptors:
             raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
         if kind is Kind.HELLO:
@@ -187,6 +216,9 @@ class LinkEnd:
             self.peer_ended = True
         elif kind in (Kind.BEAT, Kind.END):
             self._note_progress(kind, *_PROGRESS.unpack(body))
+        elif kind is Kind.MAPPED:
+            (number,) = _MAPPED.unpack_from(body)
+            return self._accept_answer(number, body[_MAPPED.size :])
         else:
             raise ProtocolError(f"a {self.peer} sends no {kind.name}")
         return None
@@ -210,7 +242,13 @@ class LinkEnd:
         """Accept a message of the kind that most messages of the peer are of."""
         raise NotImplementedError
 
-    def _accept_segment(self, number: int, size: int, is_reused: int, descriptors: int) -> Any:
+    def _accept_answer(self, number: int, refusal: bytes) -> Answer:
+        """Return the answer about a segment of a device."""
+        raise ProtocolError(f"a {self.peer} sends no {Kind.MAPPED.name}")
+
+    def _accept_segment(
+        self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
+    ) -> OfferedSegment:
         raise ProtocolError(f"a {self.peer} sends no SEGMENT")
 
     def _message(self, kind: Kind, body: bytes) -> Message:
@@ -243,15 +281,20 @@ class SendingEnd(LinkEnd):
         self._size = size
         self._loan = 0
         self._segments = 0
+        self.unanswered: set[int] = set()
+        """The segments of devices of which the receiver has not said whether it can map them."""
 
-    def segment(self, size: int, is_reused: bool = False) -> tuple[int, Message]:
+    def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, Message]:
         """Return the number of a new segment, and the message that its descriptor goes with.
 
-        A segment `is_reused` if its memory may be written again after this link has ended.
+        A segment `is_reused` if its memory may be written again after this link has ended. `device` describes the
+        memory of a device, which no frame may lie in before the receiver has answered.
         """
         number = self._segments
         self._segments += 1
-        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused))
+        if device:
+            self.unanswered.add(number)
+        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
 
     def drop_segment(self, number: int) -> Message:
         """Return the message that says that a segment is not used any more."""
@@ -299,6 +342,12 @@ class SendingEnd(LinkEnd):
         self.credits += places
         return places, holders
 
+    def _accept_answer(self, number: int, refusal: bytes) -> Answer:
+        if number not in self.unanswered:
+            raise ProtocolError(f"an answer came about segment {number}, which was not asked for")
+        self.unanswered.discard(number)
+        return Answer(number, refusal.decode(errors="replace"))
+
     def _can_be(self, frames: int, kind: Kind) -> bool:
         return frames <= self.frames
 
@@ -326,6 +375,7 @@ class ReceivingEnd(LinkEnd):
         self.segments: dict[int, int] = {}
         self.loans: dict[int, tuple[int, int]] = {}
         self.lent = 0
+        self._on_device: set[int] = set()  # the segments that are memory of a device
         self._size = size
         self._credits = size
         self._max_bytes = max_bytes
@@ -353,6 +403,10 @@ class ReceivingEnd(LinkEnd):
             body = _CREDIT.pack(0 if first else places) + b"".join(map(_LOAN.pack, some))
             messages.append(self._message(Kind.CREDIT, body))
         return messages
+
+    def answer(self, segment: int, refusal: str) -> Message:
+        """Return the message that says whether the memory of a device could be mapped, or why not."""
+        return self._message(Kind.MAPPED, _MAPPED.pack(segment) + refusal.encode()[:_LONGEST_REFUSAL])
 
     def _accept_usual(self, body: bytes, bulk: int) -> Frame:
         """Return the frame that arrived."""
@@ -392,26 +446,33 @@ class ReceivingEnd(LinkEnd):
         return Frame(self.frames - 1, places, loan, None if flags else body[start:text], body[text:])
 
     def _accept_segment(
-        self, number: int, size: int, is_reused: int, descriptors: int
-    ) -> tuple[int, int, bool]:
-        """Return a segment that is new, or that is dropped: its number, its size or 0, whether it is reused."""
+        self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
+    ) -> OfferedSegment:
+        """Return a segment that is new, or that is dropped."""
         if descriptors != bool(size):
             raise ProtocolError(f"a SEGMENT of {size} bytes came with {descriptors} descriptors")
+        if len(device) > _LONGEST_DEVICE or (device and not size):
+            raise ProtocolError(f"the body of a SEGMENT has {len(device)} bytes too many")
         if not size:
             if number not in self.segments or any(number == lent for lent, _ in self.loans.values()):
                 state = "is in use" if number in self.segments else "does not exist"
                 raise ProtocolError(f"segment {number} is dropped, which {state}")
             del self.segments[number]
+            self._on_device.discard(number)
         else:
             if number != self._next_segment or len(self.segments) >= MOST_SEGMENTS:
                 raise ProtocolError(f"segment {number} came, and {self._next_segment} was expected")
-            if sum(self.segments.values()) + size > self._max_bytes:
+            # The bound holds for the memory of the host, and for that of devices.
+            others = [n for n in self.segments if (n in self._on_device) is bool(device)]
+            if sum(self.segments[n] for n in others) + size > self._max_bytes:
                 raise ProtocolError(
                     f"a segment of {size} bytes came; with the others that is more than {self._max_bytes}"
                 )
             self._next_segment += 1
             self.segments[number] = size
-        return number, size, bool(is_reused)
+            if device:
+                self._on_device.add(number)
+        return OfferedSegment(number, size, bool(is_reused), device)
 
     def _can_be(self, frames: int, kind: Kind) -> bool:
         return frames == self.frames if kind == Kind.END else frames <= self.frames

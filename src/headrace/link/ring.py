@@ -17,11 +17,12 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
 from headrace.core.errors import ProtocolError
+from headrace.gpu.backend import active
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -47,7 +48,7 @@ class Segment:
         Whether the memory may be written again after a link that it was sent over has ended.
     """
 
-    __slots__ = ("__weakref__", "_descriptor", "address", "is_reused", "memory", "size")
+    __slots__ = ("__weakref__", "_descriptor", "_unpin", "address", "is_reused", "memory", "size")
 
     def __init__(self, mapped: mmap.mmap, descriptor: int = -1, *, is_reused: bool = False) -> None:
         self._descriptor = descriptor
@@ -55,6 +56,14 @@ class Segment:
         self.address = int(self.memory.__array_interface__["data"][0])
         self.size = len(mapped)
         self.is_reused = is_reused
+        self._unpin: Callable[[Any], None] | None = None
+
+    def pin(self) -> None:
+        """Make it known to the devices of this process, which copy faster to and from such memory."""
+        if self._unpin is None:
+            backend = active()
+            backend.pin(self.memory)
+            self._unpin = backend.unpin
 
     @classmethod
     def create(cls, size: int, *, is_reused: bool = False) -> Segment:
@@ -97,6 +106,8 @@ class Segment:
         return self._descriptor
 
     def __del__(self) -> None:
+        if self._unpin is not None:
+            self._unpin(self.memory)
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
@@ -128,10 +139,10 @@ class Slot:
 
     __slots__ = ("memory", "offset", "segment")
 
-    def __init__(self, segment: Segment, offset: int, size: int) -> None:
+    def __init__(self, segment: Any, offset: int, size: int) -> None:
         self.segment = segment
         self.offset = offset
-        self.memory: Bytes = segment.memory[offset : offset + size]
+        self.memory: Any = segment.memory[offset : offset + size]
 
 
 class Ring:
@@ -141,16 +152,19 @@ class Ring:
     ----------
     max_bytes
         The most bytes of all its segments.
+    make
+        Makes a segment of at least a size; by default, in memory of the host.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, make: Callable[[int], Any] | None = None) -> None:
         self.max_bytes = max_bytes
+        self._create = Segment.create if make is None else make
         self.size = 0
         """The bytes of all segments."""
         self.in_use = 0
         """The slots that are taken."""
         self._idle: dict[int, list[Slot]] = {}
-        self._segments: dict[Segment, int] = {}  # with the size of their slots
+        self._segments: dict[Any, int] = {}  # with the size of their slots
 
     def take(self, length: int) -> Slot | None:
         """Return a slot for so many bytes; None if all memory within the bound is in use."""
@@ -182,7 +196,7 @@ class Ring:
             return None
         wanted = min(max(_SMALLEST_SEGMENT, self.size // 4), _LARGEST_SEGMENT, left)
         count = max(wanted // size, 1)
-        segment = Segment.create(size * count)
+        segment = self._create(size * count)
         self.size += segment.size
         self._segments[segment] = size
         slots = [Slot(segment, number * size, size) for number in range(count)]
@@ -214,21 +228,23 @@ def _slot_size(length: int) -> int:
 
 
 # Memory that allocators made, by its address: frames in it are sent without a copy.
-_made: WeakValueDictionary[int, Segment] = WeakValueDictionary()
+_made: dict[int, ref[Segment]] = {}
 
 
 def share(segment: Segment) -> None:
     """Let frames that lie in a segment be sent from where they are."""
-    _made[segment.address] = segment
+    address = segment.address
+    _made[address] = ref(segment, lambda _: _made.pop(address, None))
 
 
 def find_shared(address: int, length: int) -> Segment | None:
     """Return the segment of an allocator that holds so many bytes at an address."""
     if not _made:
         return None
-    segment = _made.get(address)
-    if segment is None:  # it does not lie at the beginning
-        starts = sorted(_made.keys())
+    known = _made.get(address)
+    if known is None:  # it does not lie at the beginning
+        starts = sorted(_made)
         at = bisect_right(starts, address)
-        segment = _made.get(starts[at - 1]) if at else None
+        known = _made.get(starts[at - 1]) if at else None
+    segment = None if known is None else known()
     return segment if segment is not None and address + length <= segment.address + segment.size else None

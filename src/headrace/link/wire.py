@@ -51,6 +51,8 @@ class Kind(IntEnum):
     """No more frames come, or no more are taken, and how many there were."""
     ABORT = 7
     """The part has failed, with its exception."""
+    MAPPED = 8
+    """Whether the receiver can use the memory of a device that was offered to it."""
 
 
 _KINDS = frozenset(Kind)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headrace.gpu import sim
     from headrace.gpu.kernels import kernel
 
+_registered: dict[int, int] = {}
+"""The size of plain memory that was registered with the driver, by its address."""
+
 OLDEST_DRIVER = (12, 4)  # the first version with green contexts
 
 
@@ -149,6 +152,40 @@ class CudaBackend(CudaCapture, CudaCallbacks):
             raise RuntimeError(
                 f"the driver has no managed memory ({error}); it needs CUDA 13. Use DEVICE or HOST memory"
             ) from error
+
+    def pin(self, memory: Any) -> bool:
+        """Register memory with the driver; it may refuse, for example beyond the limit of locked memory."""
+        from cuda.bindings import driver
+
+        address, size = int(memory.ctypes.data), int(memory.nbytes)
+        if address not in _registered:
+            (status,) = driver.cuMemHostRegister(address, size, driver.CU_MEMHOSTREGISTER_PORTABLE)
+            if status != driver.CUresult.CUDA_SUCCESS:
+                return False
+            _registered[address] = size
+        return True
+
+    def unpin(self, memory: Any) -> None:
+        """Make registered memory plain again."""
+        from cuda.bindings import driver
+
+        address = int(memory.ctypes.data)
+        if _registered.pop(address, None) is not None:
+            driver.cuMemHostUnregister(address)
+
+    def is_pinned(self, memory: Any) -> bool:
+        """Return whether an array lies in registered memory."""
+        address, size = int(memory.ctypes.data), int(memory.nbytes)
+        return any(
+            start <= address and address + size <= start + length
+            for start, length in list(_registered.items())
+        )
+
+    def buffer_descriptor(self, payload: bytes, size: int) -> Any:
+        """Return cuda.core's descriptor; cuda.core and the driver check what is in it."""
+        from cuda.core._memory._ipc import IPCBufferDescriptor
+
+        return IPCBufferDescriptor._init(payload, size)
 
     def memory_left(self, device_id: int) -> int:
         """Return the bytes of device memory that are left."""

@@ -14,10 +14,17 @@ from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
 from headrace.gpu.sim.graph import ExecutableMemcpyNode, Graph
 from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
+from headrace.gpu.sim.ipc import IPCBufferDescriptor
 from headrace.gpu.sim.kernel import model_of
 from headrace.gpu.sim.launches import launch_host
 from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
-from headrace.gpu.sim.memory import Buffer, ManagedMemoryResource, copy_between
+from headrace.gpu.sim.memory import (
+    Buffer,
+    LegacyPinnedMemoryResource,
+    ManagedMemoryResource,
+    copy_between,
+)
+from headrace.gpu.sim.memory_pool import find_in
 from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Event, check_device, stream_of
@@ -117,10 +124,27 @@ class SimBackend(Backend):
         """Return a memory resource of memory that both the host and devices can access."""
         return ManagedMemoryResource()
 
+    def pin(self, memory: Any) -> bool:
+        """Let the devices know memory of the host; they forget it when it goes."""
+        LegacyPinnedMemoryResource.known[int(memory.ctypes.data)] = memory
+        return True
+
+    def unpin(self, memory: Any) -> None:
+        """Let the devices forget memory of the host."""
+        LegacyPinnedMemoryResource.known.pop(int(memory.ctypes.data), None)
+
+    def is_pinned(self, memory: Any) -> bool:
+        """Return whether an array lies in memory that the devices know."""
+        return find_in(LegacyPinnedMemoryResource.known, int(memory.ctypes.data), memory.nbytes) is not None
+
+    def buffer_descriptor(self, payload: bytes, size: int) -> IPCBufferDescriptor:
+        """Return the descriptor of a buffer of another process."""
+        return IPCBufferDescriptor._init(payload, size)
+
     def memory_left(self, device_id: int) -> int:
         """Return the bytes of device memory that are left."""
-        pool = current_machine().devices[device_id].memory
-        return pool.capacity - pool.in_use
+        device = current_machine().devices[device_id]
+        return device.memory.capacity - sum(pool.in_use for pool in device.pools)
 
     def compile(self, kernel: kernel[...], device: sim.Device) -> sim.Kernel[...]:
         """Return the kernel's model."""

@@ -69,7 +69,8 @@ class RecordedNode:
     def __post_init__(self, memory: Iterable[Bytes | None]) -> None:
         machine, used = self.context.device.machine, [one for one in memory if one is not None]
         self.handle = machine.new_handle()
-        self.spans = [span for device in machine.devices for span in device.memory.spans(used)]
+        pools = [pool for device in machine.devices for pool in device.pools]
+        self.spans = [span for pool in pools for span in pool.spans(used)]
 
     def check_memory(self) -> None:
         """Raise an error if memory that the node uses was freed after it was recorded."""

@@ -26,6 +26,7 @@ from headrace.gpu.sim.launches import launch as launch
 from headrace.gpu.sim.memory import Buffer as Buffer
 from headrace.gpu.sim.memory import CopyOptions as CopyOptions
 from headrace.gpu.sim.memory import DeviceMemoryResource as DeviceMemoryResource
+from headrace.gpu.sim.memory import DeviceMemoryResourceOptions as DeviceMemoryResourceOptions
 from headrace.gpu.sim.memory import GraphMemoryResource as GraphMemoryResource
 from headrace.gpu.sim.memory import LegacyPinnedMemoryResource as LegacyPinnedMemoryResource
 from headrace.gpu.sim.objects import CUDAError as CUDAError

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from headrace.gpu.sim.capture import refuse_device_sync
 from headrace.gpu.sim.graph import GraphBuilder
+from headrace.gpu.sim.ipc import is_watching
 from headrace.gpu.sim.machine import ContextState, DeviceState, current_machine
 from headrace.gpu.sim.memory import Buffer, DeviceMemoryResource
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
@@ -120,6 +121,16 @@ class Device:
         """The memory resource that :meth:`allocate` uses."""
         return DeviceMemoryResource(self)
 
+    @property
+    def uuid(self) -> str:
+        """The name of the device in all processes."""
+        return f"simulated {self.name} {self.device_id}"
+
+    def can_access_peer(self, peer: Device | int) -> bool:
+        """Return whether this device can read and write the memory of another."""
+        other = Device(peer)
+        return other is not self and self._state.machine.peer_access
+
     def set_current(self, ctx: Context | None = None) -> Context | None:
         """Make a context (by default the primary context) current on this thread.
 
@@ -160,7 +171,10 @@ class Device:
 
     def create_event(self, options: EventOptions | dict[str, Any] | None = None) -> Event:
         """Create an event in the current context, not yet recorded."""
-        return Event._create(self._current_context(), options)
+        event = Event._create(self._current_context(), options)
+        if event.is_ipc_enabled:
+            raise TypeError("IPC-enabled events must be bound; use Stream.record for creation.")
+        return event
 
     def create_graph_builder(self) -> GraphBuilder:
         """Create a builder that records the work of a new stream in the current context as a graph."""
@@ -178,7 +192,7 @@ class Device:
         with timeline.lock:
             refuse_device_sync(self._state)
             fences = [queue.append_fence() for queue in list(self._state.busy_queues)]
-        timeline.wait(lambda: all(fence.is_signaled for fence in fences))
+        timeline.wait(lambda: all(fence.is_signaled for fence in fences), outside=is_watching())
         self._state.machine.check()
 
     def __repr__(self) -> str:

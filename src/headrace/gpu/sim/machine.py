@@ -63,6 +63,8 @@ class Machine:
         How simulated time relates to the wall clock. By the wall clock, a kernel of one millisecond takes no
         time in virtual time, at least a millisecond in paced time, and a millisecond in real time if the
         computer keeps up (see :mod:`headrace.gpu.sim.timeline`).
+    peer_access : bool
+        Whether its devices can access the memory of each other, as by NVLink.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Machine:
         devices: int = 1,
         driver: tuple[int, int] = DEFAULT_DRIVER,
         time: Time = "virtual",
+        peer_access: bool = True,
     ) -> None:
         if devices < 1:
             raise ValueError(f"devices must be at least 1, got {devices}")
         if time not in TIMES:
             raise ValueError(f"time must be one of {', '.join(map(repr, TIMES))}, got {time!r}")
         self.driver = driver
+        self.peer_access = peer_access
         self.timeline = TIMES[time]()
         self.devices = tuple(DeviceState(self, index, find_profile(device)) for index in range(devices))
         self.stream_queues: weakref.WeakValueDictionary[int, StreamQueue] = weakref.WeakValueDictionary()
@@ -235,12 +239,19 @@ class DeviceState:
             range(end - size, end) for end, size in zip(ends, profile.clusters, strict=True)
         )
         self.memory = MemoryPool(profile.memory, machine.timeline.lock)
+        # Pools that are shared with other processes, its own and those of others.
+        self.shared_pools: weakref.WeakSet[MemoryPool] = weakref.WeakSet()
         self.to_device = CopyEngine(machine.timeline, profile.copy_bandwidth)
         self.to_host = CopyEngine(machine.timeline, profile.copy_bandwidth)
         self.within_device = CopyEngine(machine.timeline, profile.memory_bandwidth)
         self.busy_queues: set[StreamQueue] = set()
         self.device: Device | None = None  # the only Device object that programs see
         self.primary_context = ContextState(self, self.processors.all_sms, 0x5000_0000 + 16 * index)
+
+    @property
+    def pools(self) -> tuple[MemoryPool, ...]:
+        """All pools of its memory."""
+        return (self.memory, *self.shared_pools)
 
     def run_user_code(self, code: Callable[[], object], then: Callable[[], None]) -> None:
         """Schedule a function of the program, to run with this device current; ``then`` follows, with the lock."""

@@ -13,9 +13,10 @@ import numpy as np
 
 from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
 from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
+from headrace.gpu.sim.ipc import IPCAllocationHandle, IPCBufferDescriptor, MappedPool, SharedPool
 from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory_pool import Bytes, MemoryPool, Span, find_in
-from headrace.gpu.sim.objects import CUDAError, MadeByDriver
+from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
 from headrace.gpu.sim.operations import CopyEngine, Operation, StreamQueue, Transfer
 
 if TYPE_CHECKING:
@@ -47,12 +48,76 @@ class _ResourceOfDevice(MemoryResource):
         self.device_id = self._device.index
 
 
+@dataclass
+class DeviceMemoryResourceOptions:
+    """The options of a memory resource with a pool of its own.
+
+    Attributes
+    ----------
+    ipc_enabled : bool
+        Whether other processes can use its buffers.
+    max_size : int
+        The most bytes that it allocates; 0 for all of the device.
+    """
+
+    ipc_enabled: bool = False
+    max_size: int = 0
+
+
 class DeviceMemoryResource(_ResourceOfDevice):
-    """The memory of a simulated device, named by its number or by its Device."""
+    """The memory of a simulated device, named by its number or by its Device.
+
+    Without options, it is the pool of the device, and that is so for options without IPC too. With IPC it is a pool
+    of its own that lies in shared memory.
+    """
+
+    def __init__(
+        self,
+        device_id: int | Device,
+        options: DeviceMemoryResourceOptions | dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(device_id)
+        self._pool = self._device.memory
+        if options is not None:
+            chosen = options_of(DeviceMemoryResourceOptions, options, "DeviceMemoryResource")
+            if chosen.ipc_enabled:
+                lock, most = self._device.machine.timeline.lock, self._device.profile.memory
+                self._pool = SharedPool(chosen.max_size or most, lock)
+                self._device.shared_pools.add(self._pool)
+
+    @classmethod
+    def from_allocation_handle(
+        cls, device_id: int | Device, alloc_handle: int | IPCAllocationHandle
+    ) -> DeviceMemoryResource:
+        """Return the pool of another process, whose buffers can be imported; it allocates none."""
+        if isinstance(alloc_handle, IPCAllocationHandle) and alloc_handle.is_closed:
+            raise RuntimeError("the IPCAllocationHandle has been closed")
+        mapped = cls(device_id)
+        mapped._pool = MappedPool(int(alloc_handle), mapped._device.machine.timeline.lock)
+        mapped._device.shared_pools.add(mapped._pool)
+        return mapped
+
+    @property
+    def is_ipc_enabled(self) -> bool:
+        """Whether it shares buffers with other processes."""
+        return isinstance(self._pool, SharedPool | MappedPool)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it is the pool of another process."""
+        return isinstance(self._pool, MappedPool)
+
+    @property
+    def allocation_handle(self) -> IPCAllocationHandle:
+        """The file descriptor by which another process imports the pool; it belongs to this object."""
+        return _shared(self).handle
 
     def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
         """Allocate a buffer for use on that stream."""
         return _allocate(self._device, size, stream._queue, self)
+
+    def close(self) -> None:
+        """Do nothing more: buffers keep what they need."""
 
 
 class _ResourceOfHost(MemoryResource):
@@ -149,6 +214,36 @@ class Buffer(metaclass=MadeByDriver):
             raise ValueError("owner and mr cannot be specified together: either keeps the memory")
         device, memory, resource = _find(current_machine(), int(ptr), _checked(size))
         return Buffer._create(memory, device, None, resource, owner, None if mr is None else (mr, stream))
+
+    @classmethod
+    def from_ipc_descriptor(
+        cls, mr: DeviceMemoryResource, ipc_descriptor: IPCBufferDescriptor, *, stream: AnyStream
+    ) -> Buffer:
+        """Return a buffer of another process, whose pool was imported as `mr`; `stream` is that of its end."""
+        if not isinstance(ipc_descriptor, IPCBufferDescriptor):
+            raise TypeError(
+                f"Argument 'ipc_descriptor' has incorrect type: {type(ipc_descriptor).__name__}, not "
+                "IPCBufferDescriptor"
+            )
+        pool = _shared(mr)
+        if not isinstance(pool, MappedPool):
+            raise CUDAError("CUDA_ERROR_INVALID_VALUE: a buffer is imported by another process than its own")
+        with stream._queue.timeline.lock:
+            memory = pool.map(ipc_descriptor._payload, ipc_descriptor.size)
+        return Buffer._create(memory, mr._device, stream._queue, mr)
+
+    @property
+    def ipc_descriptor(self) -> IPCBufferDescriptor:
+        """What another process needs to import the buffer."""
+        memory, pool = self._open(), _shared(self._resource)
+        if not isinstance(pool, SharedPool):
+            raise CUDAError("CUDA_ERROR_INVALID_VALUE: a buffer is exported by its own process")
+        return IPCBufferDescriptor._init(pool.describe(memory), memory.size)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it is a buffer of another process."""
+        return isinstance(self._resource, DeviceMemoryResource) and self._resource.is_mapped
 
     @property
     def handle(self) -> int:
@@ -248,7 +343,7 @@ class Buffer(metaclass=MadeByDriver):
             return
         queue = own if stream is None else stream._queue
         if not isinstance(self._resource, GraphMemoryResource):
-            self._device.memory.free(memory, queue)
+            pool_of(self._resource, self._device).free(memory, queue)
             return
         with queue.timeline.lock:
             if queue.capture is not None:
@@ -367,9 +462,10 @@ def _find(machine: Machine, address: int, size: int) -> tuple[DeviceState | None
             return None, found, kind()
     with machine.timeline.lock:
         for device in machine.devices:
-            found = device.memory.find(address, size)
-            if found is not None:
-                return device, found, DeviceMemoryResource(device.index)
+            for pool in device.pools:
+                found = pool.find(address, size)
+                if found is not None:
+                    return device, found, DeviceMemoryResource(device.index)
     raise CUDAError(
         f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
     )
@@ -382,8 +478,21 @@ def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: Memo
                 "memory of a pool cannot be allocated on a capturing stream; allocate it before the capture, or "
                 "use GraphMemoryResource"
             )
-        memory = device.memory.allocate(_checked(size), queue)
+        memory = pool_of(resource, device).allocate(_checked(size), queue)
     return Buffer._create(memory, device, queue, resource)
+
+
+def pool_of(resource: MemoryResource, device: DeviceState) -> MemoryPool:
+    """Return the pool that a resource of a device allocates from."""
+    return resource._pool if isinstance(resource, DeviceMemoryResource) else device.memory
+
+
+def _shared(resource: MemoryResource) -> SharedPool | MappedPool:
+    """Return the pool of a resource with IPC; an error if it has none."""
+    pool = getattr(resource, "_pool", None)
+    if not isinstance(pool, SharedPool | MappedPool):
+        raise RuntimeError("Memory resource is not IPC-enabled")
+    return pool
 
 
 def copy_memory(
@@ -426,8 +535,8 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
     device = node.context.device
 
     def memory_at(address: int) -> Bytes:
-        for each in device.machine.devices:
-            found = each.memory.find(address, size)
+        for pool in (pool for each in device.machine.devices for pool in each.pools):
+            found = pool.find(address, size)
             if found is not None:
                 return found
         raise CUDAError(

@@ -11,7 +11,7 @@ import itertools
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +43,11 @@ class MemoryPool:
     Freeing never waits for the lock: Python may finalize a buffer at any line, including one that holds the lock.
     """
 
-    def __init__(self, capacity: int, lock: threading.Lock) -> None:
+    def __init__(
+        self, capacity: int, lock: threading.Lock, make: Callable[[int], Bytes] | None = None
+    ) -> None:
         self.capacity = capacity
+        self._make = make  # or None for plain memory of this process
         self.in_use = 0
         self._lock = lock
         self._freed: deque[tuple[Bytes, object]] = deque()  # not yet in a free list
@@ -68,7 +71,7 @@ class MemoryPool:
         free_list = self._free_lists.get(queue)
         memory = None if free_list is None else free_list.pop(size)
         if memory is None:
-            memory = new_memory(size)
+            memory = new_memory(size) if self._make is None else self._make(size)
         self._allocations[id(memory)] = next(self._numbers)
         self._at[int(memory.ctypes.data)] = memory
         return memory
