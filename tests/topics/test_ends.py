@@ -253,20 +253,40 @@ def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
                 assert reader.next().data == "goes on"
 
 
-def test_a_silent_subscriber_is_given_up_also_with_fault(
+def test_a_subscriber_that_falls_silent_is_given_up_also_with_fault(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("headrace.topics.wish.Terms", partial(Terms, silence=0.1))
+    with published(policy=FAULT) as publication, reading(policy=FAULT) as reader:
+        await_subscribers(publication)
+        reader.subscription._thread.close()  # it does not connect again
+        monkeypatch.setattr(reader.subscription._thread, "close", lambda: None)
+        link = reader.subscription._link
+        assert link is not None
+        link.receiver._loop.remove(link.receiver)  # it answers no more
+        for value in range(2):
+            wait_until(lambda: publication.has_room, "room")
+            publication.publish(value)
+        await_subscribers(publication, 0)
+        assert publication.has_room
+        assert publication.is_idle
+        assert "PeerLost" in caplog.text
+
+
+def test_a_subscriber_that_connects_and_never_answers_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headrace.topics.publication._PATIENCE", 0.1)
     folder = TopicFolder()
     with published(policy=FAULT) as publication:
-        frozen = folder.connect(max(folder.publishers("a")), Wish("a").purpose())
-        await_subscribers(publication)
-        publication.publish(1)
-        wait_until(lambda: publication.has_room, "room")
-        await_subscribers(publication, 0)
-        assert publication.lost == 1
-        assert "PeerLost" in caplog.text
-        frozen.close()
+        mute = folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+        for value in range(3):
+            publication.publish(value)
+            assert publication.has_room
+        wait_until(lambda: "it has not answered" in caplog.text, "it was given up")
+        assert publication.subscribers == []
+        assert publication.is_idle
+        mute.close()
 
 
 def test_a_folder_that_is_opened_to_others_meanwhile_is_reported_and_the_rest_goes_on(
