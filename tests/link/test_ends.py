@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from headrace import TensorMap, as_tensor, waits
 from headrace.core.errors import CrossingError, LinkError, PeerAborted, PeerLost, ProtocolError
+from headrace.link import ends
 from headrace.link.carrier import Received
 from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.loop import LinkLoop
@@ -125,6 +127,16 @@ class TestFrames:
             assert parcel.data.keys() == data.keys()
             assert (parcel.data["frame"] == 3).all()
             assert (parcel.acq_timestamp, parcel.metadata) == (5, {"note": "y" * 5000})
+
+    def test_whose_copy_is_interrupted_leave_no_memory_in_use(self, monkeypatch: Any) -> None:
+        with Pair() as link:
+            monkeypatch.setattr(ends, "_copy", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                link.sender.send(Parcel([frame(1), frame(2)]))
+            assert link.sender._ring.in_use == 0
+            monkeypatch.undo()
+            assert link.sender.send(Parcel(frame(3)))
+            assert (link.take() == 3).all()
 
     def test_that_cannot_cross_harm_nothing(self) -> None:
         with Pair() as link:
@@ -506,6 +518,27 @@ class TestLoop:
             threading.excepthook = hook
         assert not failed
         assert loop.thread is None
+
+    def test_goes_on_when_a_program_raises_on_an_event(self, caplog: Any) -> None:
+        loop = LinkLoop()
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        terms = Terms("edge.out -> server.in", 4)
+        told: SimpleQueue[None] = SimpleQueue()
+
+        def raise_once() -> None:
+            told.put(None)
+            raise ValueError("not this time")
+
+        receiver = Receiver(UnixCarrier(here), terms, raise_once, loop=loop)
+        sender = Sender(UnixCarrier(there), terms, lambda: None, loop=loop)
+        for number in range(2):
+            sender.send(Parcel(number))
+            told.get(timeout=20)
+        assert [receiver.take(), receiver.take()] == [Parcel(0, number=0), Parcel(1, number=1)]
+        self.run(loop, 10, 100)
+        assert "not this time" in caplog.text
+        sender.close()
+        receiver.close()
 
 
 def test_a_carrier_is_of_the_right_kind() -> None:

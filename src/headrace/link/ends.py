@@ -52,8 +52,9 @@ from headrace.link.protocol import (
     Message,
     ReceivingEnd,
     SendingEnd,
+    frame_body,
 )
-from headrace.link.ring import ALIGNMENT, Bytes, Lease, Ring, Segment, Slot, find_shared
+from headrace.link.ring import ALIGNMENT, SHARED, Bytes, Lease, Ring, Segment, Slot, find_shared
 from headrace.link.wire import MAX_BODY, MAX_INLINE, Kind
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
@@ -120,20 +121,10 @@ class Parcel(NamedTuple):
 class _Outgoing:
     """A frame that is ready to be sent, or will be when the device has copied it."""
 
-    __slots__ = ("bulk", "description", "extra", "holders", "inline", "is_ready", "places")
+    __slots__ = ("body", "bulk", "holders", "inline", "is_ready")
 
-    def __init__(
-        self,
-        places: list[tuple[int, int, int]],
-        description: bytes | None,
-        extra: bytes,
-        bulk: list[Any],
-        inline: int,
-        holders: list[Any],
-    ) -> None:
-        self.places = places
-        self.description = description
-        self.extra = b"" if description is None else extra
+    def __init__(self, body: bytes, bulk: list[Any], inline: int, holders: list[Any]) -> None:
+        self.body = body
         self.bulk = bulk
         self.inline = inline
         self.holders = holders
@@ -499,7 +490,7 @@ class Sender(_End):
             at += padding + piece.nbytes
         if at > self.terms.max_bytes:
             raise self._too_large(at)
-        return _Outgoing(places, description, extra, bulk, at, holders)
+        return _Outgoing(frame_body(places, description, extra), bulk, at, holders)
 
     def _in_memory(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> _Outgoing | None:
         """Return a message whose larger arrays lie in shared memory; None if it has to wait."""
@@ -534,6 +525,8 @@ class Sender(_End):
                 self._stall(length, holders)
                 return None
             places.append(place)
+        # All is made before the copy, which evicts this code and its data from the caches of the processor.
+        outgoing = _Outgoing(frame_body(places, description, extra), bulk, inline, holders)
         try:
             for slot, piece in holders:
                 if type(slot) is Slot and type(piece) is not DevicePiece:
@@ -542,7 +535,7 @@ class Sender(_End):
             self._give_back_slots(holders)
             raise
         self._is_stalled = False
-        return _Outgoing(places, description, extra, bulk, inline, holders)
+        return outgoing
 
     def _post_frame(self, outgoing: _Outgoing) -> None:
         """Send a frame; with the lock held."""
@@ -550,10 +543,10 @@ class Sender(_End):
         if self._failure is not None or machine.has_ended:
             return
         number = machine.frames
-        self._post(
-            machine.frame(outgoing.places, outgoing.description, outgoing.extra, outgoing.inline),
-            outgoing.bulk,
-        )
+        header = machine.frame_header(len(outgoing.body), outgoing.inline)
+        self._carrier.send(header, outgoing.body, outgoing.bulk)
+        if self._carrier.wants_write is not self._is_writing:
+            self._watch()
         if self._carrier.is_local:
             for holder in outgoing.holders:
                 machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
@@ -678,7 +671,7 @@ class Sender(_End):
 
     def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return the place of an array that an allocator made in shared memory; with the lock held."""
-        if not piece.flags.c_contiguous:
+        if not SHARED or not piece.flags.c_contiguous:
             return None
         address = piece.__array_interface__["data"][0]
         segment = find_shared(address, piece.nbytes)

@@ -102,6 +102,14 @@ class Frame(NamedTuple):
     extra: bytes
 
 
+def frame_body(places: Sequence[Place], description: bytes | None, extra: bytes) -> bytes:
+    """Return the body of a frame; without a description, that and `extra` lie in its first place."""
+    packed = [_PLACE.pack(*place) for place in places]
+    if description is None:
+        return b"".join((_FRAME.pack(_DESCRIPTION_IN_PLACE, len(places), 0), *packed))
+    return b"".join((_FRAME.pack(0, len(places), len(description)), *packed, description, extra))
+
+
 class LinkEnd:
     """What both ends have in common.
 
@@ -254,7 +262,7 @@ class LinkEnd:
     def _message(self, kind: Kind, body: bytes) -> Message:
         return Message(self._header(kind, len(body)), body)
 
-    def _header(self, kind: Kind, body: int, bulk: int = 0) -> bytes:
+    def _header(self, kind: int, body: int, bulk: int = 0) -> bytes:
         number = self._out
         self._out += 1
         return pack_header(kind, self.epoch, number, body, bulk)
@@ -302,20 +310,15 @@ class SendingEnd(LinkEnd):
 
     def frame(self, places: Sequence[Place], description: bytes | None, extra: bytes, bulk: int) -> Message:
         """Return the message of a frame that takes a credit; the caller adds its loans with `lend`."""
+        body = frame_body(places, description, extra)
+        return Message(self.frame_header(len(body), bulk), body)
+
+    def frame_header(self, body: int, bulk: int) -> bytes:
+        """Return the header of a frame, whose body was written before."""
         assert self.credits
-        flags = _DESCRIPTION_IN_PLACE if description is None else 0
-        text = b"" if description is None else description
-        body = b"".join(
-            (
-                _FRAME.pack(flags, len(places), len(text)),
-                *[_PLACE.pack(*place) for place in places],
-                text,
-                extra,
-            )
-        )
         self.credits -= 1
         self.frames += 1
-        return Message(self._header(Kind.FRAME, len(body), bulk), body)
+        return self._header(_FRAME_KIND, body, bulk)
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""

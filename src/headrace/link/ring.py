@@ -227,24 +227,22 @@ def _slot_size(length: int) -> int:
     return -(-length // step) * step
 
 
-# Memory that allocators made, by its address: frames in it are sent without a copy.
-_made: dict[int, ref[Segment]] = {}
+SHARED: dict[int, ref[Segment]] = {}
+"""Memory that allocators made, by its address: frames in it are sent without a copy."""
 
 
 def share(segment: Segment) -> None:
     """Let frames that lie in a segment be sent from where they are."""
     address = segment.address
-    _made[address] = ref(segment, lambda _: _made.pop(address, None))
+    SHARED[address] = ref(segment, lambda _: SHARED.pop(address, None))
 
 
 def find_shared(address: int, length: int) -> Segment | None:
     """Return the segment of an allocator that holds so many bytes at an address."""
-    if not _made:
-        return None
-    known = _made.get(address)
+    known = SHARED.get(address)
     if known is None:  # it does not lie at the beginning
-        starts = sorted(_made)
+        starts = sorted(SHARED)
         at = bisect_right(starts, address)
-        known = _made.get(starts[at - 1]) if at else None
+        known = SHARED.get(starts[at - 1]) if at else None
     segment = None if known is None else known()
     return segment if segment is not None and address + length <= segment.address + segment.size else None
