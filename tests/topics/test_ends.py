@@ -259,10 +259,9 @@ def test_a_subscriber_that_falls_silent_is_given_up_also_with_fault(
     monkeypatch.setattr("headrace.topics.wish.Terms", partial(Terms, silence=0.1))
     with published(policy=FAULT) as publication, reading(policy=FAULT) as reader:
         await_subscribers(publication)
-        reader.subscription._thread.close()  # it does not connect again
-        monkeypatch.setattr(reader.subscription._thread, "close", lambda: None)
         link = reader.subscription._link
         assert link is not None
+        monkeypatch.setattr(reader.subscription, "_follow_newest", lambda: None)  # it does not connect again
         link.receiver._loop.remove(link.receiver)  # it answers no more
         for value in range(2):
             wait_until(lambda: publication.has_room, "room")
@@ -284,6 +283,7 @@ def test_a_subscriber_that_connects_and_never_answers_does_not_count(
             publication.publish(value)
             assert publication.has_room
         wait_until(lambda: "it has not answered" in caplog.text, "it was given up")
+        wait_until(lambda: not publication._arriving, "it is forgotten")
         assert publication.subscribers == []
         assert publication.is_idle
         mute.close()
@@ -329,6 +329,16 @@ def test_descriptors_and_threads_go_with_the_topic() -> None:
     wait_until(lambda: open_descriptors() <= descriptors, "descriptors were closed")
     wait_until(lambda: threading.active_count() <= threads, "threads ended")
     assert TopicFolder().publishers() == []
+
+
+def test_what_is_closed_can_be_closed_again() -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        for _ in range(2):
+            reader.subscription.close()
+            publication.close()
+        publication.publish("unheard")
+        assert reader.subscription.take() is None
 
 
 def open_descriptors() -> int:

@@ -188,7 +188,12 @@ class Publication:
         }
 
     def close(self) -> None:
-        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted."""
+        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted.
+
+        A second call does nothing.
+        """
+        if self._thread.is_closing:
+            return
         for announcement in self._announcements:
             announcement.close()
         for listener in self._listeners:

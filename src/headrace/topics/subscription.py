@@ -137,7 +137,9 @@ class Subscription:
         return self._link is not None
 
     def close(self) -> None:
-        """Receive no more."""
+        """Receive no more; a second call does nothing."""
+        if self._thread.is_closing:
+            return
         self._thread.close()
         for watch in self._watches:
             watch.close()
