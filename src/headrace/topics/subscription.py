@@ -98,8 +98,8 @@ class Subscription:
         # Which publisher the last message came from, and its number.
         self._last_from: Publisher | None = None
         self._last_number = 0
-        # The publishers that have ended or refused, which are not asked again.
-        self._finished: set[Publisher] = set()
+        # The publishers that refused, which are not asked again.
+        self._refused: set[Publisher] = set()
         self._retry_at: float | None = None
         self._reported: set[str] = set()
         self._ways = discoveries() if ways is None else ways
@@ -216,7 +216,6 @@ class Subscription:
         self._link = None
         failure = link.receiver.failure
         if failure is None:
-            self._finished.add(link.publisher)
             self.has_ended = True
             self._on_change()
         elif not isinstance(failure, PeerLost):
@@ -227,11 +226,11 @@ class Subscription:
         """Connect to the newest publisher that answers, unless it is followed already."""
         self._retry_at = None
         known = sorted((each for way in self._ways for each in way.publishers(self.topic)), reverse=True)
-        self._finished.intersection_update(known)
+        self._refused.intersection_update(known)
         for publisher in known:
             if self._link is not None and publisher <= self._link.publisher:
                 return
-            if publisher in self._finished or self._thread.is_closing:
+            if publisher in self._refused or self._thread.is_closing:
                 continue
             if self._connect(publisher):
                 return
@@ -245,7 +244,7 @@ class Subscription:
             self._retry_at = time.monotonic() + _RETRY
             return False
         except (LinkError, OSError, TopicError) as error:
-            self._finished.add(publisher)
+            self._refused.add(publisher)
             _log.warning("topic %r cannot be received from process %d: %s", self.topic, publisher.pid, error)
             return False
         if self._link is not None:  # of an older publisher
