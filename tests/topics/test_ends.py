@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
 import threading
+import weakref
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from headrace.core.errors import AuthenticationError, LinkError, TopicError
 from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
-from headrace.topics import Publication, TopicFolder
+from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.wish import Wish
 from tests.harness import wait_until
 from tests.topics.ends import (
@@ -329,6 +331,22 @@ def test_descriptors_and_threads_go_with_the_topic() -> None:
     wait_until(lambda: open_descriptors() <= descriptors, "descriptors were closed")
     wait_until(lambda: threading.active_count() <= threads, "threads ended")
     assert TopicFolder().publishers() == []
+
+
+def test_a_closed_subscription_lets_go_of_its_messages() -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        publication.publish(np.zeros(1 << 16))
+        reader.subscription.frame = reader.next().data  # type: ignore[attr-defined]  # as an operator might
+        publication.publish(np.zeros(1 << 16))
+        wait_until(lambda: reader.subscription.waiting, "it has come")
+        kept = weakref.ref(reader.subscription)
+        reader.subscription.close()
+        assert (reader.subscription.waiting, reader.subscription.undelivered) == (0, 1)
+        del reader.subscription
+        gc.collect()
+        assert kept() is None
+        reader.subscription = Subscription("unused")
 
 
 def test_what_is_closed_can_be_closed_again() -> None:

@@ -83,6 +83,8 @@ class Subscription:
         """The number of messages that were taken."""
         self.missed = 0
         """The number of messages that were published since it joined and that it did not take."""
+        self.undelivered = 0
+        """The number of messages that had come and were not taken when it was closed."""
         self.connections = 0
         """How often it has connected to a publisher."""
         self.has_ended = False
@@ -144,8 +146,11 @@ class Subscription:
         for watch in self._watches:
             watch.close()
         if self._link is not None:
-            self._link.receiver.close()
+            self._link.close()
             self._link = None
+        with self._lock:
+            self.undelivered = len(self._inbox)
+            self._inbox.clear()
 
     def __repr__(self) -> str:
         state = "connected" if self.is_connected else "waits for a publisher"
@@ -220,7 +225,7 @@ class Subscription:
             self._on_change()
         elif not isinstance(failure, PeerLost):
             self._report(failure)
-        link.receiver.close()
+        link.close()
 
     def _follow_newest(self) -> None:
         """Connect to the newest publisher that answers, unless it is followed already."""
@@ -248,13 +253,13 @@ class Subscription:
             _log.warning("topic %r cannot be received from process %d: %s", self.topic, publisher.pid, error)
             return False
         if self._link is not None:  # of an older publisher
-            self._link.receiver.close()
+            self._link.close()
         with self._lock:
             known = self._inbox[-1] if self._inbox else None
             after = self._last_from if known is None else known[0].publisher
             number = self._last_number if known is None else known[1].number
-        link = _Link(publisher, after, number)
-        link.receiver = Receiver(carrier, self._wish.terms(), lambda: self._arrived(link))
+        link = _Link(self, publisher, after, number)
+        link.receiver = Receiver(carrier, self._wish.terms(), link.tell)
         self.connections += 1
         self.has_ended = False
         self._link = link
@@ -278,14 +283,33 @@ class Subscription:
 
 
 class _Link:
-    """The link to one publisher."""
+    """The link to one publisher.
+
+    A received array leads to its receiver, and that to this object. The garbage collector does not see the way
+    through the memory of an array. So a link that is closed leads no further: otherwise an operator that keeps a
+    frame would keep itself and its program.
+    """
 
     receiver: Receiver
 
-    def __init__(self, publisher: Publisher, joined_after: Publisher | None, known: int) -> None:
+    def __init__(
+        self, subscription: Subscription, publisher: Publisher, joined_after: Publisher | None, known: int
+    ) -> None:
+        self._subscription: Subscription | None = subscription
         self.publisher = publisher
         self.joined_after = joined_after
         """The publisher of the last message before, and the number of that message."""
         self.known = known
         self.published_before = 0
         """The number of messages that were published when it joined."""
+
+    def tell(self) -> None:
+        """Tell the subscription that something has changed."""
+        subscription = self._subscription
+        if subscription is not None:
+            subscription._arrived(self)
+
+    def close(self) -> None:
+        """Close the link."""
+        self._subscription = None
+        self.receiver.close()
