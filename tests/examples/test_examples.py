@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from examples import noisy_neighbour
 from headrace import gpu
 from headrace.extras import installing
 from headrace.gpu import sim
-from tests.harness.processes import EXAMPLES, output_of, run_python
+from tests.harness import PATIENCE
+from tests.harness.processes import EXAMPLES, environment_of_programs, output_of, run_python
 
 
 def test_the_first_pipeline_shows_twenty_samples() -> None:
@@ -174,3 +178,20 @@ def test_the_noisy_neighbour_says_what_it_lacks_before_it_works(lacking: str, tm
 @pytest.mark.parametrize("heavy", ["cuda", "cupy", "torch", "yaml", "asyncio", "rich", "matplotlib"])
 def test_importing_headrace_imports_nothing_heavy(heavy: str) -> None:
     assert output_of("-c", f"import sys, headrace; print({heavy!r} in sys.modules)").strip() == "False"
+
+
+def test_one_program_receives_what_another_publishes(tmp_path: Path) -> None:
+    topics = str(tmp_path / "topics")
+    camera = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "topics.py"), "camera"],
+        env=environment_of_programs(HEADRACE_TOPICS=topics),
+    )
+    try:
+        out = output_of(EXAMPLES / "topics.py", "brightness", HEADRACE_TOPICS=topics, HEADRACE_COUNT="2")
+    finally:
+        camera.kill()
+        camera.wait(PATIENCE)
+    first, second = (re.fullmatch(r"frame (\d+): brightness (\d+)", line) for line in out.splitlines())
+    assert first is not None
+    assert second is not None
+    assert int(first[1]) < int(second[1])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.core.errors import AuthenticationError, LinkError, TopicError
+from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
-from headrace.topics import Publication, TopicFolder
+from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.wish import Wish
 from tests.harness import wait_until
 from tests.topics.ends import (
@@ -251,6 +255,58 @@ def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
                 assert reader.next().data == "goes on"
 
 
+def test_a_subscriber_that_falls_silent_is_given_up_also_with_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headrace.topics.wish.Terms", partial(Terms, silence=0.1))
+    with published(policy=FAULT) as publication, reading(policy=FAULT) as reader:
+        await_subscribers(publication)
+        link = reader.subscription._link
+        assert link is not None
+        monkeypatch.setattr(reader.subscription, "_follow_newest", lambda: None)  # it does not connect again
+        link.receiver._loop.remove(link.receiver)  # it answers no more
+        for value in range(2):
+            wait_until(lambda: publication.has_room, "room")
+            publication.publish(value)
+        await_subscribers(publication, 0)
+        assert publication.has_room
+        assert publication.is_idle
+        assert "PeerLost" in caplog.text
+
+
+def test_a_subscriber_that_connects_and_never_answers_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headrace.topics.publication._PATIENCE", 0.1)
+    folder = TopicFolder()
+    with published(policy=FAULT) as publication:
+        mute = folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+        for value in range(3):
+            publication.publish(value)
+            assert publication.has_room
+        wait_until(lambda: "it has not answered" in caplog.text, "it was given up")
+        wait_until(lambda: not publication._arriving, "it is forgotten")
+        assert publication.subscribers == []
+        assert publication.is_idle
+        mute.close()
+
+
+def test_a_folder_that_is_opened_to_others_meanwhile_is_reported_and_the_rest_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = TopicFolder()
+    place = folder.base.joinpath(*folder.names)
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        place.chmod(0o755)
+        (place / "new").touch()
+        (place / "new").rename(place / "newer")  # it looks again
+        wait_until(lambda: "has the mode 0755" in caplog.text, "the report")
+        publication.publish(1)
+        assert reader.next().data == 1
+        place.chmod(0o700)
+
+
 def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.link import handshake
 
@@ -275,6 +331,32 @@ def test_descriptors_and_threads_go_with_the_topic() -> None:
     wait_until(lambda: open_descriptors() <= descriptors, "descriptors were closed")
     wait_until(lambda: threading.active_count() <= threads, "threads ended")
     assert TopicFolder().publishers() == []
+
+
+def test_a_closed_subscription_lets_go_of_its_messages() -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        publication.publish(np.zeros(1 << 16))
+        reader.subscription.frame = reader.next().data  # type: ignore[attr-defined]  # as an operator might
+        publication.publish(np.zeros(1 << 16))
+        wait_until(lambda: reader.subscription.waiting, "it has come")
+        kept = weakref.ref(reader.subscription)
+        reader.subscription.close()
+        assert (reader.subscription.waiting, reader.subscription.undelivered) == (0, 1)
+        del reader.subscription
+        gc.collect()
+        assert kept() is None
+        reader.subscription = Subscription("unused")
+
+
+def test_what_is_closed_can_be_closed_again() -> None:
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        for _ in range(2):
+            reader.subscription.close()
+            publication.close()
+        publication.publish("unheard")
+        assert reader.subscription.take() is None
 
 
 def open_descriptors() -> int:

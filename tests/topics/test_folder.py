@@ -70,6 +70,7 @@ def test_the_socket_of_a_killed_publisher_is_removed_by_whoever_finds_it(folder:
     gone, there = sorted(folder.publishers("a"))
     with pytest.raises(PublisherGone):
         folder.connect(gone, Purpose("topic", "a"))
+    assert folder.publishers("a") == [there]
     with pytest.raises(PublisherGone):
         folder.connect(gone, Purpose("topic", "a"))
     assert not folder.is_alive(gone)

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Application, op
 from headrace.application import Fragment
-from headrace.core import EndedBy, IOSpec
+from headrace.core import EndedBy, IOSpec, SchedulingStatusType
 from headrace.core.errors import GraphError, PortError, TopicError
 from headrace.operators import FeedOp
 from headrace.topics import Publication, Subscription
@@ -105,6 +105,24 @@ def test_a_run_ends_when_its_last_message_is_on_its_way(scheduler: MakeScheduler
         assert reader.values(3) == [0, 1, 2]
         assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
         assert (sender.publication.sent, sender.publication.lost) == (3, 0)
+
+
+def test_a_run_does_not_end_before_its_last_message_is_on_its_way(scheduler: MakeScheduler) -> None:
+    sender = Sender(scheduler)
+    with reading(policy=FAULT) as reader:
+        ended = sender.run_async()
+        publication = sender.publication
+        await_subscribers(publication)
+        with sender.feed("feed") as feed:
+            feed.put(0)
+            wait_until(lambda: publication.sent == 1, "the first was sent")
+            feed.put(1)  # for which there is no room until the first is taken
+        node = sender.graph.find("feed")._node
+        assert node is not None
+        wait_until(lambda: node.status() is SchedulingStatusType.NEVER, "the feed has ended")
+        assert reader.values(2) == [0, 1]
+        assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
+        assert (publication.sent, publication.lost) == (2, 0)
 
 
 def test_without_subscribers_a_run_goes_on_and_ends(scheduler: MakeScheduler) -> None:

@@ -58,7 +58,9 @@ def test_a_killed_publisher_is_replaced_by_the_next_and_leaves_nothing() -> None
         assert reader.subscription.description["pid"] == left.pid
         tell(left, 3)
         assert reader.next().data == 3
-        assert [each.pid for each in TopicFolder().publishers("count")] == [left.pid]
+        wait_until(
+            lambda: [each.pid for each in TopicFolder().publishers("count")] == [left.pid], "it is removed"
+        )
         left.communicate(timeout=PATIENCE)  # the end of its input, and of the topic
         reader.wait_for_end()
     assert TopicFolder().publishers() == []

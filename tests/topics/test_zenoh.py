@@ -91,6 +91,22 @@ def test_a_host_with_another_token_is_refused(caplog: pytest.LogCaptureFixture) 
         assert publication.subscribers == []
 
 
+def test_an_announcement_that_is_none_is_ignored() -> None:
+    keys = [
+        "headrace/topics/a",
+        "headrace/topics/a/1/2/host/here",
+        "headrace/topics/a/1/x/host/127.0.0.1:1",
+        "headrace/topics/a/1/2/ho\x1b[2Jst/127.0.0.1:1",
+        "headrace/topics/1/2/host/127.0.0.1:1",
+    ]
+    with hosts(TOKEN, TOKEN) as (here, there):
+        declared = [there._session.liveliness().declare_token(key) for key in keys]
+        with published("a", ways=[there]):
+            wait_until(lambda: here.publishers("a"), "the other one is found")
+            assert len(here.publishers()) == 1
+        assert len(declared) == len(keys)
+
+
 @pytest.mark.parametrize(
     ("token", "expected"), [("", "HEADRACE_TOPICS_TOKEN is not"), ("short", "at least 16 bytes")]
 )

@@ -44,6 +44,7 @@ LIBRARIES = {
     "Rerun": (["rerun-sdk"], "rerun"),
     "MCAP": (["mcap"], "record"),
     "shtab": (["shtab"], "completion"),
+    "Zenoh": (["eclipse-zenoh"], "zenoh"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),

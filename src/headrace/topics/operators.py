@@ -182,7 +182,7 @@ class ImportTopicOp(Operator):
             self._topic,
             subscription.received,
             subscription.missed,
-            subscription.waiting,
+            subscription.undelivered,
         )
 
 

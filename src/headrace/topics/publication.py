@@ -20,7 +20,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.core.errors import LinkError, TopicError
+from headrace.core.errors import LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Parcel, Sender
 from headrace.link.listener import Listener
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headrace.topics")
 _POP, _REJECT, _FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
+_PATIENCE = 3.0  # seconds within which a subscriber must answer
 POLICIES = (_POP, _REJECT, _FAULT)
 
 
@@ -87,6 +88,8 @@ class Publication:
         self._lock = threading.Lock()
         self._last: _Item | None = None
         self._subscribers: list[Subscriber] = []
+        # Those whose connection is made, and who have not answered.
+        self._arriving: list[Subscriber] = []
         self._gone_sent = self._gone_lost = 0
         self._reported: set[str] = set()
         self._announcements: list[Announcement] = []
@@ -185,13 +188,18 @@ class Publication:
         }
 
     def close(self) -> None:
-        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted."""
+        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted.
+
+        A second call does nothing.
+        """
+        if self._thread.is_closing:
+            return
         for announcement in self._announcements:
             announcement.close()
         for listener in self._listeners:
             listener.close()
         self._thread.close()
-        for subscriber in self.subscribers:
+        for subscriber in (*self._arriving, *self._subscribers):
             subscriber.sender.end()
             self._remove(subscriber)
         self._last = None
@@ -210,18 +218,38 @@ class Publication:
     def _join(self, wish: Wish, carrier: Carrier) -> None:
         subscriber = Subscriber(self, wish, Sender(carrier, wish.terms(), self._thread.wake))
         with self._lock:
-            if self._last is not None and wish.wants_last:
-                subscriber.offer(self._last)
-            self._subscribers.append(subscriber)
+            self._arriving.append(subscriber)
         self._thread.wake()
 
     # The thread of the publication.
 
     def _serve(self) -> None:
-        self._thread.wait()
-        for subscriber in self.subscribers:
-            self._flush(subscriber)
+        until = min((each.until for each in self._arriving), default=None)
+        self._thread.wait(seconds=None if until is None else until - time.monotonic())
+        for subscriber in (*self._arriving, *self._subscribers):
+            try:
+                if subscriber in self._arriving:
+                    self._admit(subscriber)
+                self._flush(subscriber)
+            except Exception as error:  # the others go on
+                self._report(error, subscriber)
+                self._remove(subscriber)
         self._on_room()
+
+    def _admit(self, subscriber: Subscriber) -> None:
+        """Tell a subscriber what the topic is; when it has taken that, it is there, and gets messages."""
+        sender = subscriber.sender
+        if not subscriber.is_described:
+            subscriber.is_described = sender.send(Parcel((0, time.time_ns(), self.describe())))
+        if sender.credited:
+            with self._lock:
+                self._arriving.remove(subscriber)
+                self._subscribers.append(subscriber)
+                if self._last is not None and subscriber.wish.wants_last:
+                    subscriber.offer(self._last)
+        elif time.monotonic() >= subscriber.until:
+            self._report(PeerLost("it has not answered"), subscriber)
+            self._remove(subscriber)
 
     def _flush(self, subscriber: Subscriber) -> None:
         """Send what a subscriber can take now; remove it if its link has failed."""
@@ -254,7 +282,7 @@ class Publication:
             self._report(error)
             subscriber.lost += 1
             return True
-        subscriber.sent += is_sent and item is not subscriber.description
+        subscriber.sent += is_sent
         return is_sent
 
     def _remove(self, subscriber: Subscriber) -> None:
@@ -263,6 +291,8 @@ class Publication:
                 self._subscribers.remove(subscriber)
                 self._gone_sent += subscriber.sent
                 self._gone_lost += subscriber.lost + len(subscriber.outbox)
+            elif subscriber in self._arriving:
+                self._arriving.remove(subscriber)
         subscriber.sender.close()
 
     def _report(self, error: BaseException, subscriber: Subscriber | None = None) -> None:
@@ -307,11 +337,11 @@ class Subscriber:
         """The number of messages that its outbox dropped, or that could not be sent."""
         self.outbox: deque[_Item] = deque()
         self.is_sending = False
-        self.description: _Item | None = _Item(
-            Parcel((0, time.time_ns(), publication.describe()), None, None)
-        )
         self._publication = publication
-        self._is_described = False
+        self.is_described = False
+        """Whether it was told what the topic is."""
+        self.until = time.monotonic() + _PATIENCE
+        """When it must have answered."""
 
     @property
     def is_full(self) -> bool:
@@ -331,8 +361,6 @@ class Subscriber:
 
     def next(self) -> _Item | None:
         """Take the next message to be sent, or None."""
-        if not self._is_described:
-            return self.description
         if not self.outbox:
             return None
         self.is_sending = True
@@ -340,9 +368,6 @@ class Subscriber:
 
     def after(self, item: _Item, has_gone: bool) -> None:
         """Note that a message was sent, or put it back, unless newer ones have taken its place."""
-        if item is self.description:
-            self._is_described = has_gone
-            return
         self.is_sending = False
         if has_gone:
             return

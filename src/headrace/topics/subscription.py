@@ -83,6 +83,8 @@ class Subscription:
         """The number of messages that were taken."""
         self.missed = 0
         """The number of messages that were published since it joined and that it did not take."""
+        self.undelivered = 0
+        """The number of messages that had come and were not taken when it was closed."""
         self.connections = 0
         """How often it has connected to a publisher."""
         self.has_ended = False
@@ -98,10 +100,10 @@ class Subscription:
         # Which publisher the last message came from, and its number.
         self._last_from: Publisher | None = None
         self._last_number = 0
-        # The publishers that have ended or refused, which are not asked again.
-        self._finished: set[Publisher] = set()
+        # The publishers that refused, which are not asked again.
+        self._refused: set[Publisher] = set()
         self._retry_at: float | None = None
-        self._is_unreadable = False
+        self._reported: set[str] = set()
         self._ways = discoveries() if ways is None else ways
         self._watches = [way.watch(topic) for way in self._ways]
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
@@ -137,13 +139,18 @@ class Subscription:
         return self._link is not None
 
     def close(self) -> None:
-        """Receive no more."""
+        """Receive no more; a second call does nothing."""
+        if self._thread.is_closing:
+            return
         self._thread.close()
         for watch in self._watches:
             watch.close()
         if self._link is not None:
-            self._link.receiver.close()
+            self._link.close()
             self._link = None
+        with self._lock:
+            self.undelivered = len(self._inbox)
+            self._inbox.clear()
 
     def __repr__(self) -> str:
         state = "connected" if self.is_connected else "waits for a publisher"
@@ -178,9 +185,7 @@ class Subscription:
                 return link.receiver.take()
             except CrossingError as error:
                 link.receiver.give_credits(1)
-                if not self._is_unreadable:
-                    self._is_unreadable = True
-                    _log.warning("topic %r: a message was lost: %s (this is logged once)", self.topic, error)
+                self._report(error)
 
     def _put(self, link: _Link, message: Message) -> bool:
         """Put a message into the inbox, by the policy; return whether it keeps its place on the link."""
@@ -197,12 +202,16 @@ class Subscription:
     # The thread.
 
     def _serve(self) -> None:
-        for watch in self._watches:
-            watch.clear()
         link = self._link
         if link is not None and (link.receiver.failure is not None or link.receiver.has_ended):
             self._leave(link)
-        self._follow_newest()
+        try:
+            for watch in self._watches:
+                watch.clear()
+            self._follow_newest()
+        except (OSError, TopicError) as error:  # the folder is not private any more, or no descriptor is left
+            self._report(error)
+            self._retry_at = time.monotonic() + _RETRY
         pause = None if self._retry_at is None else self._retry_at - time.monotonic()
         self._thread.wait([watch.fileno() for watch in self._watches], pause)
 
@@ -212,22 +221,21 @@ class Subscription:
         self._link = None
         failure = link.receiver.failure
         if failure is None:
-            self._finished.add(link.publisher)
             self.has_ended = True
             self._on_change()
         elif not isinstance(failure, PeerLost):
-            _log.warning("topic %r: %s: %s", self.topic, type(failure).__name__, failure)
-        link.receiver.close()
+            self._report(failure)
+        link.close()
 
     def _follow_newest(self) -> None:
         """Connect to the newest publisher that answers, unless it is followed already."""
         self._retry_at = None
         known = sorted((each for way in self._ways for each in way.publishers(self.topic)), reverse=True)
-        self._finished.intersection_update(known)
+        self._refused.intersection_update(known)
         for publisher in known:
             if self._link is not None and publisher <= self._link.publisher:
                 return
-            if publisher in self._finished or self._thread.is_closing:
+            if publisher in self._refused or self._thread.is_closing:
                 continue
             if self._connect(publisher):
                 return
@@ -241,22 +249,29 @@ class Subscription:
             self._retry_at = time.monotonic() + _RETRY
             return False
         except (LinkError, OSError, TopicError) as error:
-            self._finished.add(publisher)
+            self._refused.add(publisher)
             _log.warning("topic %r cannot be received from process %d: %s", self.topic, publisher.pid, error)
             return False
         if self._link is not None:  # of an older publisher
-            self._link.receiver.close()
+            self._link.close()
         with self._lock:
             known = self._inbox[-1] if self._inbox else None
             after = self._last_from if known is None else known[0].publisher
             number = self._last_number if known is None else known[1].number
-        link = _Link(publisher, after, number)
-        link.receiver = Receiver(carrier, self._wish.terms(), lambda: self._arrived(link))
+        link = _Link(self, publisher, after, number)
+        link.receiver = Receiver(carrier, self._wish.terms(), link.tell)
         self.connections += 1
         self.has_ended = False
         self._link = link
         self._arrived(link)
         return True
+
+    def _report(self, error: BaseException) -> None:
+        """Log an error, each kind once; the subscription goes on."""
+        kind = type(error).__name__
+        if kind not in self._reported:
+            self._reported.add(kind)
+            _log.warning("topic %r: %s: %s (this is logged once)", self.topic, kind, error)
 
     def _arrived(self, link: _Link) -> None:
         """Handle that something has changed at a link."""
@@ -268,14 +283,33 @@ class Subscription:
 
 
 class _Link:
-    """The link to one publisher."""
+    """The link to one publisher.
+
+    A received array leads to its receiver, and that to this object. The garbage collector does not see the way
+    through the memory of an array. So a link that is closed leads no further: otherwise an operator that keeps a
+    frame would keep itself and its program.
+    """
 
     receiver: Receiver
 
-    def __init__(self, publisher: Publisher, joined_after: Publisher | None, known: int) -> None:
+    def __init__(
+        self, subscription: Subscription, publisher: Publisher, joined_after: Publisher | None, known: int
+    ) -> None:
+        self._subscription: Subscription | None = subscription
         self.publisher = publisher
         self.joined_after = joined_after
         """The publisher of the last message before, and the number of that message."""
         self.known = known
         self.published_before = 0
         """The number of messages that were published when it joined."""
+
+    def tell(self) -> None:
+        """Tell the subscription that something has changed."""
+        subscription = self._subscription
+        if subscription is not None:
+            subscription._arrived(self)
+
+    def close(self) -> None:
+        """Close the link."""
+        self._subscription = None
+        self.receiver.close()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import socket
 import threading
 from contextlib import suppress
@@ -28,7 +29,7 @@ from headrace.lazy import import_or_explain
 from headrace.link.connect import connect
 from headrace.link.handshake import check_token
 from headrace.link.listener import listen
-from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone
+from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from headrace.link.tls import ServerIdentity
 
 _PREFIX = "headrace/topics"
+_MOST = 4096  # publishers; whoever is in the network can announce some
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_PLACE = re.compile(r"[A-Za-z0-9._:%-]{1,255}:[0-9]{1,5}")
 _FIRST_LOOK = 1.0  # seconds for the answers of those who are there already
 
 
@@ -178,6 +182,8 @@ class ZenohDiscovery:
         if publisher is None:
             return
         with self._lock:
+            if len(self._known) >= _MOST:
+                return
             self._known[key] = publisher
             watches = list(self._watches)
         for watch in watches:
@@ -240,7 +246,10 @@ class _Watch:
 def _publisher(discovery: ZenohDiscovery, key: str) -> Publisher | None:
     """Return the publisher that a key tells of; None for what is no such key."""
     try:
-        *topic, started, pid, host, place = key.removeprefix(f"{_PREFIX}/").split("/")
-        return Publisher(int(started, 16), int(pid), "/".join(topic), False, place, host, discovery=discovery)
-    except ValueError:
+        *parts, started, pid, host, place = key.removeprefix(f"{_PREFIX}/").split("/")
+        topic = check_topic("/".join(parts))
+        if not _HOST.fullmatch(host) or not _PLACE.fullmatch(place):
+            return None
+        return Publisher(int(started, 16), int(pid), topic, False, place, host, discovery=discovery)
+    except ValueError:  # also a TopicError
         return None
