@@ -82,7 +82,8 @@ class Terms:
     policy
         What the queue does when it is full.
     max_bytes
-        The most shared memory, in bytes; between hosts, the most of one frame.
+        The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
+        hosts, the most of one frame.
     silence
         The seconds without a message after which the peer counts as lost.
     epoch
@@ -376,6 +377,7 @@ class Sender(_End):
         """The credits that came back."""
         self._taken_credits = 0
         self._ring = Ring(terms.max_bytes)
+        self._allocated = 0  # bytes of allocators that the receiver has mapped
         self._numbers: WeakKeyDictionary[Segment | DeviceSegment, int] = WeakKeyDictionary()
         self._dropped: deque[tuple[int, int]] = deque()
         self._let_go: deque[Any] = deque()
@@ -687,9 +689,9 @@ class Sender(_End):
         number = self._numbers.get(segment)
         if number is None:
             self._drop_segments()
-            if self._ring.size + segment.size > self._ring.max_bytes:
-                return None
-            self._ring.max_bytes -= segment.size
+            if self._allocated + segment.size > self.terms.max_bytes:
+                return None  # it is copied
+            self._allocated += segment.size
             number = self._announce(segment)
         holders.append((segment, piece))
         return number, address - segment.address, piece.nbytes
@@ -720,7 +722,7 @@ class Sender(_End):
         """Tell the receiver of segments that are gone."""
         while self._dropped:
             number, shared = self._dropped.popleft()
-            self._ring.max_bytes += shared
+            self._allocated -= shared
             self._post(self._machine.drop_segment(number))
 
     def _stall(self, length: int, holders: list[Any]) -> None:
