@@ -82,18 +82,8 @@ LAYERS = {
         *("waits", "operators", "topics", "observe", "application", "compat"),
     },
     "parts": {
-        *(
-            "version",
-            "waits",
-            "gpu",
-            "core",
-            "_runtime",
-            "conditions",
-            "link",
-            "application",
-            "compat",
-            "cli",
-        ),
+        *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
+        *("compat", "cli"),
     },
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }

@@ -44,6 +44,14 @@ def test_the_frames_of_two_cameras_are_paired() -> None:
     assert dropped == "{'unmatched': 6}"
 
 
+def test_the_plant_prints_the_same_in_one_process_and_in_three() -> None:
+    lines = lines_of("plant.py")
+    assert lines[0] == "part of 9 x 5 pixels at 0, 0"
+    assert lines[-1] == "finished, 25 computes"
+    program = ["-W", "error", "-m", "headrace.cli", "run", EXAMPLES / "plant.py", "--processes"]
+    assert output_of(*program).splitlines() == lines
+
+
 def test_a_loop_measures_until_the_value_is_steady() -> None:
     assert lines_of("flow_control.py") == [
         *("measured 20", "control reads 20", "measured 95", "alarm: 95"),

@@ -74,9 +74,7 @@ def show(value: int) -> None:
 
 class A(Fragment):
     def compose(self) -> None:
-        self.first = numbers(
-            self, name="numbers", seed=os.getpid() if ASKED == "differ" else 0, count=5
-        )
+        self.first = numbers(self, name="numbers", seed=os.getpid() if ASKED == "differ" else 0, count=5)
         self.add_operator(self.first)
 
 
@@ -98,5 +96,8 @@ if __name__ == "__main__":
     print("begins")
     strike("import")
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        outcome = Plant().run()
+        try:
+            outcome = Plant().run()
+        finally:
+            strike("exit")
     print(outcome.ended_by, outcome.computes, outcome.restarts, outcome.lost, outcome.undelivered)

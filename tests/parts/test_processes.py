@@ -84,10 +84,17 @@ def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture
     assert out == ["begins", *(SHOWN[:2] if moment == "run" else SHOWN if moment == "stop" else [])]
 
 
+def test_a_process_that_is_killed_after_its_run_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("kill@exit") == 0
+    assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
+
+
 def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("raise@run") == 1
     err = lines(capfd)[1]
-    assert err.startswith("headrace run: LookupError: no such part number; raised in compute of operator 'b.mid")
+    assert err.startswith(
+        "headrace run: LookupError: no such part number; raised in compute of operator 'b.mid"
+    )
     assert "raised in the process of part 'b'; " in err
     assert run("odd@import") == 1
     err = lines(capfd)[1]

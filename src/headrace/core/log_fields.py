@@ -44,7 +44,12 @@ class RunFields(logging.Filter):
 
 def fields_of(fragment: Composition, operator: str = "") -> dict[str, str]:
     """Return the fields of a record that a run makes, for ``extra=``."""
-    return {"operator": operator, "fragment": fragment.name, "run": fragment.run_id}
+    cut = getattr(fragment, "_cut", None)  # the part of it that runs in this process
+    return {
+        "operator": operator,
+        "fragment": fragment.name if cut is None else cut.part,
+        "run": fragment.run_id,
+    }
 
 
 def _current_fields(logger: str) -> dict[str, str]:

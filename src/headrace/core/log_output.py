@@ -176,7 +176,10 @@ def _plain(value: Any) -> Any:
 def _formatter(variables: Mapping[str, str]) -> logging.Formatter:
     form = variables.get("HOLOSCAN_LOG_FORMAT", "").strip()
     if not form:
-        return logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
+        # The process of one part of a program says which.
+        part = variables.get("HEADRACE_PART", "").replace("%", "%%")
+        place = f"[{part}] " if part else ""
+        return logging.Formatter(f"%(asctime)s %(levelname)s {place}%(name)s: %(message)s", "%H:%M:%S")
     pattern = _FORMATS.get(form.upper(), form)
     if "%v" not in pattern:
         raise ValueError(

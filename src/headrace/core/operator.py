@@ -102,6 +102,8 @@ class Operator(Connectable):
     _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
     # Whether it stands for a flow from or to another process (`headrace.parts`), and is no source of its own.
     _is_link: bool = False
+    # The ends of the flows by which what it sends comes back through other processes.
+    _leads_to: tuple[Operator, ...] = ()
     _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
     _live_state: LiveValues | None

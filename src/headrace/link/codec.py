@@ -145,9 +145,14 @@ def decode(
     ProtocolError
         If this is not a message.
     """
-    reader = _Reader(pieces, allow_pickle, to_device)
     try:
-        data = reader.read(_parse(description))
+        tree, layout = _parse(description)
+        reader = _Reader(pieces, allow_pickle, to_device)
+        if layout is not None and type(pieces[0]) is np.ndarray and layout[3] <= pieces[0].nbytes:
+            dtype, shape, strides, _ = layout  # checked when it came for the first time
+            data: Any = np.ndarray(shape, dtype, pieces[0], 0, strides)
+        else:
+            data = reader.read(tree)
         if not extra:
             return data, None, None
         if extra.endswith(b",null]"):
@@ -344,11 +349,34 @@ def describe_dtype(dtype: Dtype) -> Any:
 # Reading.
 
 
-def _parse(description: bytes) -> Any:
-    return _remembered(description) if len(description) <= _LONGEST_REMEMBERED else json.loads(description)
+_Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], int]  # dtype, shape, strides, bytes
 
 
-_remembered = lru_cache(_REMEMBERED)(json.loads)
+def _parse(description: bytes) -> tuple[Any, _Layout | None]:
+    """Return the tree of a description and, if the message is one array, how that lies in its memory."""
+    if len(description) > _LONGEST_REMEMBERED:
+        return json.loads(description), None
+    return _remembered(description)
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(description: bytes) -> tuple[Any, _Layout | None]:
+    tree = json.loads(description)
+    if type(tree) is not list or tree[:2] != ["a", 0]:
+        return tree, None
+    dtype = _dtype_of(tree[2])
+    shape, strides = tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
+    steps, first, end = compute_layout(shape, strides, 1, dtype.itemsize)
+    if first < 0 or not all(type(number) is int for number in (*shape, *steps)):
+        raise ProtocolError(
+            f"a frame is damaged: there is no shape {shape!r:.200} with strides {strides!r:.200}"
+        )
+    return tree, (
+        dtype,
+        shape,
+        steps,
+        max(end, prod(shape) * dtype.itemsize),
+    )  # which strides of 0 make differ
 
 
 @lru_cache(_REMEMBERED)
@@ -360,6 +388,10 @@ def _read_dtype(text: str) -> Dtype:
     if dtype.hasobject or dtype.kind == "T":
         raise ProtocolError(f"a frame is damaged: elements of the dtype {dtype} do not travel")
     return dtype
+
+
+def _dtype_of(described: Any) -> Dtype:
+    return _read_dtype(described) if type(described) is str else _read_element(*described).numpy()
 
 
 @lru_cache(_REMEMBERED)
@@ -410,9 +442,6 @@ class _Reader:
             raise ProtocolError(f"a frame is damaged: it has no piece of memory {number!r:.50}")
         return self._pieces[number]
 
-    def _dtype(self, described: Any) -> Dtype:
-        return _read_dtype(described) if type(described) is str else _read_element(*described).numpy()
-
     def _on_host(self, number: Any) -> Array:
         memory = self._piece(number)
         if not isinstance(memory, np.ndarray):
@@ -423,7 +452,7 @@ class _Reader:
         memory = self._on_host(piece)
         if min(shape, default=0) < 0:  # which NumPy would replace
             raise ProtocolError(f"a frame is damaged: there is no shape {shape!r:.200}")
-        array = np.ndarray(tuple(shape), self._dtype(dtype), memory, 0, strides)  # which checks the bounds
+        array = np.ndarray(tuple(shape), _dtype_of(dtype), memory, 0, strides)  # which checks the bounds
         if array.nbytes > memory.nbytes:  # by strides of 0
             raise ProtocolError(
                 f"a frame is damaged: an array of {array.nbytes} bytes lies in {memory.nbytes}"

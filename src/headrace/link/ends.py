@@ -31,7 +31,7 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
-from headrace.link.carrier import Buffer, Carrier, CarrierClosed, Received
+from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.codec import Encoded, decode, encode
 from headrace.link.device import (
     DeviceBytes,
@@ -54,7 +54,7 @@ from headrace.link.protocol import (
     SendingEnd,
 )
 from headrace.link.ring import ALIGNMENT, Bytes, Lease, Ring, Segment, Slot, find_shared
-from headrace.link.wire import MAX_BODY, MAX_INLINE
+from headrace.link.wire import MAX_BODY, MAX_INLINE, Kind
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
@@ -258,8 +258,17 @@ class _End:
         """Accept what arrived; return whether the program has to be told."""
         tell = False
         try:
-            for message in self._carrier.receive():
-                tell |= self._accept(message, now)
+            for header, body, bulk, descriptors in self._carrier.receive():
+                try:
+                    asked = self._machine.receive(header, body, len(descriptors), now)
+                    if asked is not None:
+                        self._do(asked, bulk, descriptors)
+                        tell = True
+                    elif self._note(header.kind):
+                        tell = True
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
         except CarrierClosed as error:
             self._is_peer_gone = True
             if not self._machine.peer_ended:
@@ -278,22 +287,12 @@ class _End:
             tell = True
         return tell
 
-    def _accept(self, message: Received, now: float) -> bool:
-        """Accept one message; return whether the program has to be told."""
-        header, body, bulk, descriptors = message
-        try:
-            had_ended = self._machine.peer_ended
-            asked = self._machine.receive(header, body, len(descriptors), now)
-            if self._machine.abort_body is not None and self._failure is None:
-                self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
-                return True
-            if asked is None:
-                return self._machine.peer_ended and not had_ended
-            self._do(asked, bulk, descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        return True
+    def _note(self, kind: int) -> bool:
+        """Note a message that only the state machine had to know of; return whether the program has to be told."""
+        if kind == Kind.ABORT:
+            assert self._machine.abort_body is not None
+            self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
+        return kind in (Kind.ABORT, Kind.END)
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         """Do what a message asks for, with the descriptors that it came with."""
@@ -452,9 +451,8 @@ class Sender(_End):
             raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
-        encoded = encode(
-            parcel.data, parcel.acq_timestamp, parcel.metadata, allow_pickle=self.terms.allow_pickle
-        )
+        data, acq_timestamp, metadata, _ = parcel
+        encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
         try:
             if not self._carrier.is_local:

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 _log = logging.getLogger("headrace.link")
+_WRITABLE = int(select.EPOLLOUT)
 T = TypeVar("T")
 
 
@@ -130,14 +131,17 @@ class _Serving:
         timeout = max(self._next_tick - monotonic(), 0.0)
         for descriptor, events in self._epoll.poll(timeout):
             link = self._links.get(descriptor)
-            if descriptor == self._wake:
+            if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
                 while self._calls:
                     _guarded(self._calls.popleft())
                 if not self._links:
                     return False
             elif link is not None:
-                _guarded(link.serve, bool(events & ~select.EPOLLOUT), bool(events & select.EPOLLOUT))
+                try:
+                    link.serve(events != _WRITABLE, events & _WRITABLE != 0)
+                except Exception:  # of the program, which was told of an event
+                    _log.exception("a link could not be served")
         if monotonic() >= self._next_tick:
             # A link that is added meanwhile sets it to 0 again, and wakes the loop.
             self._next_tick = monotonic() + 3600.0

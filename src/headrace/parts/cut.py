@@ -31,6 +31,7 @@ from headrace.parts.link_operators import ReceiveFromPart, SendToPart
 
 if TYPE_CHECKING:
     from headrace.core.control import RunControl
+    from headrace.core.graph import Graph
     from headrace.core.operator import Operator
     from headrace.core.queues import QueueSpec
     from headrace.parts.cut_flow import FlowCounts
@@ -168,6 +169,11 @@ class Cut:
                 flows.append(Flow(operator, cut.port, flow.target, flow.input, size, cut.queue.policy))
         senders = [each for each in links.values() if isinstance(each, SendToPart)]
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
+        for sender in senders:
+            behind = _behind(application.graph, sender.flow)
+            sender._leads_to = tuple(
+                each for each in receivers if behind.intersection(_operators(each.flow.outputs))
+            )
         application.graph.rebuild([*receivers, *operators, *senders], flows)
         self.idleness.compose(links.values())
         self._forget_other_parts(operators)
@@ -227,6 +233,22 @@ class _CutQueue:
 
 def _part_of(operator: Operator) -> str:
     return operator.fragment.name
+
+
+def _behind(graph: Graph, flow: CutFlow) -> set[str]:
+    """Return the operators of other parts that a flow leads to, directly or through others of these."""
+    found = _operators([flow.input])
+    open_ = [*found]
+    while open_:
+        for each in graph.find(open_.pop())._outgoing:
+            if each.target.name not in found and _part_of(each.target) != flow.source:
+                found.add(each.target.name)
+                open_.append(each.target.name)
+    return found
+
+
+def _operators(ports: Iterable[str]) -> set[str]:
+    return {port.rpartition(".")[0] for port in ports}
 
 
 def _find(application: Any) -> list[_CutQueue]:

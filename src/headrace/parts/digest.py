@@ -16,9 +16,11 @@ import os
 import platform
 import sys
 import zlib
+from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.construction import known_keywords
 from headrace.core.graph import Flow
 from headrace.core.ports import IOSpec
 from headrace.version import __version__
@@ -70,13 +72,17 @@ def _operator(operator: Operator) -> dict[str, str]:
             found[f"{kind} {port.name!r} of {name}"] = _port(port)
     for kind, components in (("condition", operator.conditions), ("resource", operator.resources)):
         for each in components.values():
-            values = {key: value for key, value in sorted(vars(each).items()) if _is_compared(key, value)}
-            found[f"{kind} {each.name!r} of {name}"] = f"{_type(each)} {_value(values)}"
+            found[f"{kind} {each.name!r} of {name}"] = f"{_type(each)} {_value(_arguments(each))}"
     return found
 
 
-def _is_compared(key: str, value: Any) -> bool:
-    return not key.startswith("_") and isinstance(value, _PLAIN)
+def _arguments(component: Any) -> dict[str, Any]:
+    """Return the arguments that a condition or a resource was given, as far as it keeps them under their names."""
+    kept = {}
+    for key in known_keywords(type(component)):
+        with suppress(Exception):  # a property may need the run
+            kept[key] = getattr(component, key, getattr(component, f"_{key}", None))
+    return {key: value for key, value in kept.items() if isinstance(value, _PLAIN)}
 
 
 def _port(port: IOSpec) -> str:

@@ -181,6 +181,10 @@ class Driver:
         self._earlier = tuple(earlier)
         self._gpus = assign("gpus", {part.name: part.gpus for part in parts}, _devices(parts))
         self._cpus = assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0)))
+        self._ports: dict[str, list[tuple[str, str]]] = {part.name: [] for part in parts}
+        for operator in application.graph:
+            names = (*operator.spec.inputs, *operator.spec.outputs)
+            self._ports[operator.fragment.name] += [(operator.name, name) for name in names]
         self.supervisor = Supervisor(
             {part.name: Part(part.name, part.on_loss) for part in parts},
             cut_flows(application),
@@ -201,7 +205,6 @@ class Driver:
         self._control.on_stop = self._control.on_request = lambda: os.eventfd_write(self._wake, 1)
         try:
             self._carry_out(self.supervisor.begin())
-            self._control.start()
             while self._processes or self._leaving:
                 self._step()
         finally:
@@ -276,7 +279,7 @@ class Driver:
         former = self._processes.pop(part, None)
         if former is not None:
             self._leaving.append(former)
-        environment = environment_of(part, os.environ, self._gpus[part])
+        environment = environment_of(part, os.environ, self._gpus[part], self._ports)
         process = self._processes[part] = Process(part, environment, self._control.fail)
         process.channel.send(
             Assignment(
@@ -339,6 +342,8 @@ class Driver:
                 self._carry_out(supervisor.composed(part, description, now))
             case Started():
                 self._carry_out(supervisor.started(part, now))
+                if supervisor.has_started:
+                    self._control.start()
             case Beat():
                 self._carry_out(supervisor.beat(part, now))
             case Idle(report, wave):

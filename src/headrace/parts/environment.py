@@ -38,12 +38,31 @@ def check_options(environment: Mapping[str, str]) -> None:
             )
 
 
-def environment_of(part: str, environment: Mapping[str, str], gpus: Sequence[int] | None) -> dict[str, str]:
-    """Return the variables of the process of a part, which may use these GPUs of the driver's; None for all."""
+def environment_of(
+    part: str,
+    environment: Mapping[str, str],
+    gpus: Sequence[int] | None,
+    ports: Mapping[str, Sequence[tuple[str, str]]],
+) -> dict[str, str]:
+    """Return the variables of the process of a part.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs of the driver that it may use; None for all.
+    ports
+        The operators and ports of each part.
+    """
     found = dict(environment)
+    for name in ("HEADRACE_LOG", "HEADRACE_RECORD_PORTS"):
+        if found.get(name) and not (chosen := _patterns(found[name], part, ports)):
+            del found[name]
+            found.pop("HEADRACE_RECORD" if name == "HEADRACE_RECORD_PORTS" else "", None)
+        elif found.get(name):
+            found[name] = ",".join(chosen)
     for name in _FILES:
         value = found.get(name, "")
-        if PurePath(value).suffix:
+        if PurePath(value).suffix or (value and name != "HEADRACE_TRACK"):
             found[name] = _own_file(value, part)
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
@@ -54,6 +73,21 @@ def environment_of(part: str, environment: Mapping[str, str], gpus: Sequence[int
         if not gpus:
             found["HEADRACE_DEVICE"] = "none"
     return found
+
+
+def _patterns(text: str, part: str, ports: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:
+    """Return the patterns that name ports of a part; the first part gets those that name none, and says so."""
+    from headrace.observe.recordings.ports import matches, parse_patterns
+
+    def names(pattern: str, part: str) -> bool:
+        return any(matches(pattern, *port) for port in ports[part])
+
+    return [
+        pattern
+        for pattern in parse_patterns(text)
+        if names(pattern, part)
+        or (part == next(iter(ports)) and not any(names(pattern, each) for each in ports))
+    ]
 
 
 def _own_file(name: str, part: str) -> str:

@@ -154,6 +154,11 @@ class Supervisor:
         """Whether no process is left."""
         return all(part.state is State.GONE for part in self.parts.values())
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the operators of all parts have started."""
+        return all(part.state >= State.RUNNING for part in self.parts.values())
+
     def begin(self) -> list[Action]:
         """Start all processes."""
         return [Spawn(part.name, part.epoch) for part in self.parts.values()]
@@ -166,6 +171,8 @@ class Supervisor:
         if part.state is not State.SPAWNED:
             return []
         part.state = State.COMPOSED
+        if self.is_stopping:
+            return self._stop_part(part, now)
         differs = difference(self.description, description, name)
         if differs:
             error = DigestError(
@@ -173,8 +180,6 @@ class Supervisor:
                 "program anew, so compose() must not depend on the time, random numbers, or files that change"
             )
             return self.fail(name, error, now)
-        if self.is_stopping:
-            return self._stop_part(part, now)
         if part.epoch:
             return [self._join(part, now)]
         if all(each.state is State.COMPOSED for each in self.parts.values()):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace.core.condition_types import ConditionType
@@ -69,7 +69,7 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
     if not left and not starving:
         if node.computes:
             return None
-        never_ran = bool(loop) and not any(other.computes for other in loop)
+        never_ran = bool(loop) and not any(other.computes for other in loop if not other.operator._is_link)
         if empty and not never_ran:
             return None
     waits_for = [Waiting(port, tuple(_states(queues, loop))) for port, queues in empty.items()]
@@ -126,17 +126,29 @@ def _downstream_of(node: Node) -> set[Node]:
     found: set[Node] = set()
     open_ = [node]
     while open_:
-        for queue in open_.pop().outputs:
-            if queue.consumer not in found:
-                found.add(queue.consumer)
-                open_.append(queue.consumer)
+        for consumer in _consumers(open_.pop()):
+            if consumer not in found:
+                found.add(consumer)
+                open_.append(consumer)
+    return found
+
+
+def _consumers(node: Node) -> set[Node]:
+    """Return the nodes that receive what a node sends; through other processes, too."""
+    found: set[Node] = {queue.consumer for queue in node.outputs}
+    for operator in node.operator._leads_to:
+        returning: Any = operator._node
+        found.add(returning)
     return found
 
 
 def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
     """Return the loop that each node is part of; nodes in no loop are left out."""
-    after = {node: {queue.consumer for queue in node.outputs} for node in nodes}
+    after = {node: _consumers(node) for node in nodes}
     before = {node: {feeder for queue in node.inputs for feeder in queue.feeders} for node in nodes}
+    for node in nodes:
+        for consumer in after[node] if node.operator._leads_to else ():
+            before[consumer].add(node)
     # First leave out what is behind or before all loops, so that the cost of a graph without any grows linearly.
     left = set(nodes)
     for graph in (after, before):

@@ -1,0 +1,545 @@
+"""Single flows between parts: places, policies, ends, errors, and what cannot be cut."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace import Application, ConditionType, CountCondition, Fragment, IOSpec, op
+from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
+from headrace.parts.cut import Cut, cut_flows
+from tests.harness import PATIENCE, MakeScheduler, Step, greedy, sink, source, wait_until
+from tests.parts.memory_link import MemoryLink
+from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
+
+POP, REJECT, LATEST = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.LATEST
+FLOW = "edge.camera.out -> server.detector.in"
+
+
+def plant(
+    edge: Callable[[Any], Any],
+    server: Callable[[Any], Any],
+    flows: Any = (("camera.out", "detector.in"),),
+    scheduler: MakeScheduler = greedy,
+    **terms: Any,
+) -> Application:
+    """Return an application of two parts, whose composes are functions."""
+
+    class Edge(Fragment):
+        def compose(self) -> None:
+            edge(self)
+
+    class Server(Fragment):
+        def compose(self) -> None:
+            server(self)
+
+    class Plant(Application):
+        def compose(self) -> None:
+            self.scheduler(scheduler(self))
+            parts = Edge(self, "edge"), Server(self, "server")
+            self.add_flow(*parts, list(flows), **terms)
+
+    return Plant()
+
+
+def camera(values: Any) -> Callable[[Any], None]:
+    return lambda part: part.add_operator(source(part, values, name="camera"))
+
+
+def detector(taken: list[Any]) -> Callable[[Any], None]:
+    return lambda part: part.add_operator(sink(part, taken, name="detector"))
+
+
+def run_plant(make: Callable[[], Application], links: Any = None, **more: Any) -> PartsRun:
+    return run_parts(make, ["edge", "server"], links, **more)
+
+
+@pytest.fixture(params=[MemoryLinks, UnixLinks])
+def links(request: Any) -> Any:
+    return request.param()
+
+
+# Places.
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_flow_between_parts_has_as_many_places_as_in_one_process(
+    scheduler: MakeScheduler, size: int, links: Any
+) -> None:
+    """The producer emits as many messages as there are places, and one more for each that was taken."""
+    taken: list[int] = []
+    may_take = threading.Semaphore(0)
+    emitted: list[int] = []
+
+    def edge(part: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            emitted.append(self.ticks)
+            op_output.emit(self.ticks)
+
+        part.add_operator(Step(part, CountCondition(part, 12), outputs=["out"], body=emit, name="camera"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            may_take.acquire()
+            taken.append(op_input.receive("in"))
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    runs: list[PartsRun] = []
+    make = lambda: plant(edge, server, scheduler=scheduler, size=size)  # noqa: E731
+    thread = threading.Thread(target=lambda: runs.append(run_plant(make, links)))
+    thread.start()
+    for count in range(12):
+        # The detector has not received yet, so nothing has left its place.
+        expected = min(12, count + size)
+        wait_until(lambda expected=expected: len(emitted) >= expected, "the next message")
+        assert len(emitted) == expected
+        may_take.release()
+    thread.join(PATIENCE)
+    assert taken == list(range(1, 13))
+    assert not runs[0].errors
+
+
+def test_a_room_that_a_slow_operator_makes_is_told_of_when_it_receives(links: Any) -> None:
+    """As in one process, where several workers run: the next message is made during a long compute."""
+    made, went_on = threading.Semaphore(0), threading.Event()
+    taken: list[int] = []
+
+    def edge(part: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(self.ticks)
+            made.release()
+
+        part.add_operator(Step(part, CountCondition(part, 8), outputs=["out"], body=emit, name="camera"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            taken.append(op_input.receive("in"))
+            if self.ticks < 8:
+                assert made.acquire(timeout=PATIENCE)  # the one behind this one
+            went_on.set()
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    from tests.harness import event_based
+
+    made.release()
+    result = run_plant(lambda: plant(edge, server, scheduler=event_based), links)
+    assert not result.errors
+    assert taken == list(range(1, 9))
+
+
+# Policies.
+
+
+@pytest.mark.parametrize("policy", [POP, REJECT, LATEST])
+def test_a_policy_that_drops_never_lets_the_producer_wait(links: Any, policy: Any) -> None:
+    taken: list[int] = []
+    ended = threading.Event()
+
+    def edge(part: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(self.ticks)
+            if self.ticks == 50:
+                ended.set()
+
+        part.add_operator(Step(part, CountCondition(part, 50), outputs=["out"], body=emit, name="camera"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            assert ended.wait(PATIENCE)  # the producer does not wait for this compute
+            value = op_input.receive("in")
+            if value is not None and value not in taken:
+                taken.append(value)
+            if policy is LATEST and value == 50:  # it would be received for ever
+                self.stop_execution()
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    size = {} if policy is LATEST else {"size": 3}
+    result = run_plant(lambda: plant(edge, server, policy=policy, **size), links)
+    assert not result.errors
+    assert taken == sorted(set(taken))
+    assert (taken[0] == 1) if policy is REJECT else (taken[-1] == 50)
+    port = "server.detector.in"
+    lost = result.by_port("dropped").get(port, 0) + result.by_port("undelivered").get(port, 0)
+    assert len(taken) + lost == 50
+
+
+# What travels.
+
+
+def test_metadata_and_acquisition_times_travel_with_messages(links: Any) -> None:
+    taken: list[Any] = []
+
+    def edge(part: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            self.metadata["frame"] = self.ticks
+            op_output.emit(np.full(100_000, self.ticks), acq_timestamp=self.ticks * 1000)
+
+        part.add_operator(Step(part, CountCondition(part, 3), outputs=["out"], body=emit, name="camera"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            frame = op_input.receive("in")
+            frame += 1  # it belongs to its receiver
+            taken.append((frame[-1], dict(self.metadata), op_input.get_acquisition_timestamp("in")))
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    assert not run_plant(lambda: plant(edge, server), links).errors
+    assert taken == [(n + 1, {"frame": n}, n * 1000) for n in (1, 2, 3)]
+
+
+# Ends.
+
+
+def test_the_end_of_a_stream_travels(scheduler: MakeScheduler, links: Any) -> None:
+    """An operator in another part sees what is left, and then that the stream has ended."""
+    seen: list[Any] = []
+
+    def server(part: Any) -> None:
+        class Batches(Step):
+            def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+                seen.append((op_input.receive("in"), op_input.has_ended("in")))
+
+        take = lambda self, op_input, op_output: seen.append(op_input.receive("in"))  # noqa: E731
+        part.add_operator(Batches(part, inputs=[("in", {"size": 3})], body=take, name="detector"))
+
+    make = lambda: plant(camera(range(8)), server, scheduler=scheduler)  # noqa: E731
+    result = run_plant(make, links)
+    assert not result.errors
+    assert seen == [(0, 1, 2), (3, 4, 5), ((6, 7), True)]
+    assert {str(outcome.ended_by) for outcome in result.outcomes.values()} == {"finished"}
+
+
+def test_a_receiver_that_has_ended_lets_its_producers_end(scheduler: MakeScheduler, links: Any) -> None:
+    """The outcome is that of one process, where the producer waits for room in vain."""
+    taken: list[int] = []
+
+    def server(part: Any) -> None:
+        take = lambda self, op_input, op_output: taken.append(op_input.receive("in"))  # noqa: E731
+        part.add_operator(Step(part, CountCondition(part, 3), inputs=["in"], body=take, name="detector"))
+
+    make = lambda: plant(camera(range(100)), server, scheduler=scheduler, size=4)  # noqa: E731
+    whole = make().run()
+    result = run_plant(make, links)
+    assert taken == [0, 1, 2] * 2
+    assert not result.errors
+    assert result.by_port("undelivered") == whole.undelivered == {"server.detector.in": 4}
+    assert {str(outcome.ended_by) for outcome in result.outcomes.values()} == {str(whole.ended_by)}
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_loop_through_several_parts_ends_as_in_one_process(
+    scheduler: MakeScheduler, links: Any, begins: bool
+) -> None:
+    """A loop that carries state has a message left; one that lacks its first message starves."""
+    seen: list[Any] = []
+
+    def server(part: Any) -> None:
+        def add(self: Any, op_input: Any, op_output: Any) -> None:
+            state = op_input.receive("state") or 0
+            seen.append(state + op_input.receive("in"))
+            op_output.emit(seen[-1], "out")
+
+        state = ("state", {"size": 1})
+        operator = Step(part, inputs=["in", state], outputs=["out"], body=add, name="sum")
+        if begins:
+            operator.spec.inputs["state"].condition(ConditionType.NONE)
+        part.add_operator(operator)
+
+    def edge(part: Any) -> None:
+        passing = lambda self, op_input, op_output: op_output.emit(op_input.receive("in"))  # noqa: E731
+        part.add_operator(source(part, range(5), name="camera"))
+        part.add_operator(Step(part, inputs=["in"], outputs=["out"], body=passing, name="delay"))
+
+    class Loop(Application):
+        def compose(self) -> None:
+            self.scheduler(scheduler(self))
+            parts = Part(self, "edge", edge), Part(self, "server", server)
+            self.add_flow(*parts, [("camera.out", "sum.in"), ("delay.out", "sum.state")], size=8)
+            self.add_flow(*parts[::-1], [("sum.out", "delay.in")], size=8)
+
+    whole = Loop().run()
+    seen.clear()
+    result = run_plant(Loop, links)
+    assert not result.errors
+    starved = {each.operator for outcome in result.outcomes.values() for each in outcome.starved}
+    assert starved == {each.operator for each in whole.starved}
+    assert bool(starved) is not begins
+    assert bool(seen) is begins
+    if not begins:
+        assert result.by_port("undelivered") == whole.undelivered
+
+
+class Part(Fragment):
+    """A part whose compose is a function."""
+
+    def __init__(self, application: Any, name: str, compose: Callable[[Any], None]) -> None:
+        super().__init__(application, name)
+        self._compose = compose
+
+    def compose(self) -> None:
+        self._compose(self)
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("failing", ["edge", "server"])
+def test_an_error_in_one_part_ends_the_others_with_its_name(
+    scheduler: MakeScheduler, links: Any, failing: str
+) -> None:
+    def fail(part: Any, name: str, **ports: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            if name == "detector":
+                op_input.receive("in")
+            if part.name == failing and self.ticks == 3:
+                raise ValueError("no film")
+            if name == "camera":
+                op_output.emit(self.ticks)
+
+        part.add_operator(Step(part, body=body, name=name, **ports))
+
+    result = run_plant(
+        lambda: plant(
+            lambda part: fail(part, "camera", outputs=["out"]),
+            lambda part: fail(part, "detector", inputs=["in"]),
+            scheduler=scheduler,
+        ),
+        links,
+    )
+    (other,) = {"edge", "server"} - {failing}
+    assert isinstance(result.errors[failing], ValueError)
+    aborted = result.errors[other]
+    assert isinstance(aborted, PeerAborted)
+    assert aborted.part == failing
+    assert isinstance(aborted.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("stopping", ["edge", "server"])
+def test_a_stop_of_one_part_stops_the_others(scheduler: MakeScheduler, links: Any, stopping: str) -> None:
+    taken: list[int] = []
+
+    def edge(part: Any) -> None:
+        emit = lambda self, op_input, op_output: op_output.emit(self.ticks)  # noqa: E731
+        part.add_operator(Step(part, outputs=["out"], body=emit, name="camera"))
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            taken.append(op_input.receive("in"))
+            if self.ticks == 5:
+                result[stopping].application.stop_execution()
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    result: dict[str, Cut] = {}
+    run = run_plant(
+        lambda: plant(edge, server, scheduler=scheduler),
+        links,
+        prepare=lambda cut: result.setdefault(cut.part, cut),
+    )
+    assert not run.errors
+    assert {str(outcome.ended_by) for outcome in run.outcomes.values()} == {"stopped"}
+    counts = run.counts[FLOW]
+    emitted = run.outcomes["edge"].operators["edge.camera"].computes
+    assert emitted == len(taken) + run.by_port("undelivered").get("server.detector.in", 0)
+    assert counts.sent >= counts.arrived
+
+
+def test_a_lost_peer_ends_the_run_with_that_error(scheduler: MakeScheduler) -> None:
+    links = MemoryLinks()
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 3:
+                links.made[FLOW].lose()
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    result = run_plant(lambda: plant(camera(range(1000)), server, scheduler=scheduler), links)
+    assert {type(error) for error in result.errors.values()} == {PeerLost}
+    assert {str(outcome.ended_by) for outcome in result.outcomes.values()} == {"failed"}
+
+
+def test_a_new_link_takes_the_place_of_one_that_failed(scheduler: MakeScheduler) -> None:
+    """Messages that their receiver had not taken are sent again: none is lost, none comes twice."""
+    links, taken = MemoryLinks(), []
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            taken.append(op_input.receive("in"))
+
+        part.add_operator(Step(part, inputs=["in"], body=take, name="detector"))
+
+    cuts: dict[str, Cut] = {}
+    failed: list[str] = []
+    link = MemoryLink(FLOW, 4)
+
+    def replace(cut: Cut) -> None:
+        def on_failure(flow: Any, error: BaseException) -> None:
+            assert isinstance(error, PeerLost)
+            failed.append(cut.part)
+            end: Any = link.sender if cut.part == "edge" else link.receiver
+            end.on_event = cut.listener(flow.name)
+            cut.connect(flow.name, end)
+
+        cut.on_failure = on_failure
+        cuts[cut.part] = cut
+
+    def edge(part: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(self.ticks)
+            if self.ticks == 20:
+                links.made[FLOW].lose()
+
+        part.add_operator(Step(part, CountCondition(part, 40), outputs=["out"], body=emit, name="camera"))
+
+    make = lambda: plant(edge, server, scheduler=scheduler, size=4)  # noqa: E731
+    result = run_plant(make, links, prepare=replace)
+    assert not result.errors
+    assert sorted(failed) == ["edge", "server"]
+    assert taken[-1] == 40
+    assert set(taken) == set(range(1, 41))
+
+
+def test_a_flow_without_a_link_is_named() -> None:
+    cut = Cut(plant(camera(range(3)), detector([])), "edge")
+    with pytest.raises(LinkError, match=r"flow 'edge.camera.out -> server.detector.in' has no link"):
+        cut.application.run()
+
+
+# Graphs.
+
+
+def test_what_an_operator_is_made_of_does_not_matter(links: Any) -> None:
+    """Subgraphs, replicas, async functions, joins of two parts' flows, and an output with several receivers."""
+    seen: list[Any] = []
+
+    @op(outputs="out")
+    async def double(value: int) -> int:
+        return value * 2
+
+    @op
+    def keep(left: int, right: int) -> None:
+        seen.append((left, right))
+
+    def edge(part: Any) -> None:
+        part.add_flow(source(part, range(6), name="camera"), double(part, name="double"))
+        part.add_operator(Step(part, inputs=["in"], body=lambda s, i, o: i.receive("in"), name="local"))
+        part.add_flow(part.graph.find("edge.camera"), part.graph.find("edge.local"))
+
+    def server(part: Any) -> None:
+        class Triple(Step):
+            def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+                op_output.emit(op_input.receive("in") * 3)
+
+        part.add_flow(
+            Triple(part, inputs=["in"], outputs=["out"], name="triple", workers=2),
+            keep(part, name="keep"),
+            {("out", "right")},
+        )
+
+    flows = [("double.out", "keep.left"), ("camera.out", "triple.in")]
+    assert not run_plant(lambda: plant(edge, server, flows), links).errors
+    assert seen == [(n * 2, n * 3) for n in range(6)]
+
+
+def test_two_operators_of_one_part_share_the_places_of_a_queue(scheduler: MakeScheduler, links: Any) -> None:
+    taken: list[int] = []
+
+    def edge(part: Any) -> None:
+        for name in ("left", "right"):
+            part.add_operator(source(part, [f"{name}{n}" for n in range(10)], name=name))
+
+    flows = [("left.out", "detector.in"), ("right.out", "detector.in")]
+    result = run_plant(lambda: plant(edge, detector(taken), flows, scheduler=scheduler, size=3), links)
+    assert not result.errors
+    assert list(result.counts) == ["edge.left.out, edge.right.out -> server.detector.in"]
+    for name in ("left", "right"):
+        assert [each for each in taken if each.startswith(name)] == [f"{name}{n}" for n in range(10)]
+
+
+def test_a_limit_on_the_messages_of_sources_is_not_one_on_links(links: Any) -> None:
+    taken: list[int] = []
+    cuts = [
+        Cut(plant(camera(range(100)), detector(taken)), part, links.connect) for part in ("edge", "server")
+    ]
+    futures = [cut.application.run_async(max_messages=7) for cut in cuts]
+    for future in futures:
+        future.result(PATIENCE)
+    assert taken == list(range(7))
+
+
+def test_flows_have_the_same_terms_at_both_ends() -> None:
+    application = plant(camera(range(3)), detector([]), size=4, policy=POP)
+    application.compose_graph()
+    (flow,) = cut_flows(application)
+    assert (flow.name, flow.source, flow.target) == (FLOW, "edge", "server")
+    assert (flow.outputs, flow.input) == (("edge.camera.out",), "server.detector.in")
+    assert (flow.size, flow.policy, flow.keeps_places) == (4, POP, False)
+    for part in ("edge", "server"):
+        cut = Cut(application, part)
+        application.compose_graph()
+        assert (*cut.outgoing, *cut.incoming) == (flow,)
+        assert {operator.name for operator in application.graph} == {FLOW, *_names(part)}
+
+
+def _names(part: str) -> list[str]:
+    return ["edge.camera"] if part == "edge" else ["server.detector"]
+
+
+# What cannot be cut.
+
+
+def refused(application: Application, parts: tuple[str, ...] = ("edge",)) -> str:
+    for part in parts:
+        Cut(application, part)
+        with pytest.raises(GraphError) as error:
+            application.compose_graph()
+    return str(error.value)
+
+
+def test_places_that_several_parts_wait_for_are_refused() -> None:
+    class Two(Application):
+        def compose(self) -> None:
+            parts = [Part(self, name, camera(range(3))) for name in ("edge", "roof")]
+            server = Part(self, "server", detector([]))
+            for part in parts:
+                self.add_flow(part, server, {("camera.out", "detector.in")})
+
+    text = refused(Two(), ("edge", "roof", "server"))
+    assert "edge.camera.out -> server.detector.in leads from part 'edge' to part 'server'" in text
+    assert "size=IOSpec.ANY_SIZE" in text
+
+
+def test_flows_that_are_chosen_are_refused() -> None:
+    def edge(part: Any) -> None:
+        operator = source(part, range(3), name="camera")
+        part.add_operator(operator)
+        part.set_dynamic_flows(operator, lambda operator: None)
+
+    assert "chooses its flows" in refused(plant(edge, detector([])))
+
+
+def test_a_condition_on_room_in_a_queue_that_drops_is_refused() -> None:
+    def edge(part: Any) -> None:
+        def setup(spec: Any) -> None:
+            spec.output("out").condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)
+
+        part.add_operator(Step(part, CountCondition(part, 3), setup=setup, name="camera"))
+
+    text = refused(plant(edge, detector([]), policy=POP))
+    assert "operator 'edge.camera' has a condition on the room behind 'out'" in text
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    assert refused(plant(camera([]), detector([])), ("sever",)) == (
+        "'Plant' has no part 'sever'; it has 'edge', 'server'; did you mean 'server'?"
+    )

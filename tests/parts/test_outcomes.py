@@ -1,0 +1,73 @@
+"""One outcome of those of all parts."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headrace.core.outcome import EndedBy, OperatorOutcome, Outcome, Starved, Waiting
+from headrace.core.ports import IOSpec
+from headrace.parts.cut_flow import CutFlow, FlowCounts
+from headrace.parts.failures import Failure
+from headrace.parts.outcomes import merge
+
+FLOW = CutFlow("a.x.out -> b.y.in", "a", "b", ("a.x.out",), "b.y.in", 4, IOSpec.QueuePolicy.FAULT, True)
+
+
+def part(by: EndedBy = EndedBy.FINISHED, **operators: OperatorOutcome) -> Outcome:
+    named = {name.replace("_", "."): each for name, each in operators.items()}
+    return Outcome("app", by, 1.0, named, (Starved("b.y", 1, (Waiting("in", (f"{FLOW.name!r} (waits)",)),)),))
+
+
+A = part(a_x=OperatorOutcome(5))
+B = part(b_y=OperatorOutcome(2, undelivered={"in": 1}))
+
+
+def test_it_has_the_operators_of_all_parts_and_counts_what_is_between_them() -> None:
+    ends = FlowCounts(sent=5, waiting=1, dropped=2, over_link=5), FlowCounts(arrived=3, over_link=3)
+    found = merge("app", ["b.y", "a.x"], [A, B], [(FLOW, ends)])
+    assert list(found.operators) == ["b.y", "a.x"]
+    assert (found.computes, found.undelivered, found.dropped) == (7, {"b.y.in": 4}, {"b.y.in": 2})
+    assert found.lost == {}
+    assert str(found.starved[0]) == "'b.y' waits for a message at 'in' from 'a.x' (waits)"
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_what_was_sent_to_a_lost_process_and_not_taken_is_lost() -> None:
+    ends = FlowCounts(sent=5, waiting=1, lost=2, unanswered=3, over_link=5), None
+    found = merge("app", ["a.x", "b.y"], [A], [(FLOW, ends)], restarts={"b.y": 1})
+    assert (found.lost, found.undelivered, found.restarts) == ({"b.y.in": 5}, {"b.y.in": 1}, 1)
+    assert "5 messages lost" in str(found)
+
+
+def test_a_restarted_sender_has_not_counted_all_that_arrived() -> None:
+    ends = FlowCounts(sent=2, over_link=2), FlowCounts(arrived=9, over_link=2)
+    assert merge("app", ["a.x", "b.y"], [A, part()], [(FLOW, ends)]).undelivered == {}
+
+
+@pytest.mark.parametrize(
+    ("ways", "whole"),
+    [
+        ("finished finished", "finished"),
+        ("finished starved", "starved"),
+        ("starved duration", "duration"),
+        ("stopped finished", "stopped"),
+        ("failed stopped", "failed"),
+    ],
+)
+def test_it_ended_as_the_part_that_ended_it(ways: str, whole: str) -> None:
+    outcomes = [part(EndedBy(way)) for way in ways.split()]
+    assert merge("app", [], outcomes).ended_by == whole
+
+
+def test_an_exception_is_itself_in_another_process_or_its_text_is() -> None:
+    class Local(Exception): ...
+
+    error = ValueError("wrong")
+    error.add_note("raised in compute of operator 'x'")
+    found = Failure.of(error).error("edge")
+    assert type(found) is ValueError
+    assert found.__notes__[0] == "raised in compute of operator 'x'"
+    assert found.__notes__[1].startswith("raised in the process of part 'edge'\n")
+    assert repr(Failure.of(Local("text")).error("edge")) == "PartError('Local: text')"

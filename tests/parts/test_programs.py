@@ -1,0 +1,102 @@
+"""Whole programs in processes: runs one after the other, pauses, starvation, devices, the log."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import run_python
+
+PROGRAM = """
+import logging
+import os
+
+from headrace import Application, Fragment, Operator, gpu, op
+
+log = logging.getLogger("headrace.operator.mine")
+
+
+@op
+def numbers(*, count: int = 3, first: int = 0):
+    while True:
+        yield from range(first, first + count)
+        if count < 100:
+            return
+
+
+class Join(Operator):
+    def setup(self, spec):
+        spec.input("one")
+        spec.input("two", size=2)
+
+    def compute(self, op_input, op_output, context):
+        one = op_input.receive("one")
+        op_input.receive("two")
+        if one < 10:
+            log.warning("joined %d on %d devices, cores %s", one, devices(), os.sched_getaffinity(0))
+
+
+def devices():
+    return len(gpu.Device.get_all_devices())
+
+
+class Source(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers", count=self.application.count))
+
+
+class Sink(Fragment):
+    def compose(self):
+        self.add_operator(Join(self, name="join"))
+
+
+class App(Application):
+    def __init__(self, count=3):
+        super().__init__()
+        self.count = count
+
+    def compose(self):
+        one, two = Source(self, "one", gpus=1), Source(self, "two")
+        sink = Sink(self, "sink", gpus=2, cpus=[min(os.sched_getaffinity(0))])
+        self.add_flow(one, sink, {("numbers.out", "join.one")}, size=4)
+        self.add_flow(two, sink, {("numbers.out", "join.two")}, size=4)
+
+
+if __name__ == "__main__":
+    print("alone:", App().run().ended_by)
+    outcome = App().run(processes=True)
+    print("first:", outcome.ended_by, outcome.computes, outcome.undelivered)
+    app = App(10**9)
+    future = app.run_async(processes=True)
+    assert app.wait_until_started()
+    app.pause()
+    assert app.wait_until_paused()
+    app.resume()
+    app.stop_execution()
+    print("second:", future.result().ended_by)
+"""
+
+
+def test_a_program_runs_several_times_and_its_parts_know_their_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = run_python(
+        *("-m", "headrace.cli", "run", "program.py", "--log-format", "json", "--trace", "out.json"),
+        cwd=tmp_path,
+        HEADRACE_SIM_DEVICES="3",
+    )
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.splitlines()
+    alone, first, second = (line for line in out if not line.startswith("{"))
+    assert alone == "alone: starved" or alone == "alone: finished"
+    assert first.split()[1:3] == [alone.split()[1], "9"]
+    assert second == "second: stopped"
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    joined = [record for record in records if record["logger"] == "headrace.operator.mine"]
+    assert {record["fragment"] for record in joined} == {"sink"}
+    assert joined[-1]["message"].endswith(f"on 2 devices, cores {{{min(os.sched_getaffinity(0))}}}")
+    assert {"out.one.json", "out.two.json", "out.sink.json"} <= set(os.listdir(tmp_path))
