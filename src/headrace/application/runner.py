@@ -63,11 +63,17 @@ class Runner:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
         number = len(self._results)
         self._results.append(None)
-        if read_run_options().over(limits).processes:
+        is_remote = bool(os.environ.get("HEADRACE_DRIVER"))
+        if is_remote or read_run_options().over(limits).processes:
             from headrace.parts.driver import DriverControl, drive
 
+            make: Callable[..., Any] | None = None
+            if is_remote:
+                from headrace.parts.remote_driver import make_remote_driver
+
+                make = make_remote_driver
             driver_control = DriverControl()
-            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number])
+            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number], make)
             return partial(self._run_numbered, number, run_it), driver_control
         control = RunControl(RUNNING)
         run_it = partial(self.run_here, fragment, control, limits)
