@@ -17,7 +17,13 @@ FLOW = CutFlow("a.x.out -> b.y.in", "a", "b", ("a.x.out",), "b.y.in", 4, IOSpec.
 
 def part(by: EndedBy = EndedBy.FINISHED, **operators: OperatorOutcome) -> Outcome:
     named = {name.replace("_", "."): each for name, each in operators.items()}
-    return Outcome("app", by, 1.0, named, (Starved("b.y", 1, (Waiting("in", (f"{FLOW.name!r} (waits)",)),)),))
+    return Outcome(
+        "app",
+        by,
+        1.0,
+        named,
+        (Starved("b.y", 1, (Waiting("in", (f"{FLOW.name!r} (waits itself, after 9 computes)",)),)),),
+    )
 
 
 A = part(a_x=OperatorOutcome(5))
@@ -30,7 +36,10 @@ def test_it_has_the_operators_of_all_parts_and_counts_what_is_between_them() -> 
     assert list(found.operators) == ["b.y", "a.x"]
     assert (found.computes, found.undelivered, found.dropped) == (7, {"b.y.in": 4}, {"b.y.in": 2})
     assert found.lost == {}
-    assert str(found.starved[0]) == "'b.y' waits for a message at 'in' from 'a.x' (waits)"
+    assert (
+        str(found.starved[0])
+        == "'b.y' waits for a message at 'in' from 'a.x' (waits itself, after 5 computes)"
+    )
     assert pickle.loads(pickle.dumps(found)) == found
 
 

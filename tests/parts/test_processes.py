@@ -180,6 +180,7 @@ Endless().run(processes=True)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
+    """Ctrl-C comes from the terminal, to all processes at once."""
     Path("endless.py").write_text(ENDLESS)
     with subprocess.Popen(
         [sys.executable, "endless.py"],
@@ -187,13 +188,17 @@ def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment_of_programs(),
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         driver, part = map(int, process.stdout.readline().split())
         assert driver == process.pid
         pids = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
         assert str(part) in pids
-        process.send_signal(number)
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         process.communicate(timeout=PATIENCE)
     status = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
     assert process.returncode == status[number]

@@ -18,10 +18,13 @@ from headrace.core.error_policy import restart as restart
 from headrace.core.error_policy import retry as retry
 from headrace.core.error_policy import skip as skip
 from headrace.core.errors import CrossingError as CrossingError
+from headrace.core.errors import DigestError as DigestError
 from headrace.core.errors import FeedClosedError as FeedClosedError
 from headrace.core.errors import GraphError as GraphError
 from headrace.core.errors import JoinError as JoinError
 from headrace.core.errors import ParameterError as ParameterError
+from headrace.core.errors import PartError as PartError
+from headrace.core.errors import PartLost as PartLost
 from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
 from headrace.core.errors import StuckError as StuckError

@@ -168,7 +168,8 @@ class Driver:
         launch: Launch,
         earlier: Sequence[Outcome | Failure | None],
     ) -> None:
-        parts: list[Any] = list(application.fragment_graph.fragments)
+        graph = getattr(application, "fragment_graph", None)  # a Fragment that runs by itself has none
+        parts: list[Any] = [] if graph is None else list(graph.fragments)
         if not parts:
             raise GraphError(
                 f"{application.name!r} cannot run in processes, because it is not made of fragments: its compose() "
@@ -438,6 +439,11 @@ class Process:
                 env=environment,
                 pass_fds=(theirs.fileno(),),
             )
+        except BaseException:
+            self.channel.close()
+            os.close(out[0])
+            os.close(err[0])
+            raise
         finally:
             theirs.close()
             os.close(out[1])

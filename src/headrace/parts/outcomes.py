@@ -7,6 +7,7 @@ there, as in one process: as dropped by the queue, as undelivered, or as lost wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,7 @@ def merge(
         ended_by or next((way for way in _ORDER if way in ways), EndedBy.STOPPED),
         max((part.seconds for part in parts), default=0.0),
         found,
-        tuple(_named(starved, flows) for part in parts for starved in part.starved),
+        tuple(_named(starved, flows, found) for part in parts for starved in part.starved),
         tuple(errors),
         tuple(segment for part in parts for segment in part.segments),
     )
@@ -94,13 +95,23 @@ def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutco
     return replace(outcome, **changed) if changed else outcome
 
 
-def _named(starved: Starved, flows: Iterable[tuple[CutFlow, Ends]]) -> Starved:
-    """Name the operators that send to a flow in the place of the flow."""
+def _named(
+    starved: Starved, flows: Iterable[tuple[CutFlow, Ends]], operators: Mapping[str, OperatorOutcome]
+) -> Starved:
+    """Name the operators that send to a flow, and what they did, in the place of the flow."""
+    named: dict[str, list[str]] = {}
+    for flow, _ in flows:
+        named[repr(flow.name)] = list(dict.fromkeys(output.rpartition(".")[0] for output in flow.outputs))
     waits_for = []
     for waiting in starved.waits_for:
-        sources = waiting.sources
-        for flow, _ in flows:
-            senders = " or ".join(repr(output.rpartition(".")[0]) for output in flow.outputs)
-            sources = tuple(source.replace(repr(flow.name), senders) for source in sources)
-        waits_for.append(replace(waiting, sources=sources))
+        sources: list[str] = []
+        for source in waiting.sources:
+            known, space, state = source.partition(" (")
+            for name in named.get(known, ()):
+                count = operators[name].computes
+                done = f"after {count} compute{'' if count == 1 else 's'}"
+                state = re.sub(r"after \d+ computes?", done, state)
+                sources.append(f"{name!r}{space}{state}")
+            sources += [] if known in named else [source]
+        waits_for.append(replace(waiting, sources=tuple(sources)))
     return replace(starved, waits_for=tuple(waits_for))

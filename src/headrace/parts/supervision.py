@@ -272,7 +272,7 @@ class Supervisor:
         """Handle that a process is gone; `how` says in words how it ended, for one that should not have."""
         part = self.parts[name]
         state, part.state = part.state, State.GONE
-        part.idle = None
+        part.idle = part.kill_at = None
         if state >= State.REPORTED or part.is_interrupted or part.is_killed:
             return []
         doing = {

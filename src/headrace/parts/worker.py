@@ -128,7 +128,9 @@ def _tcp_carrier(end: socket.socket) -> Any:
 
 
 def _is_not_the_outcome(record: logging.LogRecord) -> bool:
-    """Leave the outcome to the driver, which logs that of the whole program."""
+    """Leave to the driver the outcome, which is that of the whole program, and the errors of other parts."""
+    if record.exc_info and isinstance(record.exc_info[1], LinkError):
+        return False
     return not (isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Outcome))
 
 

@@ -19,6 +19,7 @@ from headrace.conditions import (
     PeriodicCondition,
 )
 from headrace.core import Clock, Condition, SchedulingStatusType
+from headrace.core.clock import RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, launch, run, sink, source
 
@@ -283,3 +284,23 @@ def test_operators_run_side_by_side_from_their_first_compute(machine: Any) -> No
 
     run(compose, in_virtual_time(4))
     assert not together.broken
+
+
+def test_an_interrupt_right_after_a_wake_up_ends_the_run() -> None:
+    """The worker that took its permit does not wait for another one."""
+
+    waiting: list[AsynchronousCondition] = []
+
+    class Interrupted(RealtimeClock):
+        def park(self, parker: Any, seconds: float | None) -> bool:
+            waiting[0].event_state = AsynchronousEventState.EVENT_DONE  # wakes this worker
+            assert super().park(parker, seconds)
+            raise KeyboardInterrupt
+
+    def compose(app: App) -> None:
+        waiting.append(AsynchronousCondition(app))
+        waiting[0].event_state = AsynchronousEventState.EVENT_WAITING
+        app.add_operator(Step(app, waiting[0], name="waits"))
+
+    with pytest.raises(KeyboardInterrupt):
+        run(compose, clock=Interrupted())

@@ -255,6 +255,12 @@ class WaitingWorkers:
                     woken = self._park(parker, seconds, is_paused)
                 finally:
                     lock.acquire()
+        except BaseException:
+            # An interrupt, perhaps after this thread took its permit. It leaves the run, and waits for none.
+            woken = True
+            if parker in ready_queue.parked:
+                ready_queue.parked.remove(parker)
+            raise
         finally:
             if woken:
                 self.waking.pop(parker, None)
