@@ -150,7 +150,8 @@ class TcpCarrier:
 
     def detach(self) -> socket.socket:
         """Return the socket, for something else than a link; only before anything was sent or received."""
-        assert not self._waiting and self._reader.is_between_messages
+        assert not self._waiting
+        assert self._reader.is_between_messages
         connected = self._socket
         self._socket = socket.socket()
         self._socket.close()

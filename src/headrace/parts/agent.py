@@ -18,6 +18,7 @@ from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
 from headrace.parts.control import TOKEN, Address, Channel, StartPart
 from headrace.parts.remote import AGENT
+from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _BOOT = (
     "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import join; join({!r}, {}, {!r}, {})"
 )
+DEFAULT_PORT = 8765
+"""Where a driver listens, unless it is told a port."""
 ALL = "all"
 """The name for every fragment that nobody else runs."""
 
@@ -92,3 +95,20 @@ def serve(address: Address, token: bytes, fragments: str = ALL, *, encrypted: bo
     finally:
         agent.close()
         channel.close()
+
+
+def serve_from_environment() -> None:
+    """Do what ``headrace run --worker`` asks for."""
+    address = parse_address(os.environ.get("HEADRACE_ADDRESS", ""))
+    fragments = os.environ.get("HEADRACE_FRAGMENTS") or ALL
+    serve(address, token_for(address[0]), fragments, encrypted=bool(os.environ.get("HEADRACE_TLS")))
+
+
+def parse_address(text: str) -> Address:
+    """Return the address and the port of a text such as ``192.168.1.7:8765``; loopback unless it has an address."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = (text, "") if not text.isdecimal() else ("", text)
+    if port and not port.isdecimal():
+        raise ValueError(f"--address {text!r}: the port must be a number, as in 192.168.1.7:8765")
+    return host.strip("[]") or "127.0.0.1", int(port or DEFAULT_PORT)

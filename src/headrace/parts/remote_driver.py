@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.parts.agent import Agent
+from headrace.parts.agent import ALL, Agent, parse_address
 from headrace.parts.control import Address, Assignment, Channel, Connect, StartPart
 from headrace.parts.driver import Driver
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
+from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
     import socket
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 
 _INHERITED = ("HEADRACE_", "HOLOSCAN_")
 _OF_THE_DRIVER = frozenset(
-    ("HEADRACE_TOKEN", "HEADRACE_DRIVER", "HEADRACE_WORKER", "HEADRACE_ADDRESS", "HEADRACE_FRAGMENTS")
+    (
+        "HEADRACE_ADDRESS",
+        "HEADRACE_CLUSTER",
+        "HEADRACE_DRIVER",
+        "HEADRACE_FRAGMENTS",
+        "HEADRACE_TOKEN",
+        "HEADRACE_WORKER",
+    )
 )
 
 
@@ -172,26 +180,18 @@ class Agents:
 
 
 def _runs(fragments: str, part: str) -> bool:
-    return fragments == "all" or part in fragments.split(",")
+    return fragments == ALL or part in fragments.split(",")
 
 
 def make_remote_driver(*arguments: Any) -> RemoteDriver:
     """Return the driver that the environment asks for (``headrace run --driver``)."""
     address = parse_address(os.environ.get("HEADRACE_ADDRESS", ""))
-    token = os.environ["HEADRACE_TOKEN"].encode()
+    token = token_for(address[0])
     reception = Reception(address, token, encrypted=bool(os.environ.get("HEADRACE_TLS")))
     own = Agent(reception.address, token) if os.environ.get("HEADRACE_WORKER") else None
-    hosting = Agents(own, os.environ.get("HEADRACE_FRAGMENTS") or "all")
+    hosting = Agents(own, os.environ.get("HEADRACE_FRAGMENTS") or ALL)
     try:
         return RemoteDriver(*arguments, reception=reception, hosting=hosting)
     except BaseException:
         reception.close()
         raise
-
-
-def parse_address(text: str) -> Address:
-    """Return the address and the port of a text such as ``192.168.1.7:8765``; any port of loopback for none."""
-    host, _, port = text.rpartition(":") if ":" in text else (text, "", "0")
-    if not port.isdecimal():
-        raise ValueError(f"--address {text!r}: the port must be a number, as in 192.168.1.7:8765")
-    return host or "127.0.0.1", int(port)
