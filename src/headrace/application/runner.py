@@ -63,11 +63,12 @@ class Runner:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
         number = len(self._results)
         self._results.append(None)
-        if read_run_options().over(limits).processes:
+        make = _driver_elsewhere()
+        if make is not None or read_run_options().over(limits).processes:
             from headrace.parts.driver import DriverControl, drive
 
             driver_control = DriverControl()
-            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number])
+            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number], make)
             return partial(self._run_numbered, number, run_it), driver_control
         control = RunControl(RUNNING)
         run_it = partial(self.run_here, fragment, control, limits)
@@ -87,6 +88,19 @@ class Runner:
     def _keep(self, number: int, result: Any) -> None:
         if number < self._MOST_KEPT:
             self._results[number] = result
+
+
+def _driver_elsewhere() -> Callable[..., Any] | None:
+    """Return what makes a driver whose processes may be on other hosts, if the environment asks for one."""
+    if os.environ.get("HEADRACE_CLUSTER"):
+        from headrace.cluster.ray_hosting import make_ray_driver
+
+        return make_ray_driver
+    if os.environ.get("HEADRACE_DRIVER"):
+        from headrace.parts.remote_driver import make_remote_driver
+
+        return make_remote_driver
+    return None
 
 
 def _serve(fragment: Fragment) -> None:

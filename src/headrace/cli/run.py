@@ -77,6 +77,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "run each fragment of the application in a process of its own"
     _add(how, "--processes", text, action="store_const", const="1")
+    text = "run each fragment as an actor of Ray: on this machine (auto), or on the cluster at ADDRESS"
+    _add(how, "--cluster", text, metavar="auto|ADDRESS")
+    hosts = parser.add_argument_group("fragments on several hosts")
+    text = "wait until workers run every fragment, then run the program with them"
+    _add(hosts, "--driver", text, action="store_const", const="1")
+    text = "run fragments of a program whose driver listens at --address; with --driver, also in this command"
+    _add(hosts, "--worker", text, action="store_const", const="1")
+    text = "where the driver listens; a port of this machine alone unless given"
+    _add(hosts, "--address", text, metavar="HOST:PORT")
+    text = "the fragments that this worker runs, separated by commas; all that nobody else runs unless given"
+    _add(hosts, "--fragments", text, metavar="NAMES")
+    _add(hosts, "--tls", "encrypt what travels between hosts", action="store_const", const="1")
     text = "read the configuration file again on SIGHUP, and set the live parameters that changed"
     _add(how, "--reload", text, action="store_const", const="1")
     seen = parser.add_argument_group("what is shown and recorded")
@@ -221,6 +233,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_program(options: argparse.Namespace) -> int:
+    if os.environ.get("HEADRACE_WORKER") and not os.environ.get("HEADRACE_DRIVER"):
+        from headrace.parts.agent import serve_from_environment
+
+        serve_from_environment()
+        return 0
     if getattr(options, "as_holoscan", False):
         from headrace.compat.holoscan.alias import install
 

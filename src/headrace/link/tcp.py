@@ -148,6 +148,16 @@ class TcpCarrier:
         """Whether there are bytes for which the descriptor will not become readable."""
         return False
 
+    def detach(self) -> socket.socket:
+        """Return the socket, for something else than a link; only before anything was sent or received."""
+        assert not self._waiting
+        assert self._reader.is_between_messages
+        connected = self._socket
+        self._socket = socket.socket()
+        self._socket.close()
+        connected.settimeout(None)
+        return connected
+
     def close(self) -> None:
         """Forget what was not sent, and close the connection once the peer has read what was (`lingering`)."""
         self._waiting.clear()

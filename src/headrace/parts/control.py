@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import select
 import socket
+import ssl
 import struct
 import threading
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
+
+Address = tuple[str, int]
+TOKEN = "HEADRACE_TOKEN"
+"""The variable with the token of a run, which processes on other hosts know as well."""
 
 
 # What the driver says.
@@ -43,14 +48,28 @@ class Assignment:
     run_id: str
     cpus: tuple[int, ...] = ()
     """The cores that it may use; empty for all."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables of headrace that the driver has, for a process that does not inherit them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPart:
+    """Start the process of a part; to an agent."""
+
+    part: str
+    environment: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """The ends of the links of a part, which come beside it in the order of the flows, and the epoch of each."""
+    """The ends of the links of a part, which come beside it in the order of the flows, and the epoch of each.
+
+    Between hosts no ends come. `addresses` has where the process of the receiver listens instead, for each flow.
+    """
 
     flows: tuple[str, ...]
     epochs: tuple[int, ...]
+    addresses: tuple[Address, ...] = ()
     is_last: bool = True
     """Whether all ends have come with it; a message takes so many."""
 
@@ -75,6 +94,11 @@ class EndIdle:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancel:
+    """Leave the program, as by Ctrl-C, because the run ends before it began here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """Pause, step or resume."""
 
@@ -91,6 +115,8 @@ class Composed:
     """The process has composed the program."""
 
     description: dict[str, str]
+    address: Address | None = None
+    """Where it listens for links from other hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +168,16 @@ class Channel:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         return cls(ours), theirs
 
+    @classmethod
+    def over(cls, connection: socket.socket) -> Channel:
+        """Return a channel over a connection between hosts, whose ends have proved who they are."""
+        return _TlsChannel(connection) if isinstance(connection, ssl.SSLSocket) else cls(connection)
+
+    @property
+    def host(self) -> str:
+        """The address of this host in the network of the other end."""
+        return str(self._connection.getsockname()[0])
+
     def fileno(self) -> int:
         """Return the descriptor, for selectors."""
         return self._connection.fileno()
@@ -178,14 +214,18 @@ class Channel:
     def receive(self) -> list[tuple[Any, list[int]]] | None:
         """Wait for data once; return the messages that are complete, or None when the other end was closed."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
-        except ConnectionError:
+            data, descriptors = self._read()
+        except OSError:
             data, descriptors = b"", []
         if not data:
             return None
         self._received += data
         self._descriptors += descriptors
         return list(self._complete())
+
+    def _read(self) -> tuple[bytes, list[int]]:
+        data, descriptors, _, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
+        return data, list(descriptors)
 
     def _complete(self) -> Any:
         while len(self._received) >= _HEADER.size:
@@ -201,3 +241,28 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self._connection.close()
+
+
+class _TlsChannel(Channel):
+    """A channel over TLS, which two threads must not use at once: both wait outside, and read and write in turn."""
+
+    def __init__(self, connection: ssl.SSLSocket) -> None:
+        super().__init__(connection)
+        self._tls = connection
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether something has arrived, after at most so many seconds."""
+        return self._tls.pending() > 0 or super().wait(seconds)
+
+    def _read(self) -> tuple[bytes, list[int]]:
+        while True:
+            if not self._tls.pending():
+                select.select([self._tls], [], [])
+            with self._sending:
+                self._tls.setblocking(False)
+                try:
+                    return self._tls.recv(_CHUNK), []
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    continue
+                finally:
+                    self._tls.setblocking(True)

@@ -70,11 +70,12 @@ def drive(
     control: DriverControl,
     program: tuple[str, str, tuple[str, ...]] | None,
     earlier: Sequence[Outcome | Failure | None] = (),
+    make: Callable[..., Driver] | None = None,
 ) -> Outcome:
     """Run the fragments of an application in processes; return the outcome, or raise what ended the run.
 
     `program` is what ``headrace run`` executes: a file or a module, a class in it, and its arguments. `earlier` is
-    what the runs of this program before returned or raised.
+    what the runs of this program before returned or raised. `make` makes another driver than one of this host.
     """
     check_options(os.environ)
     configure_log()
@@ -88,7 +89,7 @@ def drive(
         try:
             interrupts.held = False
             compose(application)
-            driver = Driver(application, control, launch, earlier)
+            driver = (make or Driver)(application, control, launch, earlier)
         finally:
             interrupts.held = True
         driver.run()
@@ -195,8 +196,8 @@ class Driver:
         # The last request to pause or to resume, and the parts that are paused.
         self._request: Request | None = None
         self._paused: set[str] = set()
-        self._processes: dict[str, Process] = {}
-        self._leaving: list[Process] = []
+        self._processes: dict[str, Any] = {}
+        self._leaving: list[Any] = []
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
@@ -270,11 +271,17 @@ class Driver:
                     if part in self._processes:
                         self._processes[part].channel.send(what)
                 case Interrupt(part):
-                    self._processes[part].interrupt()
+                    self._interrupt(self._processes[part])
                 case Kill(part):
-                    self._processes[part].kill()
+                    self._kill(self._processes[part])
                 case Warn(text):
                     _log.warning("%s", text, extra=fields_of(self._application))
+
+    def _interrupt(self, process: Any) -> None:
+        process.interrupt()
+
+    def _kill(self, process: Any) -> None:
+        process.kill()
 
     def _spawn(self, part: str) -> None:
         former = self._processes.pop(part, None)
@@ -282,16 +289,7 @@ class Driver:
             self._leaving.append(former)
         environment = environment_of(part, os.environ, self._gpus[part], self._ports)
         process = self._processes[part] = Process(part, environment, self._control.fail)
-        process.channel.send(
-            Assignment(
-                part,
-                self._launch,
-                self._earlier,
-                os.getpid(),
-                self._control.run_id,
-                tuple(self._cpus[part] or ()),
-            )
-        )
+        process.channel.send(self._assignment(part))
         for source, serve in (
             (process.channel, self._on_message),
             (process.pidfd, self._on_exit),
@@ -299,6 +297,10 @@ class Driver:
             (process.stderr, self._on_output),
         ):
             self._selector.register(source, selectors.EVENT_READ, _bound(serve, process, source))
+
+    def _assignment(self, part: str) -> Assignment:
+        cpus = tuple(self._cpus[part] or ())
+        return Assignment(part, self._launch, self._earlier, os.getpid(), self._control.run_id, cpus)
 
     def _join(self, flows: Sequence[CutFlow], parts: Sequence[str]) -> None:
         """Make links, and send their ends to the processes."""
@@ -319,27 +321,30 @@ class Driver:
                 zip(*ends[first : first + _AT_ONCE], strict=True) if ends else ((), (), ())
             )
             is_last = first + _AT_ONCE >= len(ends)
-            channel.send(Connect(names, epochs, is_last), tuple(each.fileno() for each in sockets))
+            channel.send(Connect(names, epochs, is_last=is_last), tuple(each.fileno() for each in sockets))
             for each in sockets:
                 each.close()
 
     # What comes from the processes.
 
-    def _on_message(self, process: Process, _: Any) -> None:
+    def _on_message(self, process: Any, _: Any) -> None:
         messages = process.channel.receive()
         if messages is None:
-            self._selector.unregister(process.channel)
+            self._on_closed(process)
             return
         for message, _descriptors in messages:
             self._handle(process, message)
 
-    def _handle(self, process: Process, message: Any) -> None:
-        if self._processes.get(process.part) is not process:
+    def _on_closed(self, process: Any) -> None:
+        self._selector.unregister(process.channel)
+
+    def _handle(self, process: Any, message: Any) -> None:
+        if self._processes.get(process.part) != process:
             return  # it was given up
         supervisor, part, now = self.supervisor, process.part, monotonic()
         match message:
-            case Composed(description):
-                process.open_output()
+            case Composed(description, address):
+                process.composed(address)
                 self._carry_out(supervisor.composed(part, description, now))
             case Started():
                 self._carry_out(supervisor.started(part, now))
@@ -362,7 +367,7 @@ class Driver:
             with suppress(KeyError):
                 self._selector.unregister(descriptor)
 
-    def _on_exit(self, process: Process, _: Any) -> None:
+    def _on_exit(self, process: Any, _: Any) -> None:
         while process.channel in _files(self._selector):  # its last words come first
             if not process.has_data():
                 break
@@ -375,7 +380,7 @@ class Driver:
         now = monotonic()
         self._carry_out(self.supervisor.exited(process.part, process.how(), now, process.interrupt_of_exit()))
 
-    def _reap(self, process: Process) -> None:
+    def _reap(self, process: Any) -> None:
         for source in process.sources:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(source)
@@ -453,7 +458,7 @@ class Process:
         """What the driver waits for."""
         return self.channel, self.pidfd, self.stdout, self.stderr
 
-    def open_output(self) -> None:
+    def composed(self, _: Any) -> None:
         """Pass on what the process writes from now on."""
         self.stdout.open()
         self.stderr.open()

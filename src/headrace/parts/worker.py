@@ -36,8 +36,10 @@ from headrace.core.places import GO_ON, RESTART
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.parts.control import (
+    TOKEN,
     Ask,
     Beat,
+    Cancel,
     Channel,
     Composed,
     Connect,
@@ -54,10 +56,13 @@ from headrace.parts.digest import describe
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.core.run_options import RunOptions
-    from headrace.parts.control import Assignment
+    from headrace.parts.control import Address, Assignment
     from headrace.parts.cut_flow import CutFlow
     from headrace.parts.idleness import IdleReport
+    from headrace.parts.link_port import LinkPort
 
 _PR_SET_PDEATHSIG = 1
 _BEAT = 0.5  # seconds
@@ -68,17 +73,38 @@ def main(descriptor: int, part: str) -> None:
     # What the driver put there to find headrace, and the folder that `python -c` adds.
     del sys.path[: 1 if sys.flags.safe_path else 2]
     channel = Channel(socket.socket(fileno=descriptor))
-    first = channel.receive_one()
-    if first is None:
-        return
-    assignment: Assignment = first
-    _end_with(assignment.driver)
+    assignment: Assignment | None = channel.receive_one()
+    if assignment is not None:
+        _end_with(assignment.driver)
+        _serve(channel, assignment, None)
+
+
+def join(host: str, port: int, part: str, parent: int) -> None:
+    """Run a part of a program for a driver that listens, perhaps on another host, and end with the parent."""
+    del sys.path[: 1 if sys.flags.safe_path else 2]
+    _end_with(parent)
+    from headrace.link.connect import connect
+    from headrace.link.handshake import Purpose
+    from headrace.parts.link_port import LinkPort
+
+    token = os.environ.pop(TOKEN).encode()
+    encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    channel = Channel.over(carrier.detach())
+    assignment: Assignment | None = channel.receive_one()
+    if assignment is not None:
+        os.environ.update(assignment.environment)
+        _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted))
+
+
+def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> None:
+    """Run a part, and leave the process."""
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment)
+    worker = Worker(channel, assignment, port)
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
         worker.run()
@@ -115,13 +141,14 @@ class Over(SystemExit):
 class Worker:
     """A part in its process."""
 
-    def __init__(self, channel: Channel, assignment: Assignment) -> None:
+    def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort | None = None) -> None:
         self.channel = channel
+        self._port = port
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
         self.control: RunControl | None = None
         self.is_over = False
-        self._ends: dict[str, tuple[socket.socket, int]] = {}
+        self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
         self._idle: IdleReport | None = None
@@ -186,20 +213,41 @@ class Worker:
         """Compare the composed program with that of the driver, and connect the part with the others."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self.channel.send(Composed(describe(cut.application)))
+        address = None if self._port is None else self._port.address
+        self.channel.send(Composed(describe(cut.application), address))
         waits.wait(self._is_linked)
         with self._lock:
-            for name, (end, epoch) in self._ends.items():
-                self._connect(name, end, epoch)
+            # Those that leave first: the others wait for those that leave elsewhere.
+            outgoing = {flow.name for flow in cut.outgoing}
+            for name in sorted(self._ends, key=lambda name: name not in outgoing):
+                self._connect(name, *self._ends[name])
             self._has_begun = True
 
-    def _connect(self, name: str, end: socket.socket, epoch: int) -> None:
+    def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
         cut: Cut = self.cut
         flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
         terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
-        carrier = UnixCarrier(end) if end.family == socket.AF_UNIX else _tcp_carrier(end)
+        carrier: Any
+        if isinstance(end, socket.socket):
+            carrier = UnixCarrier(end) if end.family == socket.AF_UNIX else _tcp_carrier(end)
+        else:
+            assert self._port is not None
+            if kind is Sender:
+                carrier = self._port.send_to(end, name, epoch)
+            else:
+                arrival = self._port.arrival(name, epoch)
+                waits.wait_for_futures([arrival])
+                carrier = arrival.result()
         cut.connect(name, kind(carrier, terms, cut.listener(name)))
+
+    def _connect_late(self, ends: list[tuple[str, Address, int]]) -> None:
+        """Connect links with a part that was started again, while the driver still hears the beats."""
+        try:
+            for name, address, epoch in ends:
+                self._connect(name, address, epoch)
+        except LinkError as error:  # that part is lost again, which the driver notices
+            logging.getLogger("headrace.parts").warning("%s", error)
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part at its other end."""
@@ -230,15 +278,22 @@ class Worker:
 
     def _handle(self, message: Any, ends: list[socket.socket]) -> None:
         match message:
-            case Connect(flows, epochs, is_last):
+            case Connect(flows, epochs, addresses, is_last):
                 with self._lock:
-                    for name, end, epoch in zip(flows, ends, epochs, strict=True):
-                        if self._has_begun:
-                            self._connect(name, end, epoch)
-                        else:
-                            self._ends[name] = end, epoch
+                    if self._has_begun and addresses:
+                        late = list(zip(flows, addresses, epochs, strict=True))
+                        threading.Thread(target=self._connect_late, args=(late,), daemon=True).start()
+                    else:
+                        given: Sequence[socket.socket | Address] = addresses or ends
+                        for name, end, epoch in zip(flows, given, epochs, strict=True):
+                            if self._has_begun:
+                                self._connect(name, end, epoch)
+                            else:
+                                self._ends[name] = end, epoch
                 if is_last:
                     self._is_linked.set()
+            case Cancel():
+                os.kill(os.getpid(), signal.SIGINT)
             case Stop():
                 if self.control is not None:
                     self.control.stop()

@@ -1,0 +1,85 @@
+"""LinkPort: where the links of a part arrive that come from other hosts.
+
+The process of the receiver listens, and that of the sender connects. The driver tells both at the same time, so a
+link may arrive before it is expected here: it is kept until then. Only processes that know the token of the run get
+so far.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.link.connect import connect
+from headrace.link.handshake import Purpose
+from headrace.link.listener import Listener, listen
+
+if TYPE_CHECKING:
+    from headrace.link.arrivals import Taker
+    from headrace.link.carrier import Carrier
+    from headrace.parts.control import Address
+
+_LINK = "link"
+
+
+class LinkPort:
+    """The links of a part with those on other hosts.
+
+    Parameters
+    ----------
+    host
+        The address of this host in the network of the others.
+    token
+        The token of the run.
+    encrypted
+        Whether the links use TLS.
+    """
+
+    def __init__(self, host: str, token: bytes, *, encrypted: bool = False) -> None:
+        identity = None
+        if encrypted:
+            from headrace.link.tls import ServerIdentity
+
+            identity = ServerIdentity.make()
+        self._token = token
+        self._encrypted = encrypted
+        self._lock = threading.Lock()
+        self._links: dict[Purpose, Future[Carrier]] = {}
+        self._listener = Listener(listen(host), token=token, identity=identity, find_taker=self._find_taker)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        address = self._listener.address
+        assert not isinstance(address, str)
+        return address
+
+    def send_to(self, address: Address, flow: str, epoch: int) -> Carrier:
+        """Connect a flow with the process of its receiver."""
+        return connect(address, Purpose(_LINK, flow, epoch), self._token, encrypted=self._encrypted)
+
+    def arrival(self, flow: str, epoch: int) -> Future[Carrier]:
+        """Return a future of the link of a flow into this part."""
+        return self._link(Purpose(_LINK, flow, epoch))
+
+    def close(self) -> None:
+        """Stop listening, and close the links that nobody wanted."""
+        self._listener.close()
+        for link in self._links.values():
+            if link.done() and not link.exception():
+                link.result().close()
+        self._links.clear()
+
+    def _link(self, purpose: Purpose) -> Future[Carrier]:
+        with self._lock:
+            return self._links.setdefault(purpose, Future())
+
+    def _find_taker(self, purpose: Purpose) -> Taker | None:
+        if purpose.kind != _LINK or self._link(purpose).done():
+            return None
+        return partial(self._take, purpose)
+
+    def _take(self, purpose: Purpose, carrier: Carrier) -> None:
+        self._link(purpose).set_result(carrier)
