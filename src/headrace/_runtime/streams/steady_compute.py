@@ -51,10 +51,6 @@ def steady_compute(
     return _with_streams(compute, lifetimes, node.input.ports, make_current)
 
 
-def _nothing() -> None:
-    pass
-
-
 def _making_current(current: LastingStream, allocation: StreamAllocation) -> Callable[[], object]:
     """Return a function that makes a stream current on this thread."""
     # The thread of the last compute, if the device stays current there, and what is current on that thread. A
@@ -83,14 +79,15 @@ def _with_streams(
     compute: Callable[..., None],
     lifetimes: Lifetimes,
     ports: list[InputPort],
-    make_current: Callable[[], object] = _nothing,
+    make_current: Callable[[], object] | None = None,
 ) -> Callable[..., None]:
     """Return the compute of any operator."""
     (reader,) = lifetimes.readers
     fences, numbers = reader.fences, reader.numbers
 
     def compute_with_streams(op_input: Any, op_output: Any, context: Any) -> None:
-        make_current()
+        if make_current is not None:
+            make_current()
         try:
             compute(op_input, op_output, context)
         finally:
