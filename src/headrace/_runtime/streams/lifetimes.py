@@ -6,10 +6,10 @@ fence after that (`held_frames`).
 The frames that a compute received must live until the operator's stream has completed a fence after the compute.
 The next `emit` inserts such a fence anyway. For an operator that emits nothing, one is inserted here.
 
-Which frames the program has released and which fences are complete is looked at after every fourth compute, for
-four computes at once. At every compute it would free frames slightly sooner at four times the cost. Querying an
-event costs less than a callback. If the device is further behind than that, there is a look at every other compute:
-the operator goes on as soon as the oldest is complete.
+Which frames the program has released and which fences are complete is looked at for several computes at once: with
+the usual limit of 8, after every sixth. At every compute it would free frames sooner, at six times the cost.
+Querying an event costs less than a callback. If the device is behind, there is a look at every other compute, so
+that no more is kept than the limit says, and the operator goes on as soon as the oldest compute is complete.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
-_COMPUTES = 4  # between two looks
+_COMPUTES = 6  # between two looks
 
 
 class Lifetimes:
@@ -128,8 +128,10 @@ class Lifetimes:
 
     @property
     def frames_in_flight(self) -> int:
-        """The number of frames that are kept because a stream may still read them."""
-        return max((len(reader.frames) for reader in self.readers), default=0)
+        """The number of frames that are kept because a stream may still read them, with those just received."""
+        if not self.readers:
+            return 0
+        return max([len(reader.frames) for reader in self.readers]) + len(self.held.received)
 
     def clear(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
@@ -180,7 +182,7 @@ class InFlight:
     def __init__(self, fences: Fences, limit: int) -> None:
         self.fences = fences
         self._limit = limit
-        self._stride = max(min(limit // 2, _COMPUTES), 1)
+        self._stride = max(min(limit - 2, _COMPUTES), 1)
         self.look_at = 1
         self.numbers: list[int] = []
         # The frames that were released last, and the number of the fence that completes the work on them.
