@@ -117,3 +117,26 @@ def test_what_the_function_holds_is_the_array_that_it_received(scheduler: MakeSc
     app = chain(lambda x: Array(x.number), last, scheduler)
     assert [x.number for x in held] == [FRAMES - 2, FRAMES - 1, FRAMES]
     assert not node_of(app.last).streams.lifetimes.held.received
+
+
+def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = {"wait": 0, "record": 0}
+
+    def count(name: str) -> None:
+        original = getattr(sim.Stream, name)
+
+        def counted(self: Any, *args: Any) -> Any:
+            calls[name] += 1
+            return original(self, *args)
+
+        monkeypatch.setattr(sim.Stream, name, counted)
+
+    count("wait")
+    count("record")
+
+    def last(x: Array) -> None:
+        pass
+
+    chain(lambda x: Array(x.number), last)
+    assert calls["wait"] == 2 * FRAMES  # of the stage and the last one
+    assert 2 * FRAMES <= calls["record"] <= 2 * FRAMES + FRAMES // 2  # the last one emits nothing
