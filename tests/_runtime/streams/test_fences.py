@@ -60,12 +60,15 @@ class Event:
         return self.point <= self.device.done
 
 
-class Computes(InFlight):
+class Computes:
     """The computes of an operator that receives a frame in each of them, and holds none."""
 
     def __init__(self, fences: Fences, limit: int) -> None:
-        super().__init__(fences, limit)
+        self.in_flight = InFlight(fences, limit)
         self.received: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.in_flight, name)
 
     def end(self, frame: Any) -> None:
         """End a compute that received a frame, and look at those so far where that is due."""
@@ -80,7 +83,7 @@ class Computes(InFlight):
 
     @property
     def held(self) -> list[Any]:
-        return self.frames + self.received
+        return [*self.in_flight.frames, *self.received]
 
 
 def emit(fences: Fences, data: Any) -> Envelope:
