@@ -25,6 +25,7 @@ from headrace.link.loop import LinkLoop
 from headrace.link.unix import UnixCarrier
 from headrace.link.wire import Kind, pack_header
 from headrace.resources import RingAllocator
+from tests.harness.threads import PATIENCE
 from tests.link.pipes import Bytes, HandLoop, Pair
 
 LARGE = 100_000  # bytes; too many to travel with the message
@@ -147,6 +148,12 @@ class TestFrames:
             assert link.sender.sent == 0
             assert link.sender.send(Parcel(1))
             assert link.take() == 1
+
+    def test_that_are_too_large_for_a_network_are_refused_before_they_are_copied(self) -> None:
+        link = Bytes()
+        repeated = np.broadcast_to(np.uint8(1), (1 << 20, 1 << 20))  # a terabyte, of one byte
+        with pytest.raises(CrossingError, match="1 TB"):
+            link.sender.send(Parcel(repeated))
 
     def test_whose_objects_are_unknown_here_are_lost_alone(self) -> None:
         with Pair() as link:
@@ -495,7 +502,7 @@ class TestLoop:
         def produce() -> None:
             for number in range(count):
                 while not sender.send(Parcel(frame(number, size), number)):
-                    room.get(timeout=20)
+                    room.get(timeout=PATIENCE)
             sender.end()
             sender.close()
 
@@ -506,7 +513,7 @@ class TestLoop:
             parcel = receiver.take()
             if parcel is None:
                 assert receiver.failure is None
-                told.get(timeout=20)
+                told.get(timeout=PATIENCE)
                 continue
             assert parcel.number == parcel.acq_timestamp == taken
             assert (parcel.data == taken % 251).all()
@@ -561,7 +568,7 @@ class TestLoop:
         sender = Sender(UnixCarrier(there), terms, lambda: None, loop=loop)
         for number in range(2):
             sender.send(Parcel(number))
-            told.get(timeout=20)
+            told.get(timeout=PATIENCE)
         assert [receiver.take(), receiver.take()] == [Parcel(0, number=0), Parcel(1, number=1)]
         self.run(loop, 10, 100)
         assert "not this time" in caplog.text

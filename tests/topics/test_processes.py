@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -45,23 +46,22 @@ def line_of(process: subprocess.Popen[str]) -> int:
 
 
 def test_a_killed_publisher_is_replaced_by_the_next_and_leaves_nothing() -> None:
-    with reading("count") as reader, program("publish") as first, program("publish") as second:
-        wait_until(lambda: len(TopicFolder().publishers("count")) == 2, "both are there")
-        newest = max(TopicFolder().publishers("count")).pid
-        killed, left = (first, second) if newest == first.pid else (second, first)
-        tell(killed, 1)
-        while reader.next().data != 1:
-            pass
-        tell(left, 2)
-        killed.send_signal(signal.SIGKILL)
-        assert reader.next().data == 2
-        assert reader.subscription.description["pid"] == left.pid
-        tell(left, 3)
-        assert reader.next().data == 3
-        wait_until(
-            lambda: [each.pid for each in TopicFolder().publishers("count")] == [left.pid], "it is removed"
-        )
-        left.communicate(timeout=PATIENCE)  # the end of its input, and of the topic
+    with reading("count") as reader:
+        with published("count") as left, program("publish") as killed:
+            await_subscribers(left)
+            tell(killed, 1)
+            while reader.next().data != 1:
+                pass
+            left.publish(2)
+            killed.send_signal(signal.SIGKILL)
+            assert reader.next().data == 2
+            assert reader.subscription.description["pid"] == os.getpid()
+            left.publish(3)
+            assert reader.next().data == 3
+            wait_until(
+                lambda: [each.pid for each in TopicFolder().publishers("count")] == [os.getpid()],
+                "it is removed",
+            )
         reader.wait_for_end()
     assert TopicFolder().publishers() == []
 

@@ -275,14 +275,21 @@ class _Writer:
         except CrossingError:
             raise
         except Exception as error:  # what pickle raises depends on the object
-            shown = repr(data)
             raise CrossingError(
-                f"{shown if len(shown) < 200 else shown[:200] + '...'} cannot be pickled "
-                f"({type(error).__name__}: {error})"
+                f"{_shown(data)} cannot be pickled ({type(error).__name__}: {error})"
             ) from error
         content = self.add(np.frombuffer(stream.getbuffer(), np.uint8))
         buffers = [self.add(np.frombuffer(buffer.raw(), np.uint8)) for buffer in pickler.buffers]
         return ["p", content, buffers, pickler.tensors]
+
+
+def _shown(data: Any) -> str:
+    """Return an object as Python shows it, shortened; of one that cannot be shown, its type."""
+    try:
+        shown = repr(data)
+    except Exception:
+        return f"an object of the type {type_name(data)}"
+    return shown if len(shown) < 200 else shown[:200] + "..."
 
 
 class _Pickler(pickle.Pickler):
@@ -336,13 +343,13 @@ def describe_dtype(dtype: Dtype) -> Any:
             return element_from_dtype(dtype)
         except TensorError:
             return None
-    if dtype.names is None and dtype.subdtype is None:
-        text = dtype.str
-    else:
-        text = repr(np.lib.format.dtype_to_descr(dtype))
     try:
+        if dtype.names is None and dtype.subdtype is None:
+            text = dtype.str
+        else:
+            text = repr(np.lib.format.dtype_to_descr(dtype))
         return text if len(text) <= _LONGEST_DTYPE and _read_dtype(text) == dtype else None
-    except ProtocolError:
+    except (ProtocolError, ValueError):  # fields that overlap, or are in another order than in memory
         return None
 
 

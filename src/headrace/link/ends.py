@@ -496,6 +496,9 @@ class Sender(_End):
     def _as_bulk(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> _Outgoing:
         """Return a message whose memory travels with it."""
         places, bulk, holders, at = [], [], [], 0
+        length = sum(piece.nbytes for piece in pieces)
+        if length > self.terms.max_bytes:  # before an array with gaps is copied
+            raise self._too_large(length)
         for piece in pieces:
             padding = -at % ALIGNMENT
             if padding:
