@@ -438,3 +438,21 @@ def test_a_publisher_of_another_version_is_reported_and_the_next_is_followed(
             assert reader.next().data == 1
         finally:
             strange.close()
+
+
+def test_a_callback_that_fails_is_reported_once_and_messages_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("of the program")
+
+    with published(on_room=fail) as publication:
+        publication.publish(0)  # which a thread of the subscription finds
+        subscription = Subscription("a", on_change=fail)
+        try:
+            for value in range(3):
+                publication.publish(value)
+                wait_until(lambda value=value: (taken := subscription.take()) and taken.data == value, "it")
+        finally:
+            subscription.close()
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(said) == 2
+    assert all("RuntimeError: of the program" in each for each in said)

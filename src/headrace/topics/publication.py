@@ -62,7 +62,7 @@ class Publication:
     keep_last
         Whether the last message is kept for subscribers that join later.
     on_room
-        Called, on any thread, when `has_room` or `is_idle` may have become true.
+        Called, on any thread, when `has_room` or `is_idle` may have become true. It must not close the publication.
     ways
         How it is found; by default as the environment says.
     """
@@ -237,7 +237,10 @@ class Publication:
             except Exception as error:  # the others go on
                 self._report(error, subscriber)
                 self._remove(subscriber)
-        self._on_room()
+        try:
+            self._on_room()
+        except Exception as error:  # of the program, whose subscribers go on
+            self._report(error)
 
     def _admit(self, subscriber: Subscriber) -> None:
         """Tell a subscriber what the topic is; when it has taken that, it is there, and gets messages."""

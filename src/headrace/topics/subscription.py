@@ -63,7 +63,7 @@ class Subscription:
     wants_last
         Whether to get the last message that was published before, if the publisher keeps it.
     on_change
-        Called, on any thread, when a message has come or the topic has ended.
+        Called, on any thread, when a message has come or the topic has ended. It must not close the subscription.
     ways
         How publishers are found; by default as the environment says.
     """
@@ -182,7 +182,7 @@ class Subscription:
                         continue  # the credit is given when it is taken
                 link.receiver.give_credits(1)
         if has_come:
-            self._on_change()
+            self._tell()
 
     def _parcel_of(self, link: _Link) -> Parcel | None:
         """Return what arrived next; what cannot be read here is reported once, and missed."""
@@ -229,7 +229,7 @@ class Subscription:
         failure = link.failure or link.receiver.failure
         if failure is None:
             self.has_ended = True
-            self._on_change()
+            self._tell()
         elif not isinstance(failure, PeerLost):
             self._report(failure)
         if link.failure is not None:
@@ -274,6 +274,13 @@ class Subscription:
         self._link = link
         self._arrived(link)
         return True
+
+    def _tell(self) -> None:
+        """Tell the program that something has changed; messages go on if it fails."""
+        try:
+            self._on_change()
+        except Exception as error:
+            self._report(error)
 
     def _report(self, error: BaseException) -> None:
         """Log an error, each kind once; the subscription goes on."""
