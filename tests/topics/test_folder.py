@@ -207,3 +207,9 @@ def test_the_longest_name_fits_in_a_process_with_many_files(
         for descriptor in opened:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("path", ["/", "/proc/topics", "/proc/none/topics"])
+def test_a_folder_that_cannot_be_made_is_named(path: str) -> None:
+    with pytest.raises(TopicError, match=rf"folder of topics .*'{path}.*set HEADRACE_TOPICS"):
+        TopicFolder(path).publishers()

@@ -112,8 +112,12 @@ class TopicFolder:
             path = self.base
             for name in self.names:
                 path /= name
-                with suppress(FileExistsError):
+                try:
                     os.mkdir(name, 0o700, dir_fd=opened)
+                except FileExistsError:
+                    pass
+                except OSError as error:
+                    raise _cannot_be_made(path, error) from None
                 outer = opened
                 try:
                     opened = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=outer)
@@ -194,12 +198,26 @@ def _place(path: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...]]:
     given = path or os.environ.get("HEADRACE_TOPICS")
     if given:
         whole = Path(given).absolute()
-        whole.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            whole.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_be_made(whole, error) from None
+        if not whole.name:
+            raise TopicError(
+                f"the folder of topics cannot be {given!r}; set HEADRACE_TOPICS to one of your own"
+            )
         return whole.parent, (whole.name,)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return Path(runtime), ("headrace", "topics")
     return Path("/tmp"), (f"headrace-{os.geteuid()}", "topics")
+
+
+def _cannot_be_made(path: Path, error: OSError) -> TopicError:
+    return TopicError(
+        f"the folder of topics {str(path)!r} cannot be made ({error.strerror}); set HEADRACE_TOPICS to one of "
+        "your own"
+    )
 
 
 def _check_private(opened: int, path: Path) -> None:
