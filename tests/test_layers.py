@@ -26,7 +26,7 @@ LAYERS = {
     "core": {"notebook", "lazy", "waits", "gpu"},
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
     "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
-    "replicas": {"tensor", "core", "_runtime"},
+    "replicas": {"core", "_runtime"},
     "link": {"lazy", "waits", "gpu", "tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},

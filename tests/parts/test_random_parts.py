@@ -22,7 +22,7 @@ LINKS: dict[str, Callable[[], Any]] = {
 }
 # Each program runs under the next one of these.
 SCHEDULERS = [greedy, multi_thread, *(partial(event_based, workers=workers) for workers in (2, 3, 5))]
-PROGRAMS = 15
+PROGRAMS = 6
 
 
 def run_cut(plan: Plan, places: list[int], scheduler: Any, links: Any) -> tuple[PartsRun, dict[int, Stage]]:

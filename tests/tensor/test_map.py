@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,3 +209,16 @@ def test_a_map_is_sent_as_another_so_that_the_senders_may_change() -> None:
     assert message is not tensors
     assert message["a"] is tensors["a"]
     assert type(as_message(TensorMap())) is TensorMap
+
+
+def test_a_map_in_host_memory_is_pickled_by_value() -> None:
+    tensors = TensorMap(b=np.arange(4.0).reshape(2, 2).T, c=c)
+    copied = pickle.loads(pickle.dumps(tensors))
+    assert type(copied) is TensorMap
+    assert {name: np.asarray(tensor).tolist() for name, tensor in copied.items()} == {
+        "b": [[0.0, 2.0], [1.0, 3.0]],
+        "c": [0, 1, 2],
+    }
+    on_device = TensorMap(a=Library(CUDA))
+    with pytest.raises(TypeError, match="copy it to the host first"):
+        pickle.dumps(on_device)
