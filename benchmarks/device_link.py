@@ -384,8 +384,10 @@ def long_kernels(connected: socket.socket, count: int) -> None:
 
 ROLES: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (write, read, doomed_writer, survivor_reader, doomed_reader, survivor_writer)
-    + (events_here, events_there, small_kernels, long_kernels)
+    for function in (
+        *(write, read, doomed_writer, survivor_reader, doomed_reader, survivor_writer),
+        *(events_here, events_there, small_kernels, long_kernels),
+    )
 }
 
 
@@ -429,7 +431,8 @@ def pair(
         os.close(results)
         for process in started:
             try:
-                process.wait(5)
+                if process.wait(5) == -signal.SIGABRT:
+                    print("a process was aborted:", process.args)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -545,7 +548,7 @@ def mps(count: int) -> None:
 
 
 def copies(count: int) -> None:
-    """Copy from the pools of CuPy and PyTorch into a pool with IPC, and ask for the legacy handle of their blocks."""
+    """Copy from the pools of CuPy and PyTorch into a pool with IPC; ask for the legacy handles of their blocks."""
     import cupy
     import torch
     from cuda.bindings import driver

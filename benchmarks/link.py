@@ -92,11 +92,20 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def unix_sockets() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 @contextmanager
-def peer(target: Callable[..., None], size: int, count: int) -> Iterator[tuple[socket.socket, Any]]:
+def peer(
+    target: Callable[..., None],
+    size: int,
+    count: int,
+    sockets: Callable[[], tuple[socket.socket, socket.socket]] = unix_sockets,
+) -> Iterator[tuple[socket.socket, Any]]:
     """Start the receiving process."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = sockets()
     results, theirs_results = context.Pipe()
     process = context.Process(target=target, args=(theirs, size, count, theirs_results), daemon=True)
     process.start()

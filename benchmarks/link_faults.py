@@ -233,14 +233,14 @@ LOST: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "packets from the receiver dropped": (lambda link: drop("output", "drop")(), ("sender", "receiver")),
 }
 SURVIVED: dict[str, tuple[Fault, float, Fault]] = {
-    "receiver frozen for 2.5 s": (
+    "receiver frozen for 1.9 s": (
         lambda link: link.receiver.signal(signal.SIGSTOP),
-        2.5,
+        1.9,
         lambda link: link.receiver.signal(signal.SIGCONT),
     ),
-    "sender frozen for 2.5 s": (
+    "sender frozen for 1.9 s": (
         lambda link: link.sender.signal(signal.SIGSTOP),
-        2.5,
+        1.9,
         lambda link: link.sender.signal(signal.SIGCONT),
     ),
     "cable pulled for 1 s": (lambda link: down(), 1.0, lambda link: up()),

@@ -58,6 +58,7 @@ ALLOWED = {
         "_WaiterThreads._serve",
     ): "a thread of its own, which ends when it is idle for long",
     ("gpu/cuda/callbacks.py", "_WaiterThreads.add"): "the queue has no limit",
+    ("gpu/cuda/callbacks.py", "_WaiterThreads.stop"): "the queue has no limit",
     ("_web/live_server.py", "LiveServer.__init__"): "the future is done",
     ("gpu/sim/timeline.py", "Timeline._run_next_user_code"): "takes the lock back, as a `with` would",
     ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",

@@ -293,6 +293,25 @@ class TestInPlace:
         assert not link.loop.links
         assert address in [allocator.allocate_tensor(LARGE, "uint8").data for _ in range(2)]
 
+    def test_it_has_the_same_bound_beyond_which_frames_are_copied(self) -> None:
+        with Pair(max_bytes=1 << 20) as link:
+            allocator = RingAllocator()
+            tensors = [allocator.allocate_tensor(600_000, "uint8") for _ in range(2)]
+            for tensor in tensors:
+                np.asarray(tensor)[:] = 5
+                assert link.sender.send(Parcel(tensor))
+            assert len(link.sender.held) == 2
+            assert 600_000 <= link.sender._ring.size <= 1 << 20
+            assert [int(np.asarray(link.take())[0]) for _ in range(2)] == [5, 5]
+            del tensor, tensors, allocator
+            link.receiver.tick(0)
+            link.loop.serve()
+            gc.collect()
+            assert link.sender.send(Parcel(RingAllocator().allocate_tensor(700_000, "uint8")))
+            link.take()
+            assert link.receiver.failure is None
+            assert link.sender._allocated == 700_416
+
     def test_memory_that_went_is_unmapped_by_the_receiver(self) -> None:
         with Pair() as link:
             for _ in range(5):
@@ -394,6 +413,15 @@ class TestEnds:
             assert link.take()[0] == number % 251
         assert link.receiver.has_ended
         link.receiver.close()
+
+    def test_what_could_not_be_sent_at_once_is_not_overtaken(self) -> None:
+        with Pair(size=10_000) as link:
+            while not link.sender._carrier.wants_write:
+                assert link.sender.send(Parcel(frame(link.sender.sent, 1000)))
+            link.receiver.serve(True, False)  # there is room for one more
+            assert link.sender.send(Parcel(frame(link.sender.sent, 10)))
+            for number in range(link.sender.sent):
+                assert link.take()[0] == number % 251
 
     def test_an_epoch_before_is_refused(self) -> None:
         sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

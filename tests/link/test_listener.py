@@ -7,6 +7,8 @@ import os
 import resource
 import select
 import socket
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -235,7 +237,8 @@ def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
         if count % 500 == 0:
             assert_works(near, far)
             close(*connected(listener, purpose=Purpose("link", f"beside {count}")))
-    assert descriptors() - before <= len(strangers) + arrivals.MOST_ARRIVALS
+    most = before + len(strangers) + arrivals.MOST_ARRIVALS
+    wait_until(lambda: descriptors() <= most, "the end of connections that are too many")
     assert_works(near, far)
     for connection in strangers:
         connection.close()
@@ -328,11 +331,34 @@ def test_a_server_that_is_gone_or_answers_nothing_is_named():
         connect_unix("/nowhere/socket", PURPOSE)
 
 
+def test_a_server_that_answers_a_byte_now_and_then_is_given_up_in_time(monkeypatch):
+    times = iter([0.0, 5.0, 11.0])
+    monkeypatch.setattr("headrace.link.connect.monotonic", lambda: next(times))
+
+    def trickle() -> None:
+        with server.accept()[0] as connection:
+            connection.send(b"h")
+            is_closed_by_the_peer(connection)
+
+    with listen() as server:
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        with pytest.raises(PeerLost, match="did not complete the handshake in time"):
+            connect(server.getsockname(), PURPOSE, TOKEN, seconds=10.0)
+        thread.join(PATIENCE)
+
+
 def test_a_certificate_from_files_is_used(tmp_path):
     made = identity()
     with pytest.raises(ValueError, match=r"no certificate and key .*nothing\.pem"):
         ServerIdentity.from_files(str(tmp_path / "nothing.pem"), str(tmp_path / "key.pem"))
     assert made.binding != ServerIdentity.make().binding
+
+
+def test_a_certificate_that_cannot_be_made_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
+    with pytest.raises(ImportError, match=r"certificate for TLS .* \'.\[tls\]'"):
+        ServerIdentity.make()
 
 
 # With a clock of their own.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from headrace.core.errors import ProtocolError
+from headrace.core.errors import LinkError, ProtocolError
 from headrace.link.carrier import Received
 from headrace.link.stream_reader import StreamReader
 from headrace.link.wire import HEADER_SIZE, MAX_BODY, Kind, pack_header
@@ -110,6 +110,13 @@ def test_a_header_that_cannot_be_is_refused_and_allocates_nothing(header, what):
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_frame_for_which_there_is_no_memory_ends_the_link_alone():
+    reader = StreamReader()
+    reader.max_bulk = 1 << 62
+    with pytest.raises(LinkError, match="no memory for a frame of 4611686018427387904 bytes"):
+        read(reader, pack_header(Kind.FRAME, 0, 0, 0, 1 << 62))
 
 
 def test_no_bulk_is_accepted_before_the_link_has_set_a_limit():

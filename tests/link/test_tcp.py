@@ -11,6 +11,7 @@ import pytest
 
 from headrace.core.errors import ProtocolError
 from headrace.link.carrier import CarrierClosed
+from headrace.link.lingering import linger
 from headrace.link.tcp import TcpCarrier
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE
@@ -83,6 +84,39 @@ def test_the_last_words_are_read_before_the_end_is_noticed(kind):
         receive(far, 1)
     with pytest.raises(CarrierClosed):
         far.receive()
+    far.close()
+
+
+def test_a_closed_connection_ends_as_soon_as_the_peer_has_read_it():
+    near, far = tcp_sockets()
+    before = descriptors()
+    carrier = TcpCarrier(far, silence=4 * PATIENCE)
+    TcpCarrier(near, silence=4 * PATIENCE).close()
+    with pytest.raises(CarrierClosed):
+        receive(carrier, 1)
+    wait_for_descriptors(before - 1)
+    carrier.close()
+
+
+def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
+    near, far = tcp_sockets()
+    before = descriptors()
+    linger(near, 0.0)
+    wait_for_descriptors(before - 1)
+    far.close()
+
+
+def test_bytes_that_tls_has_already_read_are_not_forgotten(monkeypatch):
+    """A peer that puts several messages into one record: the socket does not become readable for the last."""
+    near, far = CARRIERS["tls"]()
+    far.max_bulk = 10
+    monkeypatch.setattr("headrace.link.tcp._AT_ONCE", 1)
+    near.send(pack_header(Kind.FRAME, 0, 0, 0, 10))
+    assert select.select([far], [], [], PATIENCE)[0]
+    assert far.receive() == []
+    near.send(bytes(10) + pack_header(Kind.BEAT, 0, 1, 0))
+    assert [message.header.kind for message in receive(far, 1)] == [Kind.FRAME, Kind.BEAT]
+    near.close()
     far.close()
 
 

@@ -153,6 +153,12 @@ class Backend(Protocol):
         """
         raise self.lacks("copies")
 
+    def copy_from_peer(
+        self, stream: SupportsStream, target: int, device_id: int, source: int, peer_id: int, size: int
+    ) -> None:
+        """Copy bytes of another device to one, in the order of a stream; both are given by address and number."""
+        self.copy(stream, target, source, size)
+
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
         """Write words of four bytes to device memory in the order of a stream, each at an address.
 

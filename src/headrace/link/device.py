@@ -245,7 +245,7 @@ class _Block:
         return gpu.Buffer.from_handle(self.address, size, owner=owner)
 
     def end(self) -> None:
-        """Give the memory to its next user."""
+        """Pass the memory to its next user."""
         self._end()
 
 

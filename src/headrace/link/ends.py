@@ -63,6 +63,9 @@ _log = logging.getLogger("headrace.link")
 _LENGTH = struct.Struct("<I")
 _PLACE_SIZE = 20
 _NEVER = 3600.0
+_SAY_AGAIN = (
+    60.0  # seconds after which a stall is said again: with little memory, each frame may have to wait
+)
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
@@ -79,7 +82,8 @@ class Terms:
     policy
         What the queue does when it is full.
     max_bytes
-        The most shared memory, in bytes; between hosts, the most of one frame.
+        The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
+        hosts, the most of one frame.
     silence
         The seconds without a message after which the peer counts as lost.
     epoch
@@ -177,7 +181,7 @@ class _End:
         self._after_lock()
 
     def close(self) -> None:
-        """Give up the link; what was sent still arrives. A second call does nothing.
+        """Close the link; what was sent still arrives. A second call does nothing.
 
         Descriptors and memory go at once, except for what is still to be sent, and for frames made in an
         allocator's memory that the receiver still has: these go when it has let go of them or has ended.
@@ -292,7 +296,7 @@ class _End:
         raise NotImplementedError
 
     def _prepare_close(self) -> None:
-        """Say what has to be said before the end."""
+        """Send what has to be said before the end."""
 
     def _is_needed(self) -> bool:
         """Return whether the peer still uses memory that may be written again."""
@@ -375,10 +379,12 @@ class Sender(_End):
         """The credits that came back."""
         self._taken_credits = 0
         self._ring = Ring(terms.max_bytes)
+        self._allocated = 0  # bytes of allocators that the receiver has mapped
         self._numbers: WeakKeyDictionary[Segment | DeviceSegment, int] = WeakKeyDictionary()
         self._dropped: deque[tuple[int, int]] = deque()
         self._let_go: deque[Any] = deque()
         self._is_stalled = False
+        self._stall_said = -_SAY_AGAIN
         # Frames that wait for a device to copy them, and those behind them; and whether the end is behind them.
         self._outbox: deque[_Outgoing] = deque()
         self._is_ending = False
@@ -470,7 +476,7 @@ class Sender(_End):
         return True
 
     def end(self) -> None:
-        """Say that everything was sent."""
+        """Tell the receiver that everything was sent."""
         with self._lock:
             if self._can_say():
                 self._is_ending = True
@@ -667,7 +673,7 @@ class Sender(_End):
         return self._ring if type(segment) is Segment else self._device_rings.get(segment.device_id)
 
     def _give_back_slots(self, holders: list[Any]) -> None:
-        """Give back the slots that a message took that cannot be sent now."""
+        """Return the slots that a message took that cannot be sent now."""
         with self._lock:
             for holder, _ in holders:
                 ring = self._ring_of(holder) if type(holder) is Slot else None
@@ -685,9 +691,9 @@ class Sender(_End):
         number = self._numbers.get(segment)
         if number is None:
             self._drop_segments()
-            if self._ring.size + segment.size > self._ring.max_bytes:
-                return None
-            self._ring.max_bytes -= segment.size
+            if self._allocated + segment.size > self.terms.max_bytes:
+                return None  # it is copied
+            self._allocated += segment.size
             number = self._announce(segment)
         holders.append((segment, piece))
         return number, address - segment.address, piece.nbytes
@@ -718,19 +724,20 @@ class Sender(_End):
         """Tell the receiver of segments that are gone."""
         while self._dropped:
             number, shared = self._dropped.popleft()
-            self._ring.max_bytes += shared
+            self._allocated -= shared
             self._post(self._machine.drop_segment(number))
 
     def _stall(self, length: int, holders: list[Any]) -> None:
-        """Give back what a message took that cannot be sent now, and say who has the memory."""
+        """Return the slots of a message that cannot be sent now, and log who has the memory."""
         self._give_back_slots(holders)
         with self._lock:
             bound = self._ring.max_bytes
             can_hold = self._ring.can_hold(length)
         if not can_hold:
             raise self._too_large(length)
-        if not self._is_stalled:
-            self._is_stalled = True
+        now = monotonic()
+        if not self._is_stalled and now - self._stall_said > _SAY_AGAIN:
+            self._is_stalled, self._stall_said = True, now
             held = self.held
             numbers = ", ".join(map(str, sorted(held)[:8])) + (", ..." if len(held) > 8 else "")
             _log.warning(
@@ -895,7 +902,7 @@ class Receiver(_End):
             return None
 
     def give_credits(self, count: int) -> None:
-        """Say that the consumer took so many messages, so that as many places are free."""
+        """Tell the sender that the consumer took so many messages, so that as many places are free."""
         with self._lock:
             if not self._is_released and not self._is_peer_gone and self._failure is None:
                 for message in self._machine.give(count, self._all_returned()):

@@ -9,6 +9,7 @@ whose descriptor another one had before may be served once too often. That does 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -18,6 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol, TypeVar
+
+from headrace import waits
 
 _log = logging.getLogger("headrace.link")
 _WRITABLE = int(select.EPOLLOUT)
@@ -49,12 +52,14 @@ class LinkLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
+        self._is_stopped = False
+        self._latest: _Serving | None = None  # which may still end a link when there are none any more
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
         with self._lock:
             if self._serving is None:
-                self._serving = _Serving()
+                self._serving = self._latest = _Serving()
             self._serving.add(link)
 
     def watch(self, link: Served, wants_write: bool) -> None:
@@ -72,10 +77,20 @@ class LinkLoop:
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread of the loop; without links, at once. It takes no lock."""
         serving = self._serving
-        if serving is None:
-            function()
-        else:
+        if serving is not None:
             serving.call_soon(function)
+        elif not self._is_stopped:
+            function()
+
+    def stop(self) -> None:
+        """End the thread, at the end of the process.
+
+        It may be in a library, such as cuda.core, where Python would end it in a way that aborts the process.
+        """
+        self._is_stopped = True
+        self._serving = None
+        if self._latest is not None:
+            self._latest.stop()
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -92,6 +107,7 @@ class _Serving:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._is_over = False
         self._calls: deque[Callable[[], object]] = deque()
         self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
         self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
@@ -105,8 +121,24 @@ class _Serving:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self._calls.append(function)
-        with suppress(OSError):  # the last link has gone
-            os.eventfd_write(self._wake, 1)
+        if self._wake >= 0:
+            with suppress(OSError):  # it was closed just now
+                os.eventfd_write(self._wake, 1)
+        else:  # the last link has gone, and the thread with it
+            self._call()
+
+    def _call(self) -> None:
+        while self._calls:
+            with suppress(IndexError):  # another thread was faster
+                _guarded(self._calls.popleft())
+
+    def stop(self) -> None:
+        self._is_over = True
+        if self._wake >= 0:
+            with suppress(OSError):  # it was closed just now
+                os.eventfd_write(self._wake, 1)
+        if self.thread is not threading.current_thread():
+            waits.join(self.thread, 1.0)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()
@@ -130,7 +162,11 @@ class _Serving:
                 pass
         finally:
             self._epoll.close()
-            os.close(self._wake)
+            # The number may soon be that of another file, which nobody must write to.
+            wake, self._wake = self._wake, -1
+            os.close(wake)
+            if not self._is_over:
+                self._call()
 
     def _serve_once(self) -> bool:
         """Wait for something to do and do it; return False if there are no links any more."""
@@ -139,9 +175,8 @@ class _Serving:
             link = self._links.get(descriptor)
             if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
-                while self._calls:
-                    _guarded(self._calls.popleft())
-                if not self._links:
+                self._call()
+                if self._is_over or not self._links:
                     return False
             elif link is not None:
                 try:
@@ -176,9 +211,10 @@ def default_loop() -> LinkLoop:
 
 
 def _forget_loop() -> None:
-    """Give a forked process a loop of its own: threads do not survive a fork."""
+    """Make a loop for a forked process: threads do not survive a fork."""
     global _default
     _default = LinkLoop()
 
 
 os.register_at_fork(after_in_child=_forget_loop)
+atexit.register(lambda: _default.stop())

@@ -378,7 +378,7 @@ class ReceivingEnd(LinkEnd):
         self.segments: dict[int, int] = {}
         self.loans: dict[int, tuple[int, int]] = {}
         self.lent = 0
-        self._on_device: set[int] = set()  # the segments that are memory of a device
+        self._owners: dict[int, tuple[bool, bool]] = {}  # of segments: an allocator, a device, or the link
         self._size = size
         self._credits = size
         self._max_bytes = max_bytes
@@ -461,20 +461,20 @@ class ReceivingEnd(LinkEnd):
                 state = "is in use" if number in self.segments else "does not exist"
                 raise ProtocolError(f"segment {number} is dropped, which {state}")
             del self.segments[number]
-            self._on_device.discard(number)
+            del self._owners[number]
         else:
             if number != self._next_segment or len(self.segments) >= MOST_SEGMENTS:
                 raise ProtocolError(f"segment {number} came, and {self._next_segment} was expected")
-            # The bound holds for the memory of the host, and for that of devices.
-            others = [n for n in self.segments if (n in self._on_device) is bool(device)]
-            if sum(self.segments[n] for n in others) + size > self._max_bytes:
+            # The bound holds for the link's own memory, for that of allocators, and for that of devices.
+            owner = (bool(is_reused), bool(device))
+            others = sum(self.segments[other] for other, its in self._owners.items() if its == owner)
+            if others + size > self._max_bytes:
                 raise ProtocolError(
                     f"a segment of {size} bytes came; with the others that is more than {self._max_bytes}"
                 )
             self._next_segment += 1
             self.segments[number] = size
-            if device:
-                self._on_device.add(number)
+            self._owners[number] = owner
         return OfferedSegment(number, size, bool(is_reused), device)
 
     def _can_be(self, frames: int, kind: Kind) -> bool:

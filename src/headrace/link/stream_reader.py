@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.core.errors import LinkError
 from headrace.link.carrier import Received
 from headrace.link.wire import HEADER_SIZE, MAX_BODY, Header, unpack_header
 
@@ -49,6 +50,8 @@ class StreamReader:
         ------
         ProtocolError
             If the bytes are no message, or one that is too large. The reader is of no use then.
+        LinkError
+            If there is no memory for a message.
         """
         messages: list[Received] = []
         if self._missing:
@@ -80,7 +83,10 @@ class StreamReader:
         if not header.bulk:
             messages.append(Received(header, body))
             return True
-        bulk = np.empty(header.bulk, np.uint8)
+        try:
+            bulk = np.empty(header.bulk, np.uint8)
+        except MemoryError:
+            raise LinkError(f"there is no memory for a frame of {header.bulk} bytes") from None
         present = min(header.bulk, have - whole)
         target = bulk.data
         target[:present] = self._buffer[self._begin : self._begin + present]

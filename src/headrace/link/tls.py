@@ -2,7 +2,8 @@
 
 Only the listening end has a certificate, from files or made for the run. The connecting end accepts any, because
 the handshake that follows proves with the run's token that it is the right one (`handshake`). The key of a
-certificate that is made here never leaves the process, and is written to no disk.
+certificate that is made here never leaves the process, and is written to no disk. The standard library cannot make
+one; cryptography can (Apache-2.0 or BSD, wheels for all versions of Python and both architectures).
 
 Decided against: authorities and names of hosts, which the token makes superfluous; keys from the token itself
 (PSK), which Python has from 3.13 on only.

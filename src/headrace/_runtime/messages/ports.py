@@ -54,6 +54,7 @@ class InputPort:
 
     __slots__ = (
         *(
+            "_bring",
             "_first",
             "_is_receivers",
             "_takes",
@@ -73,6 +74,7 @@ class InputPort:
         self.queues = queues
         self._is_receivers = port.is_receivers
         self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
+        self._bring: Callable[[Any], Any] | None = None
         self._takes = [(queue, _taking(queue)) for queue in queues]
         # How many of these come before the others, if one message is taken at a time.
         self._first = 0
@@ -94,8 +96,20 @@ class InputPort:
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
         self.queues = queues
-        self._takes = [(queue, _taking(queue)) for queue in queues]
+        self._takes = [(queue, self._bringing(_taking(queue))) for queue in queues]
         self._first = 0
+
+    def bring(self, function: Callable[[Any], Any]) -> None:
+        """From now on, receive what a function returns for each message."""
+        is_usual = self._takes and self.take == self._takes[0][1]
+        self._bring = function
+        self._takes = [(queue, self._bringing(take)) for queue, take in self._takes]
+        if is_usual:
+            self.take = self._takes[0][1]
+
+    def _bringing(self, take: Callable[[], Any]) -> Callable[[], Any]:
+        function = self._bring
+        return take if function is None else lambda: function(take())
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
@@ -153,7 +167,7 @@ class InputPort:
         A full queue that drops its oldest message may have dropped a finished one after the operator became ready.
         If only an unfinished message is left, it is waited for here.
         """
-        self._takes = [(queue, partial(_pop_done, queue)) for queue in self.queues]
+        self._takes = [(queue, self._bringing(partial(_pop_done, queue))) for queue in self.queues]
         if not self._is_receivers:
             self.take = self._take_all_done if self.take == self._take_all else self._takes[0][1]
 
@@ -169,7 +183,8 @@ class InputPort:
         return taken
 
     def _take_all(self) -> Batch:
-        return self._counted(Batch(self.queues[0].take_all()))
+        taken = Batch(self.queues[0].take_all())
+        return self._counted(taken if self._bring is None else self._bring(taken))
 
     def _take_all_done(self) -> Batch:
         (queue,) = self.queues
@@ -179,7 +194,7 @@ class InputPort:
                 taken.append(_pop_done(queue, waits=not taken))
         except IndexError:
             pass
-        return self._counted(taken)
+        return self._counted(taken if self._bring is None else self._bring(taken))
 
     def _counted(self, taken: Batch) -> Batch:
         self.count = len(taken)

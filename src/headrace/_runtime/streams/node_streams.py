@@ -119,6 +119,12 @@ class NodeStreams:
             and run.several_devices
         ):
             compute = self._on_device(compute)
+        if (self._placement is not None or source_of(operator) is not None) and run.brings:
+            from headrace._runtime.streams.other_devices import OtherDevices
+
+            others = OtherDevices(self)
+            for port in self._ports:
+                port.bring(others.bring)
         self._compute = compute
         return self._compute if self._state is _OFF else self._watched_compute
 
@@ -495,6 +501,10 @@ class NodeStreams:
         self._emit_everywhere(own)
         for port in self._ports:
             self._order_each(port, own)
+
+    def use(self, managed: ManagedStream) -> None:
+        """Expect work of the operator on a stream that it did not request."""
+        self._use(managed)
 
     # Inside.
 

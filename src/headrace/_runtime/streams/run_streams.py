@@ -206,6 +206,11 @@ class RunStreams:
         return not self.several_devices
 
     @property
+    def brings(self) -> bool:
+        """Whether operators may receive frames from other devices than their own."""
+        return self.has_device and self.several_devices
+
+    @property
     def several_devices(self) -> bool:
         """Whether there is more than one device."""
         if self._several_devices is None:

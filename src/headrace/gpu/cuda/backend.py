@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.extras import installing
@@ -116,6 +117,21 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         if status != driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
 
+    def copy_from_peer(
+        self, stream: SupportsStream, target: int, device_id: int, source: int, peer_id: int, size: int
+    ) -> None:
+        """Copy bytes of another device; the driver does that whether or not access was granted to memory pools."""
+        from cuda.bindings import driver
+
+        to, read = _primary_context(device_id), _primary_context(peer_id)
+        (status,) = driver.cuMemcpyPeerAsync(
+            target, to, source, read, size, driver.CUstream(handle_of(stream))
+        )
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(
+                f"the driver refused to copy {size} bytes from device {peer_id} to {device_id}: {status.name}"
+            )
+
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
         """Write words by fills; a command of the stream for each word takes longer (`benchmarks.knobs`)."""
         from cuda.bindings import driver
@@ -203,6 +219,18 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         """Compile a kernel for the chip of a device."""
         options = cuda.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
         return cuda.Program(kernel.source, "c++", options).compile("cubin").get_kernel(kernel.name)
+
+
+@cache
+def _primary_context(device_id: int) -> Any:
+    """Return the primary context of a device, which stays retained."""
+    from cuda.bindings import driver
+
+    _, device = driver.cuDeviceGet(device_id)
+    status, context = driver.cuDevicePrimaryCtxRetain(device)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"device {device_id} has no context: {status.name}")
+    return context
 
 
 def _first_line(error: Exception) -> str:

@@ -24,6 +24,7 @@ takes the address of a C function; ctypes creates one from a Python function, an
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import queue
 import threading
@@ -31,6 +32,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace.gpu.backend import Backend, Callback
 from headrace.gpu.stream_handle import SupportsStream, handle_of
 from headrace.gpu.uncaught import report_ignored, report_uncaught
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 # How long an idle thread stays, in seconds: streams come and go, and threads must not accumulate.
 _IDLE_TIMEOUT = 30.0
+_STOP_TIMEOUT = 1.0
 
 
 class CudaCallbacks(Backend):
@@ -77,30 +80,50 @@ class _WaiterThreads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[tuple[int, int], queue.SimpleQueue[tuple[Any, Callback]]] = {}
+        self._queues: dict[tuple[int, int], queue.SimpleQueue[tuple[Any, Callback] | None]] = {}
+        self._threads: dict[tuple[int, int], threading.Thread] = {}
 
     def add(self, key: tuple[int, int], event: Any, callback: Callback) -> None:
         with self._lock:
             requests = self._queues.get(key)
             if requests is None:
                 requests = queue.SimpleQueue()
-                threading.Thread(
+                thread = threading.Thread(
                     target=self._serve, args=(key, requests), name="headrace-waiter", daemon=True
-                ).start()  # if this fails, no queue must remain that no thread serves
+                )
+                thread.start()  # if this fails, no queue must remain that no thread serves
                 self._queues[key] = requests
+                self._threads[key] = thread
             requests.put((event, callback))
 
-    def _serve(self, key: tuple[int, int], requests: queue.SimpleQueue[tuple[Any, Callback]]) -> None:
+    def stop(self) -> None:
+        """End the threads, at the end of the process, unless they wait for a device that does not end its work.
+
+        Before 3.14, Python ends a daemon thread that comes back from a library by unwinding its stack, and C++ ends
+        the process then ("terminate called without an active exception").
+        """
+        with self._lock:
+            threads = list(self._threads.values())
+            for requests in self._queues.values():
+                requests.put(None)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                waits.join(thread, _STOP_TIMEOUT)
+
+    def _serve(self, key: tuple[int, int], requests: queue.SimpleQueue[tuple[Any, Callback] | None]) -> None:
         waiter: _EventWaiter | None = None
         while True:
             try:
-                event, callback = requests.get(timeout=_IDLE_TIMEOUT)
+                request = requests.get(timeout=_IDLE_TIMEOUT)
             except queue.Empty:
                 with self._lock:  # nothing is added while this thread decides to end
                     if not requests.empty():
                         continue
-                    del self._queues[key]
+                    del self._queues[key], self._threads[key]
                     return
+            if request is None:
+                return
+            event, callback = request
             error: Exception | None = None
             try:
                 event.device.set_current()  # each time: a callback may have made another context current
@@ -113,7 +136,12 @@ class _WaiterThreads:
                 callback(error)
             except BaseException as failure:  # including sys.exit: other callbacks depend on this thread
                 report_uncaught(failure)
-            del event, callback, error  # the thread may now sleep for long and must keep nothing alive
+            del (
+                request,
+                event,
+                callback,
+                error,
+            )  # the thread may now sleep for long and must keep nothing alive
 
 
 class _EventWaiter:
@@ -133,6 +161,7 @@ class _EventWaiter:
 
 
 _waiter_threads = _WaiterThreads()
+atexit.register(_waiter_threads.stop)
 
 _pending: dict[int, Callable[[], object]] = {}
 _tokens = itertools.count(1)  # not 0: the driver passes it as a pointer, and ctypes converts NULL to None

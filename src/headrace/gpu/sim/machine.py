@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # The driver version that the simulation was compared with on a real device; the rules of 13.1 come from its manual.
 DEFAULT_DRIVER = (13, 0)
 DEFAULT_TIME = "paced"
+PEER_BANDWIDTH = 450e9  # bytes per second between two devices that access each other, by NVLink
 
 Time = Literal["virtual", "paced", "real"]
 TIMES: dict[str, type[Timeline]] = {
@@ -244,6 +245,9 @@ class DeviceState:
         self.to_device = CopyEngine(machine.timeline, profile.copy_bandwidth)
         self.to_host = CopyEngine(machine.timeline, profile.copy_bandwidth)
         self.within_device = CopyEngine(machine.timeline, profile.memory_bandwidth)
+        # Without access to each other, the driver copies through the host: there and back.
+        between = PEER_BANDWIDTH if machine.peer_access else profile.copy_bandwidth / 2
+        self.from_peer = CopyEngine(machine.timeline, between)
         self.busy_queues: set[StreamQueue] = set()
         self.device: Device | None = None  # the only Device object that programs see
         self.primary_context = ContextState(self, self.processors.all_sms, 0x5000_0000 + 16 * index)

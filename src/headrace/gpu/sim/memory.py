@@ -301,7 +301,7 @@ class Buffer(metaclass=MadeByDriver):
             raise ValueError(
                 f"a copy needs buffers of the same size, got source {source.size} and destination {target.size}"
             )
-        copy_memory(stream, target, source, dst._device is not None, self._device is not None)
+        copy_memory(stream, target, source, dst._device, self._device)
         return dst
 
     def copy_from(self, src: Buffer, *, stream: AnyStream, options: CopyOptions | None = None) -> None:
@@ -499,14 +499,16 @@ def copy_memory(
     stream: AnyStream,
     target: np.ndarray[Any, Any],
     source: np.ndarray[Any, Any],
-    to_device: bool,
-    from_device: bool,
+    to_device: DeviceState | None,
+    from_device: DeviceState | None,
 ) -> None:
     """Copy an array to another in stream order, by the copy engine between the memories that they are in."""
     device = stream._queue.context.device
     engine = device.to_host
-    if to_device:
-        engine = device.within_device if from_device else device.to_device
+    if to_device is not None:
+        engine = device.within_device if from_device is not None else device.to_device
+        if from_device not in (None, to_device):
+            engine = device.from_peer
     _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
 
 
@@ -523,7 +525,7 @@ def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size:
         from_device, source, _ = _find(machine, source, size)
     else:
         source = source.copy()
-    copy_memory(stream, _flat(target), _flat(source), to_device is not None, from_device is not None)
+    copy_memory(stream, _flat(target), _flat(source), to_device, from_device)
 
 
 def _flat(memory: np.ndarray[Any, Any]) -> Bytes:

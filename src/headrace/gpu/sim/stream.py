@@ -353,7 +353,7 @@ class Event(metaclass=MadeByDriver):
         return event
 
     def _watch(self) -> None:
-        """Have the fence of an event of another process signaled, because work here is about to wait for it."""
+        """Signal the fence of an event of another process when that reaches it: work here waits for it."""
         reached, self._is_reached = self._is_reached, None
         if reached is not None and self._fence is not None:
             signal_when(reached, self._fence)

@@ -141,13 +141,14 @@ def test_a_tensor_made_on_the_default_stream_of_one_device_is_ordered_for_that_o
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             tensor = op_input.receive("in")["frame"]
+            sim.Device(1).set_current()
             tensor.__dlpack__(stream=1)  # the default stream of the device that is current, the second
             read_array(gpu.LEGACY_DEFAULT_STREAM, tensor.owner, seen)
 
         pool = CudaStreamPool(app, 0, max_size=1)
         sender = Step(app, pool, inputs=("in",), outputs=("out",), body=send, name="send")
         app.add_flow(once(app), sender)
-        app.add_flow(sender, Step(app, CudaStreamPool(app, 1), inputs=("in",), body=take, name="take"))
+        app.add_flow(sender, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
 
     run(compose)
     assert seen == [7]
