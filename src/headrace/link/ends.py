@@ -32,7 +32,7 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolErr
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.codec import Encoded, decode, encode
+from headrace.link.codec import Encoded, Layout, decode, decode_array, encode, encode_array
 from headrace.link.device import (
     DeviceBytes,
     DeviceCopies,
@@ -157,6 +157,7 @@ class _End:
         self._is_released = False
         self._is_writing = False
         self._machine = machine
+        self._is_local = carrier.is_local
         carrier.max_bulk = MAX_INLINE if carrier.is_local else terms.max_bytes
         with self._lock:
             self._post(machine.hello())
@@ -454,6 +455,10 @@ class Sender(_End):
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
         data, acq_timestamp, metadata, _ = parcel
+        if not metadata:
+            usual = encode_array(data, acq_timestamp)
+            if usual is not None:
+                return self._send_array(*usual)
         encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
         try:
@@ -470,8 +475,46 @@ class Sender(_End):
                 if self._outbox:
                     self._keep(outgoing)
                 else:
-                    self._post_frame(outgoing)
+                    self._post_frame(outgoing.body, outgoing.bulk, outgoing.inline, outgoing.holders)
         finally:
+            self._after_lock()
+        return True
+
+    def _send_array(self, description: bytes, extra: bytes, piece: Any) -> bool:
+        """Send a message that is one array, as `send` does every other, in one pass."""
+        length = piece.nbytes
+        holders: list[Any] = []
+        bulk: Sequence[Any] = ()
+        if length <= MAX_INLINE or not self._is_local:
+            if length > self.terms.max_bytes and not self._is_local:
+                raise self._too_large(length)
+            body = frame_body(((IN_BULK, 0, length),), description, extra)
+            bulk = (_as_bytes(piece),)
+            inline = length
+        else:
+            inline = 0
+            with self._lock:
+                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+            if place is None:
+                self._stall(length, holders)
+                self._after_lock()
+                return False
+            # The body is made before the copy, which evicts this code and its data from the caches of the processor.
+            body = frame_body((place,), description, extra)
+            slot = holders[0][0]
+            if type(slot) is Slot:
+                try:
+                    _copy(slot.memory, piece)
+                except BaseException:  # as Ctrl-C in the middle of a long copy
+                    self._give_back_slots(holders)
+                    raise
+            self._is_stalled = False
+        with self._lock:
+            if self._outbox:
+                self._keep(_Outgoing(body, list(bulk), inline, holders))
+            else:
+                self._post_frame(body, bulk, inline, holders)
+        if self._let_go:
             self._after_lock()
         return True
 
@@ -548,18 +591,18 @@ class Sender(_End):
         self._is_stalled = False
         return outgoing
 
-    def _post_frame(self, outgoing: _Outgoing) -> None:
+    def _post_frame(self, body: bytes, bulk: Sequence[Any], inline: int, holders: list[Any]) -> None:
         """Send a frame; with the lock held."""
         machine = self._machine
         if self._failure is not None or machine.has_ended:
             return
         number = machine.frames
-        header = machine.frame_header(len(outgoing.body), outgoing.inline)
-        self._carrier.send(header, outgoing.body, outgoing.bulk)
-        if self._carrier.wants_write is not self._is_writing:
+        carrier = self._carrier
+        carrier.send(machine.frame_header(len(body), inline), body, bulk)
+        if carrier.wants_write is not self._is_writing:
             self._watch()
-        if self._carrier.is_local:
-            for holder in outgoing.holders:
+        if self._is_local:
+            for holder in holders:
                 machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
 
     # Frames on devices.
@@ -611,7 +654,8 @@ class Sender(_End):
     def _send_ready(self) -> None:
         """Send what no longer waits for a device, in order; with the lock held."""
         while self._outbox and self._outbox[0].is_ready:
-            self._post_frame(self._outbox.popleft())
+            ready = self._outbox.popleft()
+            self._post_frame(ready.body, ready.bulk, ready.inline, ready.holders)
         if self._is_ending and not self._outbox and not self._machine.has_ended and not self._is_peer_gone:
             self._post(self._machine.end())
 
@@ -869,6 +913,8 @@ class Receiver(_End):
             parcel = self._decode_next()
             if parcel is None:
                 return None
+            if self._uploads is None and not uploading:
+                return parcel
             uploaded: list[bool] = []
             is_late = self._uploads is not None and self._uploads.then(partial(self._is_uploaded, uploaded))
             if not is_late and not uploading:
@@ -883,9 +929,21 @@ class Receiver(_End):
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
+        number, places, loan, description, extra = frame
         try:
+            if description is not None and len(places) == 1:
+                segment, offset, length = places[0]
+                usual = decode_array(description, extra, length)
+                if usual is not None:
+                    memory: Any = bulk
+                    if segment != IN_BULK:
+                        shared, memory = self._segments[segment], None
+                        if type(shared) is Segment:
+                            memory = np.asarray(Lease(shared, offset, length, loan, self._give_back))
+                            offset = 0
+                    if memory is not None:
+                        return Parcel(_array(usual[0], memory, offset), usual[1], None, number)
             pieces = self._pieces(frame, bulk)
-            description, extra = frame.description, frame.extra
             if description is None:
                 content = pieces.pop(0).tobytes()
                 (length,) = _LENGTH.unpack_from(content)
@@ -893,7 +951,7 @@ class Receiver(_End):
             data, acq_timestamp, metadata = decode(
                 description, extra, pieces, allow_pickle=self.terms.allow_pickle, to_device=self._to_device
             )
-            return Parcel(data, acq_timestamp, metadata, frame.number)
+            return Parcel(data, acq_timestamp, metadata, number)
         except (ProtocolError, struct.error) as error:
             with self._lock:
                 self._arrived.clear()
@@ -1050,6 +1108,14 @@ def _fit(encoded: Encoded) -> tuple[bytes | None, list[Any]]:
     if len(pieces) > MOST_PLACES:
         raise CrossingError(f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}")
     return description_or_none, pieces
+
+
+def _array(layout: Layout, memory: Any, offset: int) -> Any:
+    """Return the array of the usual message, whose layout was checked when it came for the first time."""
+    try:
+        return np.ndarray(layout[1], layout[0], memory, offset, layout[2])
+    except Exception as error:  # what NumPy raises for a shape that cannot be
+        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 def _as_bytes(piece: Any) -> Any:

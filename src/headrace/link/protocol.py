@@ -31,6 +31,8 @@ MOST_PLACES = 1024
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
+_FRAME_AND_PLACE = struct.Struct("<HHIIQQ")  # of a frame with one place, as most have
+_CREDIT_AND_LOAN = struct.Struct("<IQ")
 _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
@@ -40,6 +42,7 @@ _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
 _DESCRIPTION_IN_PLACE = 1
+_new = tuple.__new__  # makes a named tuple without a call of Python
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
 
@@ -104,6 +107,8 @@ class Frame(NamedTuple):
 
 def frame_body(places: Sequence[Place], description: bytes | None, extra: bytes) -> bytes:
     """Return the body of a frame; without a description, that and `extra` lie in its first place."""
+    if len(places) == 1 and description is not None:
+        return _FRAME_AND_PLACE.pack(0, 1, len(description), *places[0]) + description + extra
     packed = [_PLACE.pack(*place) for place in places]
     if description is None:
         return b"".join((_FRAME.pack(_DESCRIPTION_IN_PLACE, len(places), 0), *packed))
@@ -318,7 +323,9 @@ class SendingEnd(LinkEnd):
         assert self.credits
         self.credits -= 1
         self.frames += 1
-        return self._header(_FRAME_KIND, body, bulk)
+        number = self._out
+        self._out = number + 1
+        return pack_header(_FRAME_KIND, self.epoch, number, body, bulk)
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
@@ -335,6 +342,9 @@ class SendingEnd(LinkEnd):
                 f"{places} credits came back, and {self._size - self.credits} of {self._size} were out"
             )
         holders = []
+        if len(body) == _CREDIT.size:
+            self.credits += places
+            return places, holders
         if (len(body) - _CREDIT.size) % _LOAN.size:
             raise ProtocolError(f"the body of a CREDIT has {len(body)} bytes")
         for (loan,) in _LOAN.iter_unpack(memoryview(body)[_CREDIT.size :]):
@@ -423,7 +433,10 @@ class ReceivingEnd(LinkEnd):
             raise ProtocolError(
                 f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
             )
-        places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
+        if count == 1:
+            places = [_PLACE.unpack_from(body, _FRAME.size)]
+        else:
+            places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
         loan, reached = self._loan, 0
         for segment, offset, size in places:
             if segment == IN_BULK:
@@ -446,7 +459,8 @@ class ReceivingEnd(LinkEnd):
         self._credits -= 1
         self.frames += 1
         text = start + length
-        return Frame(self.frames - 1, places, loan, None if flags else body[start:text], body[text:])
+        described = None if flags else body[start:text]
+        return _new(Frame, (self.frames - 1, places, loan, described, body[text:]))
 
     def _accept_segment(
         self, number: int, size: int, is_reused: int, device: bytes, descriptors: int

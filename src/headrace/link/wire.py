@@ -32,6 +32,7 @@ MAX_INLINE = 16 << 10
 _MAGIC = b"HR" + bytes([VERSION])
 _HEADER = struct.Struct("<3sBIQIQ")
 HEADER_SIZE = _HEADER.size
+_new = tuple.__new__  # makes a named tuple without a call of Python
 
 
 class Kind(IntEnum):
@@ -93,7 +94,7 @@ def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header
     magic, kind, epoch, number, body, bulk = _HEADER.unpack_from(data)
     if magic != _MAGIC or kind not in _KINDS or body > MAX_BODY or bulk > max_bulk:
         raise _refusal(magic, kind, body, bulk, max_bulk)
-    return Header(kind, epoch, number, body, bulk)
+    return _new(Header, (kind, epoch, number, body, bulk))
 
 
 def _refusal(magic: bytes, kind: int, body: int, bulk: int, max_bulk: int) -> ProtocolError:
