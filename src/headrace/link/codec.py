@@ -139,7 +139,9 @@ def decode_array(description: bytes, extra: bytes, length: int) -> tuple[Layout,
     if extra and not extra.endswith(b",null]"):
         return None
     try:
-        layout = _parse(description)[1]
+        if len(description) > _LONGEST_REMEMBERED:
+            return None
+        layout = _remembered(description)[1]
         if layout is None or layout[3] > length:
             return None
         return layout, int(extra[1:-6]) if extra else None
@@ -176,7 +178,8 @@ def decode(
     """
     try:
         reader = _Reader(pieces, allow_pickle, to_device)
-        data: Any = reader.read(_parse(description)[0])
+        is_long = len(description) > _LONGEST_REMEMBERED
+        data: Any = reader.read(json.loads(description) if is_long else _remembered(description)[0])
         if not extra:
             return data, None, None
         if extra.endswith(b",null]"):
@@ -376,15 +379,9 @@ def describe_dtype(dtype: Dtype) -> Any:
 
 
 
-def _parse(description: bytes) -> tuple[Any, Layout | None]:
-    """Return the tree of a description and, if the message is one array, how that lies in its memory."""
-    if len(description) > _LONGEST_REMEMBERED:
-        return json.loads(description), None
-    return _remembered(description)
-
-
 @lru_cache(_REMEMBERED)
 def _remembered(description: bytes) -> tuple[Any, Layout | None]:
+    """Return the tree of a description and, if the message is one array, how that lies in its memory."""
     tree = json.loads(description)
     if type(tree) is not list or tree[:2] != ["a", 0]:
         return tree, None

@@ -66,6 +66,7 @@ _NEVER = 3600.0
 _SAY_AGAIN = (
     60.0  # seconds after which a stall is said again: with little memory, each frame may have to wait
 )
+_new = tuple.__new__  # makes a named tuple without a call of Python
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
@@ -215,9 +216,11 @@ class _End:
             if self._is_closing:
                 self._release_if_done()
                 tell = False
-        self._after_lock()
-        if tell:
-            self._on_event()
+        try:
+            if tell:  # at once: it takes the thread that is told a while to wake up
+                self._on_event()
+        finally:
+            self._after_lock()
 
     def tick(self, now: float, was_stopped: bool = False) -> float:
         """Send a beat if it is due, and notice silence; for the loop."""
@@ -457,7 +460,7 @@ class Sender(_End):
         data, acq_timestamp, metadata, _ = parcel
         if not metadata:
             usual = encode_array(data, acq_timestamp)
-            if usual is not None:
+            if usual is not None and (self._is_local or usual[2].nbytes <= MAX_INLINE):
                 return self._send_array(*usual)
         encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
@@ -483,37 +486,39 @@ class Sender(_End):
     def _send_array(self, description: bytes, extra: bytes, piece: Any) -> bool:
         """Send a message that is one array, as `send` does every other, in one pass."""
         length = piece.nbytes
-        holders: list[Any] = []
-        bulk: Sequence[Any] = ()
-        if length <= MAX_INLINE or not self._is_local:
-            if length > self.terms.max_bytes and not self._is_local:
-                raise self._too_large(length)
-            body = frame_body(((IN_BULK, 0, length),), description, extra)
-            bulk = (_as_bytes(piece),)
-            inline = length
+        machine = self._machine
+        if length <= MAX_INLINE:
+            place: tuple[int, int, int] | None = (IN_BULK, 0, length)
+            content = piece.tobytes()
+            holders: list[Any] = []
         else:
-            inline = 0
+            content = b""
+            holders = []
             with self._lock:
                 place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
             if place is None:
                 self._stall(length, holders)
                 self._after_lock()
                 return False
-            # The body is made before the copy, which evicts this code and its data from the caches of the processor.
-            body = frame_body((place,), description, extra)
-            slot = holders[0][0]
-            if type(slot) is Slot:
+            holder = holders[0][0]
+            if type(holder) is Slot:
                 try:
-                    _copy(slot.memory, piece)
+                    _copy(holder.memory, piece)
                 except BaseException:  # as Ctrl-C in the middle of a long copy
                     self._give_back_slots(holders)
                     raise
             self._is_stalled = False
         with self._lock:
             if self._outbox:
-                self._keep(_Outgoing(body, list(bulk), inline, holders))
-            else:
-                self._post_frame(body, bulk, inline, holders)
+                body = frame_body((place,), description, extra)
+                self._keep(_Outgoing(body, [content], len(content), holders))
+            elif self._failure is None and not machine.has_ended:
+                carrier = self._carrier
+                if holders:
+                    machine.lend((machine.frames, holder if type(holder) is Slot else piece))
+                carrier.send(machine.small_frame(place, description, extra, content))
+                if carrier.wants_write is not self._is_writing:
+                    self._watch()
         if self._let_go:
             self._after_lock()
         return True
@@ -942,7 +947,7 @@ class Receiver(_End):
                             memory = np.asarray(Lease(shared, offset, length, loan, self._give_back))
                             offset = 0
                     if memory is not None:
-                        return Parcel(_array(usual[0], memory, offset), usual[1], None, number)
+                        return _new(Parcel, (_array(usual[0], memory, offset), usual[1], None, number))
             pieces = self._pieces(frame, bulk)
             if description is None:
                 content = pieces.pop(0).tobytes()

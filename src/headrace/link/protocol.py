@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
-from headrace.link.wire import MAX_BODY, Header, Kind, pack_header
+from headrace.link.wire import MAX_BODY, Header, Kind, pack_frame, pack_header
 
 IN_BULK = 0xFFFF_FFFF
 """The segment of a place in the bulk bytes of the message."""
@@ -31,8 +31,6 @@ MOST_PLACES = 1024
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
-_FRAME_AND_PLACE = struct.Struct("<HHIIQQ")  # of a frame with one place, as most have
-_CREDIT_AND_LOAN = struct.Struct("<IQ")
 _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
@@ -107,8 +105,6 @@ class Frame(NamedTuple):
 
 def frame_body(places: Sequence[Place], description: bytes | None, extra: bytes) -> bytes:
     """Return the body of a frame; without a description, that and `extra` lie in its first place."""
-    if len(places) == 1 and description is not None:
-        return _FRAME_AND_PLACE.pack(0, 1, len(description), *places[0]) + description + extra
     packed = [_PLACE.pack(*place) for place in places]
     if description is None:
         return b"".join((_FRAME.pack(_DESCRIPTION_IN_PLACE, len(places), 0), *packed))
@@ -323,9 +319,16 @@ class SendingEnd(LinkEnd):
         assert self.credits
         self.credits -= 1
         self.frames += 1
+        return self._header(_FRAME_KIND, body, bulk)
+
+    def small_frame(self, place: Place, description: bytes, extra: bytes, content: bytes = b"") -> bytes:
+        """Return the whole message of a frame with one place, in shared memory or, if it has content, in that."""
+        assert self.credits
+        self.credits -= 1
+        self.frames += 1
         number = self._out
         self._out = number + 1
-        return pack_header(_FRAME_KIND, self.epoch, number, body, bulk)
+        return pack_frame(self.epoch, number, place, description, extra, content)
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""

@@ -68,7 +68,7 @@ class UnixCarrier:
         descriptors: Sequence[int] = (),
     ) -> None:
         """Send a message as one packet, or keep a copy of it for `flush`."""
-        parts = (header, body, *bulk)
+        parts = (header, body, *bulk) if body or bulk else (header,)
         if self.wants_write or not self._try(parts, descriptors):
             self._waiting.append(_Waiting(b"".join(parts), tuple(map(os.dup, descriptors))))
             self.wants_write = True
@@ -88,6 +88,8 @@ class UnixCarrier:
             if descriptors:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
                 self._socket.sendmsg(parts, rights, _SENT_WITH)
+            elif len(parts) == 1:
+                self._socket.send(parts[0], _SENT_WITH)
             else:
                 self._socket.sendmsg(parts, (), _SENT_WITH)
         except (BlockingIOError, InterruptedError):
@@ -112,10 +114,7 @@ class UnixCarrier:
             return self.receive()  # said once, and before the packets that are still there
         except OSError as error:
             raise CarrierClosed(f"the connection is broken ({error})") from error
-        descriptors: list[int] = []
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                descriptors += array("i", data[: len(data) - len(data) % 4])
+        descriptors = _descriptors_in(ancillary) if ancillary else ()
         try:
             if not size:
                 raise CarrierClosed("the connection was closed")
@@ -123,8 +122,8 @@ class UnixCarrier:
                 raise ProtocolError(
                     f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
                 )
-            packet = self._buffer[:size]
-            header = unpack_header(packet, self.max_bulk)
+            packet = self._buffer
+            header = unpack_header(packet if size >= HEADER_SIZE else packet[:size], self.max_bulk)
             _, _, _, body, bulk = header
             end = HEADER_SIZE + body
             if size != end + bulk:
@@ -133,8 +132,8 @@ class UnixCarrier:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise
-        content = bytearray(packet[end:]) if bulk else None
-        return [_new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, tuple(descriptors)))]
+        content = bytearray(packet[end:size]) if bulk else None
+        return [_new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, descriptors))]
 
     def close(self) -> None:
         """Close the socket and the descriptors of what was not sent."""
@@ -144,6 +143,15 @@ class UnixCarrier:
         self.wants_write = False
         with suppress(OSError):
             self._socket.close()
+
+
+def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
+    """Return the descriptors that came with a packet."""
+    descriptors = array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return tuple(descriptors)
 
 
 _PASSING = frozenset((105, 109))  # ENOBUFS, ETOOMANYREFS
