@@ -68,6 +68,8 @@ class DataFlowTracker(StatisticsWatcher):
         the package ``cupti-python`` is installed. This slows down every launch.
     """
 
+    spans_parts = True
+
     def __init__(
         self,
         num_start_messages_to_skip: int = 10,

@@ -16,6 +16,7 @@ from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Occurrences, RecentDurations
 from headrace.observe.figures.statistics import (
     GoalStatistics,
+    LinkStatistics,
     OperatorStatistics,
     PathStatistics,
     QueueStatistics,
@@ -156,7 +157,7 @@ class StatisticsWatcher(Watcher):
             return Statistics(
                 run.application,
                 max(max((each.last for each in time.host.values()), default=0) - run.started, 0) / 1e9,
-                tuple(_operator(operator, time) for operator in run.operators),
+                tuple(_operator(operator, time) for operator in run.operators if not operator.is_link),
                 tuple(_queue(queue, time) for queue in run.queues),
                 tuple(
                     PathStatistics(
@@ -195,6 +196,17 @@ class StatisticsWatcher(Watcher):
                     for watcher in (self.observation.watchers if self.observation is not None else ())
                     for goal in getattr(watcher, "goals", ())
                 ),
+                tuple(
+                    LinkStatistics(
+                        each.name,
+                        time.count("host", each),
+                        time.rate(time.host[each]),
+                        time.host[each].summary(),
+                    )
+                    for each in run.operators
+                    if each.is_link
+                ),
+                dict(run.clocks),
             )
 
     def threads(self, now: int = 0) -> dict[int, float]:
