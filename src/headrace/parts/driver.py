@@ -396,7 +396,9 @@ class Driver:
             return
         try:
             self._joined.describe(part, content)
-        except Exception as error:  # of a watcher that cannot begin, as of a goal for operators that are not there
+        except (
+            Exception
+        ) as error:  # of a watcher that cannot begin, as of a goal for operators that are not there
             self._control.fail(error)
 
     def _compare_clocks(self, process: Any, answer: TellTime) -> None:

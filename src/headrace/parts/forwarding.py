@@ -156,6 +156,7 @@ class _Pickler(pickle.Pickler):
     """Writes operators, queues and streams by their numbers."""
 
     def persistent_id(self, item: Any) -> Any:
+        """Return a number for what belongs to the graph, and None for everything else."""
         kind = type(item)
         if kind is OperatorInfo:
             return "operator", item.index
@@ -174,6 +175,7 @@ class Unpickler(pickle.Unpickler):
         self._find = find
 
     def persistent_load(self, found: Any) -> Any:
+        """Return what a number stands for."""
         return self._find(*found)
 
 

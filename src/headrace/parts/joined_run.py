@@ -172,7 +172,9 @@ class JoinedRun:
             queue.index = index
         run.kernels = next((graph.kernels for graph in graphs.values() if graph.kernels), "")
         _find_cycles(run.operators)
-        self._order = list(TopologicalSorter({each: _producers(each) for each in run.operators}).static_order())
+        self._order = list(
+            TopologicalSorter({each: _producers(each) for each in run.operators}).static_order()
+        )
         self._waiting = {operator: deque() for operator in run.operators}
         self._shown = dict.fromkeys(run.operators, 0)
         self._tables = FlowTables(run)
@@ -359,9 +361,7 @@ class _Link:
 
     def _take_arrivals(self, count: int) -> Arrivals:
         columns = ("compute", "output", "number", "producer", "emitted", "received", "acq_timestamp")
-        known = {
-            name: np.concatenate([getattr(each, name) for each in self._arrivals]) for name in columns
-        }
+        known = {name: np.concatenate([getattr(each, name) for each in self._arrivals]) for name in columns}
         queue = self.operator.inputs[0]
         self._arrivals = [Arrivals(queue, **{name: column[count:] for name, column in known.items()})]
         return Arrivals(queue, **{name: column[:count] for name, column in known.items()})

@@ -181,8 +181,8 @@ class QueueInfo:
 
     @property
     def name(self) -> str:
-        """The operator and the port, as in ``"display.in"``."""
-        return f"{self.operator.name}.{self.port}"
+        """The operator and the port, as in ``"display.in"``; of a link, the queue from which it sends."""
+        return f"{self.operator.name}{', sender' if self.operator.is_link else f'.{self.port}'}"
 
     @property
     def is_inner(self) -> bool:
@@ -449,8 +449,15 @@ class Path:
 
     @property
     def name(self) -> str:
-        """The names of its operators, joined by ``","``."""
-        return ",".join(operator.name for operator in self.operators)
+        """The names of its operators, joined by ``","``, without links: the same as in one process."""
+        return ",".join(operator.name for operator in self.without_links.operators)
+
+    @property
+    def without_links(self) -> Path:
+        """The same way as if all operators were in one process."""
+        if not any(operator.is_link for operator in self.operators):
+            return self
+        return Path(tuple(operator for operator in self.operators if not operator.is_link))
 
 
 @dataclass(eq=False, slots=True)

@@ -140,7 +140,7 @@ class DataFlowTracker(StatisticsWatcher):
         self.resolved(is_last=True)
 
     def _name(self, path: Path) -> str:
-        operators = path.operators
+        operators = path.without_links.operators
         if self._is_limited and len(operators) > 2:
             operators = (operators[0], operators[-1])
         return ",".join(operator.name for operator in operators)
