@@ -6,11 +6,24 @@ import os
 import selectors
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
 from headrace.parts.agent import ALL, Agent, parse_address
-from headrace.parts.control import Address, Assignment, Channel, Connect, StartPart
+from headrace.parts.control import (
+    Address,
+    AskTime,
+    Assignment,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    StartPart,
+    TellTime,
+)
 from headrace.parts.driver import Driver
+from headrace.parts.environment import SPANNING
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.token import token_for
 
@@ -61,6 +74,8 @@ class RemoteDriver(Driver):
         self._hosting = hosting
         # Processes that connected before the driver had noticed that the former ones are gone.
         self._early: dict[str, socket.socket] = {}
+        self._measured: dict[Any, OffsetMeasurement] = {}
+        self._clock = clock_name()
         super().__init__(*arguments)
         self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
 
@@ -107,10 +122,27 @@ class RemoteDriver(Driver):
         environment = {
             name: value
             for name, value in os.environ.items()
-            if name.startswith(_INHERITED) and name not in _OF_THE_DRIVER
+            if name.startswith(_INHERITED) and name not in _OF_THE_DRIVER and name not in SPANNING
         }
         environment["HEADRACE_PART"] = part
         return replace(super()._assignment(part), environment=environment)
+
+    def _handle(self, process: Any, message: Any) -> None:
+        if self._joined is not None and isinstance(message, (Composed, Beat)):
+            process.tell(AskTime(perf_counter_ns()))
+        super()._handle(process, message)
+
+    def _compare_clocks(self, process: Any, answer: TellTime) -> None:
+        """Note what time it is on the host of a process; ask again until that is well known."""
+        assert self._joined is not None
+        if answer.clock and answer.clock == self._clock:
+            self._joined.set_clock(process.part, ClockOffset())
+            return
+        measured = self._measured.setdefault(process, OffsetMeasurement())
+        answers = Answer(answer.asked, answer.answered, perf_counter_ns())
+        self._joined.set_clock(process.part, measured.add(answers))
+        if not measured.is_sure:
+            process.tell(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
         self._selector.unregister(process.channel)
