@@ -12,14 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +31,6 @@ from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.parts.control import (
     Assignment,
     Beat,
-    Channel,
     Composed,
     Connect,
     Ended,
@@ -46,10 +41,10 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import assign, check_options, environment_of
+from headrace.parts.environment import assign, check_options, environment_of, gpus_for
 from headrace.parts.launch import Launch
-from headrace.parts.lines import Lines
 from headrace.parts.outcomes import merge
+from headrace.parts.process import Process
 from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
 
 if TYPE_CHECKING:
@@ -57,12 +52,12 @@ if TYPE_CHECKING:
 
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.lines import Lines
     from headrace.parts.supervision import Action
 
 _log = logging.getLogger("headrace.parts")
 _LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
 _AT_ONCE = 200  # links in one message
-_BOOT = "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import main; main({}, {!r})"
 
 
 def drive(
@@ -181,8 +176,7 @@ class Driver:
         self._control = control
         self._launch = launch
         self._earlier = tuple(earlier)
-        self._gpus = assign("gpus", {part.name: part.gpus for part in parts}, _devices(parts))
-        self._cpus = assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0)))
+        self._gpus, self._cpus = self._assign(parts)
         self._ports: dict[str, list[tuple[str, str]]] = {part.name: [] for part in parts}
         for operator in application.graph:
             names = (*operator.spec.inputs, *operator.spec.outputs)
@@ -201,6 +195,13 @@ class Driver:
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
+
+    def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the GPUs and the cores of this host that each part gets."""
+        return (
+            assign("gpus", {part.name: part.gpus for part in parts}, gpus_for(part.gpus for part in parts)),
+            assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0))),
+        )
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
@@ -339,7 +340,7 @@ class Driver:
         self._selector.unregister(process.channel)
 
     def _handle(self, process: Any, message: Any) -> None:
-        if self._processes.get(process.part) != process:
+        if self._processes.get(process.part) is not process:
             return  # it was given up
         supervisor, part, now = self.supervisor, process.part, monotonic()
         match message:
@@ -414,99 +415,6 @@ class Driver:
         )
 
 
-class Process:
-    """The process of a part, its control channel and its pipes."""
-
-    def __init__(
-        self, part: str, environment: dict[str, str], on_error: Callable[[BaseException], None]
-    ) -> None:
-        self.part = part
-        self.channel, theirs = Channel.pair()
-        out, err = os.pipe(), os.pipe()
-        root = str(Path(__file__).parents[2])
-        command = [
-            sys.executable,
-            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-            "-c",
-            _BOOT.format(root, theirs.fileno(), part),
-        ]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out[1],
-                stderr=err[1],
-                env=environment,
-                pass_fds=(theirs.fileno(),),
-            )
-        except BaseException:
-            self.channel.close()
-            os.close(out[0])
-            os.close(err[0])
-            raise
-        finally:
-            theirs.close()
-            os.close(out[1])
-            os.close(err[1])
-        self.stdout = Lines(out[0], lambda: sys.stdout, on_error)
-        self.stderr = Lines(err[0], lambda: sys.stderr, on_error)
-        self.pidfd = os.pidfd_open(self._process.pid)
-        self._was_interrupted = False
-
-    @property
-    def sources(self) -> tuple[Any, ...]:
-        """What the driver waits for."""
-        return self.channel, self.pidfd, self.stdout, self.stderr
-
-    def composed(self, _: Any) -> None:
-        """Pass on what the process writes from now on."""
-        self.stdout.open()
-        self.stderr.open()
-
-    def has_data(self) -> bool:
-        """Return whether something waits in the channel."""
-        return bool(self.channel.wait(0))
-
-    def interrupt(self) -> None:
-        """Send Ctrl-C."""
-        self._was_interrupted = True
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGINT)
-
-    def kill(self) -> None:
-        """End it at once."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Wait for its end, which is near, and let go of everything."""
-        self._process.wait()
-        self.stdout.read_all()
-        self.stderr.read_all()
-        self.stdout.close()
-        self.stderr.close()
-        self.channel.close()
-        os.close(self.pidfd)
-
-    def how(self) -> str:
-        """Return in words how it ended."""
-        status = self._process.returncode
-        process = f"its process {self._process.pid}"
-        if status < 0:
-            text = f"{process} was ended by {signal.Signals(-status).name}"
-        else:
-            text = f"{process} ended with status {status}"
-        words = self.stderr.last_words
-        return f"{text} (its last words: {words})" if words else text
-
-    def interrupt_of_exit(self) -> BaseException | None:
-        """Return what a program raises that was ended as this process was, if that was Ctrl-C or SIGTERM."""
-        status = -self._process.returncode
-        if status == signal.SIGINT and not self._was_interrupted:
-            return KeyboardInterrupt()
-        return SystemExit(128 + status) if status == signal.SIGTERM else None
-
-
 def _connected() -> tuple[socket.socket, socket.socket]:
     """Return two sockets that are connected; ``HEADRACE_LINK=tcp`` tries what links between hosts use."""
     if os.environ.get("HEADRACE_LINK") != "tcp":
@@ -535,15 +443,6 @@ def _refuse_ends(application: Any) -> None:
                 f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while "
                 "each fragment runs in a process of its own; leave out processes, or use a topic"
             )
-
-
-def _devices(parts: Sequence[Any]) -> list[int]:
-    """Return the numbers of the GPUs, if a part asks for some."""
-    if all(part.gpus is None for part in parts):
-        return []
-    from headrace import gpu
-
-    return list(range(len(gpu.Device.get_all_devices())))
 
 
 def _ends_of(flow: CutFlow, reports: Mapping[str, Ended]) -> tuple[FlowCounts | None, FlowCounts | None]:
