@@ -3,6 +3,9 @@
 One pair of Unix sockets for each process. Nothing listens and no name exists, so no stranger can connect. What
 travels is pickled: both ends run the same program for the same user. File descriptors travel beside the first bytes
 of a message.
+
+Between hosts it is a TCP connection, with TLS on request, whose ends have proved that they know the token of the
+run. No descriptors travel there.
 """
 
 from __future__ import annotations
@@ -57,7 +60,17 @@ class StartPart:
     """Start the process of a part; to an agent."""
 
     part: str
-    environment: dict[str, str]
+    number: int
+    """Which start it is, for the answer."""
+    gpus: int | tuple[int, ...] | None = None
+    cpus: int | tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The driver does not use an agent, for this reason."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,15 @@ class Ended:
     failure: Failure | None = None
     flows: dict[str, FlowCounts] = field(default_factory=dict)
     """What this end of each flow has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process has ended, or could not be started; from an agent."""
+
+    part: str
+    number: int
+    how: str
 
 
 class Channel:

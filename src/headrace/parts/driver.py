@@ -340,7 +340,7 @@ class Driver:
         self._selector.unregister(process.channel)
 
     def _handle(self, process: Any, message: Any) -> None:
-        if self._processes.get(process.part) is not process:
+        if self._processes.get(process.part) != process:
             return  # it was given up
         supervisor, part, now = self.supervisor, process.part, monotonic()
         match message:

@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import waits
@@ -56,7 +57,7 @@ from headrace.parts.digest import describe
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Address, Assignment
@@ -79,7 +80,7 @@ def main(descriptor: int, part: str) -> None:
         _serve(channel, assignment, None)
 
 
-def join(host: str, port: int, part: str, parent: int) -> None:
+def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], program: str) -> None:
     """Run a part of a program for a driver that listens, perhaps on another host, and end with the parent."""
     del sys.path[: 1 if sys.flags.safe_path else 2]
     _end_with(parent)
@@ -87,17 +88,45 @@ def join(host: str, port: int, part: str, parent: int) -> None:
     from headrace.link.handshake import Purpose
     from headrace.parts.link_port import LinkPort
 
+    if cpus:
+        os.sched_setaffinity(0, cpus)
     token = os.environ.pop(TOKEN).encode()
     encrypted = bool(os.environ.get("HEADRACE_TLS"))
-    carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    try:
+        carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    except LinkError as error:
+        sys.exit(f"part {part!r}: {error}")
     channel = Channel.over(carrier.detach())
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         os.environ.update(assignment.environment)
-        _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted))
+        launch = assignment.program
+        name = program or launch.name
+        if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
+            name = os.path.basename(name)
+        assignment = replace(assignment, program=replace(launch, name=name))
+        _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted), _mute())
 
 
-def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> None:
+def _mute() -> Callable[[], None]:
+    """Write no standard output until the returned function is called: the driver has written it already."""
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+    def speak() -> None:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+    return speak
+
+
+def _serve(
+    channel: Channel,
+    assignment: Assignment,
+    port: LinkPort | None,
+    on_composed: Callable[[], None] = lambda: None,
+) -> None:
     """Run a part, and leave the process."""
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
@@ -105,6 +134,7 @@ def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> N
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
     worker = Worker(channel, assignment, port)
+    worker.on_composed = on_composed
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
         worker.run()
@@ -144,6 +174,7 @@ class Worker:
     def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort | None = None) -> None:
         self.channel = channel
         self._port = port
+        self.on_composed: Callable[[], None] = lambda: None
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
         self.control: RunControl | None = None
@@ -213,6 +244,7 @@ class Worker:
         """Compare the composed program with that of the driver, and connect the part with the others."""
         sys.stdout.flush()
         sys.stderr.flush()
+        self.on_composed()
         address = None if self._port is None else self._port.address
         self.channel.send(Composed(describe(cut.application), address))
         waits.wait(self._is_linked)
