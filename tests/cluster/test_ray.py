@@ -63,12 +63,13 @@ def test_actors_print_what_one_process_prints_and_ray_restarts_a_lost_one(tmp_pa
         timeout=LONG,
     )
     assert done.returncode == 0, done.stderr
-    out = [line.rpartition(") ")[2].removeprefix("\x1b[0m").strip() for line in done.stdout.splitlines()]
+    out = done.stdout.splitlines()
     assert struck.exists()
     assert "was closed while it ran; it is started again" in done.stderr
-    assert [line for line in out if line in SHOWN][-2:] == SHOWN[-2:]
-    (last,) = (line for line in out if line.startswith("finished "))
-    assert last.split()[2:] == ["2", "{}", "{}"]
+    assert out[0] == "begins"
+    assert out[-3:-1] == SHOWN[-2:]
+    assert out[-1].startswith("finished ")
+    assert out[-1].split()[2:] == ["2", "{}", "{}"]
 
 
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from headrace.core.places import RESTART
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
 from headrace.parts.agent import Agent
-from headrace.parts.control import Gone, Refused
+from headrace.parts.control import Assignment, Gone, Refused
 from headrace.parts.environment import gpus_for, visible
 from headrace.parts.remote import GONE, Reception
 from headrace.parts.remote_driver import RemoteDriver
@@ -36,17 +37,15 @@ if TYPE_CHECKING:
     from headrace.parts.control import Address, Channel
 
 AUTO = "auto"
+_QUIET: dict[str, Any] = {"logging_level": "ERROR", "configure_logging": False, "log_to_driver": False}
 _VARIABLES = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class PartHost:
-    """The actor of a part, whose name Ray writes before each line of its output."""
+    """The actor of a part."""
 
     def __init__(self, part: str) -> None:
         self._part = part
-
-    def __repr__(self) -> str:
-        return self._part
 
     def run(self, address: Address, token: bytes, environment: Mapping[str, str], is_kept: bool) -> int:
         """Start the process of a part and wait for its end; return its status.
@@ -110,8 +109,7 @@ class RayHosting:
             include_dashboard=False,
             num_cpus=max(len(os.sched_getaffinity(0)), _sum(part.cpus for part in self._parts.values())),
             num_gpus=len(gpus_for(part.gpus for part in self._parts.values())),
-            logging_level="ERROR",
-            configure_logging=False,
+            **_QUIET,
             _temp_dir=folder,
         )
 
@@ -119,8 +117,7 @@ class RayHosting:
         variables = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         self._ray.init(
             address=address,
-            logging_level="ERROR",
-            configure_logging=False,
+            **_QUIET,
             runtime_env={"working_dir": folder, "env_vars": variables},
         )
         self.host = self._ray.util.get_node_ip_address()
@@ -186,6 +183,10 @@ class RayDriver(RemoteDriver):
     """A driver whose parts are actors of Ray."""
 
     PATIENCE = 30.0
+
+    def _assignment(self, part: str) -> Assignment:
+        # Ray would pass on what an actor prints, but not all of it at the end of the run.
+        return replace(super()._assignment(part), is_heard=True)
 
 
 def make_ray_driver(application: Any, control: Any, launch: Any, *arguments: Any) -> RemoteDriver:

@@ -53,6 +53,8 @@ class Assignment:
     """The cores that it may use; empty for all."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of headrace that the driver has, for a process that does not inherit them."""
+    is_heard: bool = False
+    """Whether the driver prints what the process prints, because nobody sees it where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,14 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Beat:
     """The process is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a process has written to its standard output (1) or its standard error (2)."""
+
+    stream: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)

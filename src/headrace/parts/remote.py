@@ -9,13 +9,14 @@ end of the process.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
-from headrace.parts.control import Address, Cancel, Channel
+from headrace.parts.control import Address, Cancel, Channel, Printed
 
 if TYPE_CHECKING:
     import socket
@@ -115,6 +116,7 @@ class RemoteProcess:
         """Where the process listens for links."""
         self.reason = "nobody ran it"
         """How it ended, in words."""
+        self._lines = {1: b"", 2: b""}
 
     def attach(self, connection: socket.socket) -> Channel:
         """Use the connection of the process."""
@@ -132,6 +134,12 @@ class RemoteProcess:
         """Note where the process listens for links."""
         self.address = address
 
+    def hear(self, printed: Printed) -> None:
+        """Print in whole lines what the process has printed, so that those of several are not mixed."""
+        whole, newline, rest = (self._lines[printed.stream] + printed.data).rpartition(b"\n")
+        self._lines[printed.stream] = rest
+        _print(printed.stream, whole + newline)
+
     def interrupt(self) -> None:
         """Tell it to interrupt itself, if it is there."""
         if self.channel is not None:
@@ -142,6 +150,9 @@ class RemoteProcess:
 
     def close(self) -> None:
         """Let go of the connection."""
+        for stream, rest in self._lines.items():
+            _print(stream, rest)
+            self._lines[stream] = b""
         if self.channel is not None:
             self.channel.close()
 
@@ -152,3 +163,10 @@ class RemoteProcess:
     def interrupt_of_exit(self) -> BaseException | None:
         """Return None: an interrupted process says so before it ends."""
         return None
+
+
+def _print(stream: int, data: bytes) -> None:
+    if data:
+        file = sys.stdout if stream == 1 else sys.stderr
+        file.write(data.decode(errors="replace"))
+        file.flush()

@@ -19,7 +19,7 @@ from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
 from headrace.parts.agent import ALL, parse_address, serve
-from headrace.parts.control import Address, Assignment, Channel, Connect, Gone, Refused, StartPart
+from headrace.parts.control import Address, Assignment, Channel, Connect, Gone, Printed, Refused, StartPart
 from headrace.parts.driver import Driver
 from headrace.parts.environment import environment_of
 from headrace.parts.remote import AGENT, GONE, Reception, RemoteProcess
@@ -159,6 +159,12 @@ class RemoteDriver(Driver):
         if wanted == 0:
             found.pop("HEADRACE_DEVICE", None)
         return replace(super()._assignment(part), environment=found)
+
+    def _handle(self, process: Any, message: Any) -> None:
+        if isinstance(message, Printed):
+            process.hear(message)
+        else:
+            super()._handle(process, message)
 
     # Agents.
 

@@ -48,6 +48,7 @@ from headrace.parts.control import (
     EndIdle,
     Idle,
     Paused,
+    Printed,
     Request,
     Started,
     Stop,
@@ -57,7 +58,7 @@ from headrace.parts.digest import describe
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Address, Assignment
@@ -105,27 +106,53 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
             name = os.path.basename(name)
         assignment = replace(assignment, program=replace(launch, name=name))
-        _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted), _mute())
+        _serve(
+            channel,
+            assignment,
+            LinkPort(channel.host, token, encrypted=encrypted),
+            Speech(channel, assignment.is_heard),
+        )
 
 
-def _mute() -> Callable[[], None]:
-    """Write no standard output until the returned function is called: the driver has written it already."""
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+class Speech:
+    """The output of a process that joined: nothing until the run begins, as the driver has written that already."""
 
-    def speak() -> None:
-        os.dup2(kept, 1)
-        os.close(kept)
+    def __init__(self, channel: Channel, is_heard: bool) -> None:
+        self._channel = channel
+        self._is_heard = is_heard
+        self._threads: list[threading.Thread] = []
+        self._kept = os.dup(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
 
-    return speak
+    def begin(self) -> None:
+        """Write from now on, where the process runs or through the driver."""
+        os.dup2(self._kept, 1)
+        os.close(self._kept)
+        for stream in (1, 2) if self._is_heard else ():
+            there, here = os.pipe()
+            os.dup2(here, stream)
+            os.close(here)
+            self._threads.append(threading.Thread(target=self._pass_on, args=(stream, there), daemon=True))
+            self._threads[-1].start()
+
+    def _pass_on(self, stream: int, descriptor: int) -> None:
+        while data := os.read(descriptor, 1 << 16):
+            self._channel.send(Printed(stream, data))
+        os.close(descriptor)
+
+    def end(self) -> None:
+        """Wait until the driver was sent all of it; the streams lead elsewhere now."""
+        for thread in self._threads:
+            waits.join(thread, _BEAT)  # a child may have kept the stream
 
 
 def _serve(
     channel: Channel,
     assignment: Assignment,
     port: LinkPort | None,
-    on_composed: Callable[[], None] = lambda: None,
+    speech: Speech | None = None,
 ) -> None:
     """Run a part, and leave the process."""
     if assignment.cpus:
@@ -133,8 +160,7 @@ def _serve(
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment, port)
-    worker.on_composed = on_composed
+    worker = Worker(channel, assignment, port, speech)
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
         worker.run()
@@ -171,10 +197,16 @@ class Over(SystemExit):
 class Worker:
     """A part in its process."""
 
-    def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        assignment: Assignment,
+        port: LinkPort | None = None,
+        speech: Speech | None = None,
+    ) -> None:
         self.channel = channel
         self._port = port
-        self.on_composed: Callable[[], None] = lambda: None
+        self._speech = speech
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
         self.control: RunControl | None = None
@@ -235,6 +267,8 @@ class Worker:
             stream.flush()
             os.dup2(nowhere, descriptor)
         os.close(nowhere)
+        if self._speech is not None:
+            self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
         self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows))
 
@@ -244,7 +278,8 @@ class Worker:
         """Compare the composed program with that of the driver, and connect the part with the others."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self.on_composed()
+        if self._speech is not None:
+            self._speech.begin()
         address = None if self._port is None else self._port.address
         self.channel.send(Composed(describe(cut.application), address))
         waits.wait(self._is_linked)
