@@ -374,11 +374,20 @@ class Sender(_End):
         more, or the link failed. It must not block, and may call every method of this object.
     loop
         The loop that serves the link; by default that of the process.
+    sends_in_place
+        Whether what lies in the memory of a `RingAllocator` is sent as it is; otherwise it is copied, as all else.
     """
 
     def __init__(
-        self, carrier: Carrier, terms: Terms, on_event: Callable[[], object], *, loop: LinkLoop | None = None
+        self,
+        carrier: Carrier,
+        terms: Terms,
+        on_event: Callable[[], object],
+        *,
+        loop: LinkLoop | None = None,
+        sends_in_place: bool = True,
     ) -> None:
+        self._sends_in_place = sends_in_place
         self.credited = 0
         """The credits that came back."""
         self._taken_credits = 0
@@ -731,7 +740,7 @@ class Sender(_End):
 
     def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return the place of an array that an allocator made in shared memory; with the lock held."""
-        if not SHARED or not piece.flags.c_contiguous:
+        if not (SHARED and self._sends_in_place and piece.flags.c_contiguous):
             return None
         address = piece.__array_interface__["data"][0]
         segment = find_shared(address, piece.nbytes)
