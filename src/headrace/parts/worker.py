@@ -60,6 +60,7 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
+from headrace.parts.environment import SPANNING
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
     channel = Channel.over(carrier.detach())
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
+        for name in SPANNING:  # which the agent may have, if it is the driver's own
+            os.environ.pop(name, None)
         os.environ.update(assignment.environment)
         launch = assignment.program
         name = program or launch.name
