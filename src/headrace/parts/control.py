@@ -3,6 +3,9 @@
 One pair of Unix sockets for each process. Nothing listens and no name exists, so no stranger can connect. What
 travels is pickled: both ends run the same program for the same user. File descriptors travel beside the first bytes
 of a message.
+
+Between hosts it is a TCP connection, with TLS on request, whose ends have proved that they know the token of the
+run. No descriptors travel there.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.forwarding import PartGraph, Wishes
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
 
@@ -50,6 +54,10 @@ class Assignment:
     """The cores that it may use; empty for all."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of headrace that the driver has, for a process that does not inherit them."""
+    wishes: Wishes | None = None
+    """What the watchers of the driver want to know of the run; None if there are none."""
+    is_heard: bool = False
+    """Whether the driver prints what the process prints, because nobody sees it where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,17 @@ class StartPart:
     """Start the process of a part; to an agent."""
 
     part: str
-    environment: dict[str, str]
+    number: int
+    """Which start it is, for the answer."""
+    gpus: int | tuple[int, ...] | None = None
+    cpus: int | tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The driver does not use an agent, for this reason."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +125,13 @@ class Request:
     operator: str
 
 
+@dataclass(frozen=True, slots=True)
+class AskTime:
+    """Say at once what time it is; to a process on another host."""
+
+    asked: int
+
+
 # What a process says.
 
 
@@ -130,6 +155,14 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class Printed:
+    """What a process has written to its standard output (1) or its standard error (2)."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     """Nothing can run in the part unless a link brings something."""
 
@@ -144,6 +177,22 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
+class TellTime:
+    """The answer to `AskTime`: the time, and the name of the clock (`clock_name`)."""
+
+    asked: int
+    answered: int
+    clock: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of the run: its graph, and then what has happened (`forwarding`)."""
+
+    content: PartGraph | bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The run of the part is over."""
 
@@ -151,6 +200,15 @@ class Ended:
     failure: Failure | None = None
     flows: dict[str, FlowCounts] = field(default_factory=dict)
     """What this end of each flow has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process has ended, or could not be started; from an agent."""
+
+    part: str
+    number: int
+    how: str
 
 
 class Channel:

@@ -1,24 +1,25 @@
 """The environment of the process of a part: its GPUs, its cores, and files of its own.
 
-Every option of ``headrace run`` is a variable, which the process inherits. A file that each process would write
-gets the name of the part: ``trace.json`` becomes ``trace.edge.json``. What belongs to a whole program is refused.
+Every option of ``headrace run`` is a variable, which the process inherits, but for those that the driver takes care
+of for all parts. A file that each process would write gets the name of the part: ``run.mcap`` becomes
+``run.edge.mcap``. What belongs to a whole program is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from headrace.core.errors import GraphError
 
-_FILES = (
+SPANNING = (
     "HEADRACE_TRACK",
     "HEADRACE_TRACE",
-    "HEADRACE_RECORD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
-    "HOLOSCAN_GXF_JOB_STATISTICS_PATH",
+    "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
 )
+"""The variables that ask the driver to watch all parts."""
 _SERVERS = ("HEADRACE_DASHBOARD", "HEADRACE_METRICS")
 
 
@@ -60,19 +61,36 @@ def environment_of(
             found.pop("HEADRACE_RECORD" if name == "HEADRACE_RECORD_PORTS" else "", None)
         elif found.get(name):
             found[name] = ",".join(chosen)
-    for name in _FILES:
-        value = found.get(name, "")
-        if PurePath(value).suffix or (value and name != "HEADRACE_TRACK"):
-            found[name] = _own_file(value, part)
+    for name in SPANNING:
+        found.pop(name, None)
+    if found.get("HEADRACE_RECORD"):
+        found["HEADRACE_RECORD"] = _own_file(found["HEADRACE_RECORD"], part)
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
     if gpus is not None:
-        visible = [each.strip() for each in found.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(visible[each] if visible else str(each) for each in gpus)
-        found["HEADRACE_SIM_DEVICES"] = str(max(len(gpus), 1))
-        if not gpus:
-            found["HEADRACE_DEVICE"] = "none"
+        found.update(visible(found, gpus))
     return found
+
+
+def visible(environment: Mapping[str, str], gpus: Sequence[int]) -> dict[str, str]:
+    """Return the variables that show a process these GPUs alone."""
+    seen = [each.strip() for each in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    found = {
+        "CUDA_VISIBLE_DEVICES": ",".join(seen[each] if seen else str(each) for each in gpus),
+        "HEADRACE_SIM_DEVICES": str(max(len(gpus), 1)),
+    }
+    if not gpus:
+        found["HEADRACE_DEVICE"] = "none"
+    return found
+
+
+def gpus_for(wanted: Iterable[int | Sequence[int] | None]) -> list[int]:
+    """Return the numbers of the GPUs of this host, if somebody wants some."""
+    if all(each is None for each in wanted):
+        return []
+    from headrace import gpu
+
+    return list(range(len(gpu.Device.get_all_devices())))
 
 
 def _patterns(text: str, part: str, ports: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:

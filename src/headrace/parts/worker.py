@@ -22,7 +22,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import waits
@@ -35,9 +37,11 @@ from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
+from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
     TOKEN,
     Ask,
+    AskTime,
     Beat,
     Cancel,
     Channel,
@@ -47,12 +51,16 @@ from headrace.parts.control import (
     EndIdle,
     Idle,
     Paused,
+    Printed,
     Request,
+    Seen,
     Started,
     Stop,
+    TellTime,
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
+from headrace.parts.environment import SPANNING
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ def main(descriptor: int, part: str) -> None:
         _serve(channel, assignment, None)
 
 
-def join(host: str, port: int, part: str, parent: int) -> None:
+def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], program: str) -> None:
     """Run a part of a program for a driver that listens, perhaps on another host, and end with the parent."""
     del sys.path[: 1 if sys.flags.safe_path else 2]
     _end_with(parent)
@@ -87,24 +95,80 @@ def join(host: str, port: int, part: str, parent: int) -> None:
     from headrace.link.handshake import Purpose
     from headrace.parts.link_port import LinkPort
 
+    if cpus:
+        os.sched_setaffinity(0, cpus)
     token = os.environ.pop(TOKEN).encode()
     encrypted = bool(os.environ.get("HEADRACE_TLS"))
-    carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    try:
+        carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    except LinkError as error:
+        sys.exit(f"part {part!r}: {error}")
     channel = Channel.over(carrier.detach())
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
+        for name in SPANNING:  # which the agent may have, if it is the driver's own
+            os.environ.pop(name, None)
         os.environ.update(assignment.environment)
-        _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted))
+        launch = assignment.program
+        name = program or launch.name
+        if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
+            name = os.path.basename(name)
+        assignment = replace(assignment, program=replace(launch, name=name))
+        _serve(
+            channel,
+            assignment,
+            LinkPort(channel.host, token, encrypted=encrypted),
+            Speech(channel, assignment.is_heard),
+        )
 
 
-def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> None:
+class Speech:
+    """The output of a process that joined: nothing until the run begins, as the driver has written that already."""
+
+    def __init__(self, channel: Channel, is_heard: bool) -> None:
+        self._channel = channel
+        self._is_heard = is_heard
+        self._threads: list[threading.Thread] = []
+        self._kept = os.dup(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+    def begin(self) -> None:
+        """Write from now on, where the process runs or through the driver."""
+        os.dup2(self._kept, 1)
+        os.close(self._kept)
+        for stream in (1, 2) if self._is_heard else ():
+            there, here = os.pipe()
+            os.dup2(here, stream)
+            os.close(here)
+            self._threads.append(threading.Thread(target=self._pass_on, args=(stream, there), daemon=True))
+            self._threads[-1].start()
+
+    def _pass_on(self, stream: int, descriptor: int) -> None:
+        while data := os.read(descriptor, 1 << 16):
+            self._channel.send(Printed(stream, data))
+        os.close(descriptor)
+
+    def end(self) -> None:
+        """Wait until the driver was sent all of it; the streams lead elsewhere now."""
+        for thread in self._threads:
+            waits.join(thread, _BEAT)  # a child may have kept the stream
+
+
+def _serve(
+    channel: Channel,
+    assignment: Assignment,
+    port: LinkPort | None,
+    speech: Speech | None = None,
+) -> None:
     """Run a part, and leave the process."""
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment, port)
+    worker = Worker(channel, assignment, port, speech)
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
         worker.run()
@@ -141,9 +205,16 @@ class Over(SystemExit):
 class Worker:
     """A part in its process."""
 
-    def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        assignment: Assignment,
+        port: LinkPort | None = None,
+        speech: Speech | None = None,
+    ) -> None:
         self.channel = channel
         self._port = port
+        self._speech = speech
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
         self.control: RunControl | None = None
@@ -191,11 +262,22 @@ class Worker:
             self.cut.on_failure = self._on_failure
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
+            self._forward(application)
             runner.run_here(application, control, limits)
         except BaseException as error:
             failure = error
         self.report(getattr(application, "outcome", None), failure)
         raise Over(0)
+
+    def _forward(self, application: Any) -> None:
+        """Let the driver watch in the place of the watchers that span parts, which have nothing to see here."""
+        application._watchers = [each for each in application._watchers if not each.spans_parts]
+        wishes = self.assignment.wishes
+        if wishes is not None:
+            from headrace.parts.forwarding import Forwarder
+
+            forwarder = Forwarder(lambda content: self.channel.send(Seen(content)), wishes)
+            application._watchers.append(forwarder)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
         """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
@@ -204,6 +286,8 @@ class Worker:
             stream.flush()
             os.dup2(nowhere, descriptor)
         os.close(nowhere)
+        if self._speech is not None:
+            self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
         self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows))
 
@@ -213,6 +297,8 @@ class Worker:
         """Compare the composed program with that of the driver, and connect the part with the others."""
         sys.stdout.flush()
         sys.stderr.flush()
+        if self._speech is not None:
+            self._speech.begin()
         address = None if self._port is None else self._port.address
         self.channel.send(Composed(describe(cut.application), address))
         waits.wait(self._is_linked)
@@ -292,6 +378,8 @@ class Worker:
                                 self._ends[name] = end, epoch
                 if is_last:
                     self._is_linked.set()
+            case AskTime(asked):
+                self.channel.send(TellTime(asked, time.perf_counter_ns(), clock_name()))
             case Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
             case Stop():
