@@ -497,18 +497,19 @@ class Sender(_End):
         length = piece.nbytes
         machine = self._machine
         if length <= MAX_INLINE:
-            place: tuple[int, int, int] | None = (IN_BULK, 0, length)
+            place = (IN_BULK, 0, length)
             content = piece.tobytes()
             holders: list[Any] = []
         else:
             content = b""
             holders = []
             with self._lock:
-                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
-            if place is None:
+                found = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+            if found is None:
                 self._stall(length, holders)
                 self._after_lock()
                 return False
+            place = found
             holder = holders[0][0]
             if type(holder) is Slot:
                 try:
