@@ -189,13 +189,15 @@ class RayDriver(RemoteDriver):
         return replace(super()._assignment(part), is_heard=True)
 
 
-def make_ray_driver(application: Any, control: Any, launch: Any, *arguments: Any) -> RemoteDriver:
-    """Return a driver whose parts are actors of Ray, as the environment asks for (``headrace run --cluster``)."""
+def make_ray_driver(
+    options: Mapping[str, str], application: Any, control: Any, launch: Any, *arguments: Any
+) -> RemoteDriver:
+    """Return a driver whose parts are actors of Ray, for ``headrace run --cluster``; the options are variables."""
     graph = getattr(application, "fragment_graph", None)
     parts = [] if graph is None else list(graph.fragments)
     token = make_token()
     with ExitStack() as stack:
-        hosting = RayHosting(os.environ["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
+        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
         stack.callback(hosting.close)
         reception = hosting.reception = Reception((hosting.host, 0), token)
         stack.callback(reception.close)
