@@ -137,3 +137,18 @@ def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):
         ray_hosting.make_ray_driver(options, application, None, SimpleNamespace(name="app.py"), ())
     assert closed == ["hosting"]
+
+
+def test_processes_that_ray_left_behind_are_ended(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.touch()
+    with ray_hosting._no_orphans(str(tmp_path)):
+        printed = subprocess.run(
+            ["sh", "-c", f"tail -f {file} >/dev/null 2>&1 & echo $!"],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+        orphan = int(printed.stdout)
+        wait_until(lambda: str(file) in Path(f"/proc/{orphan}/cmdline").read_text(), "the start of tail")
+    assert not Path(f"/proc/{orphan}").exists()
