@@ -45,11 +45,20 @@ def test_gpus_are_named_as_the_driver_sees_them() -> None:
 
 
 def test_files_get_the_name_of_the_part() -> None:
-    files = {"HEADRACE_TRACE": "a/out.json.gz", "HEADRACE_TRACK": "t.prom", "HEADRACE_RECORD": "r.mcap"}
-    found = environment_of("edge", files, None, PORTS)
-    assert [found[name] for name in files] == ["a/out.edge.json.gz", "t.edge.prom", "r.edge.mcap"]
-    assert environment_of("edge", {"HEADRACE_TRACK": "1"}, None, PORTS)["HEADRACE_TRACK"] == "1"
+    assert (
+        environment_of("edge", {"HEADRACE_RECORD": "a/r.mcap"}, None, PORTS)["HEADRACE_RECORD"]
+        == "a/r.edge.mcap"
+    )
     assert environment_of("edge", {"HEADRACE_RECORD": "rec"}, None, PORTS)["HEADRACE_RECORD"] == "rec.edge"
+
+
+def test_the_driver_tracks_and_traces_for_all_parts() -> None:
+    given = {
+        "HEADRACE_TRACE": "a/out.json.gz",
+        "HEADRACE_TRACK": "1",
+        "HOLOSCAN_FLOW_TRACKING_LOG_FILE": "f.log",
+    }
+    assert given.keys().isdisjoint(environment_of("edge", given, None, PORTS))
 
 
 def test_patterns_of_ports_go_to_their_part() -> None:

@@ -35,7 +35,7 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,9 +58,11 @@ def asked_for() -> bool:
     return any(os.environ.get(name) for name in _WATCHERS)
 
 
-def watchers_from_environment() -> list[Watcher]:
-    """Return the watchers that the environment asks for."""
-    makers = dict.fromkeys(make for name, make in _WATCHERS.items() if os.environ.get(name))
+def watchers_from_environment(names: Collection[str] | None = None) -> list[Watcher]:
+    """Return the watchers that the environment asks for, by some variables or by all."""
+    makers = dict.fromkeys(
+        make for name, make in _WATCHERS.items() if os.environ.get(name) and (names is None or name in names)
+    )
     found = [make() for make in makers]
     return [watcher for watcher in found if watcher is not None]
 
@@ -186,6 +188,7 @@ def _report() -> Watcher | None:
         """Reports the statistics of a run at its end."""
 
         wants_kernels = is_set("HEADRACE_TRACK_KERNELS")
+        spans_parts = True
 
         def begin(self, run: RunInfo) -> None:
             super().begin(run)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.forwarding import PartGraph, Wishes
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
 
@@ -53,6 +54,8 @@ class Assignment:
     """The cores that it may use; empty for all."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of headrace that the driver has, for a process that does not inherit them."""
+    wishes: Wishes | None = None
+    """What the watchers of the driver want to know of the run; None if there are none."""
     is_heard: bool = False
     """Whether the driver prints what the process prints, because nobody sees it where it runs."""
 
@@ -122,6 +125,13 @@ class Request:
     operator: str
 
 
+@dataclass(frozen=True, slots=True)
+class AskTime:
+    """Say at once what time it is; to a process on another host."""
+
+    asked: int
+
+
 # What a process says.
 
 
@@ -164,6 +174,22 @@ class Idle:
 @dataclass(frozen=True, slots=True)
 class Paused:
     """The part is paused, and nothing computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellTime:
+    """The answer to `AskTime`: the time, and the name of the clock (`clock_name`)."""
+
+    asked: int
+    answered: int
+    clock: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of the run: its graph, and then what has happened (`forwarding`)."""
+
+    content: PartGraph | bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
+from headrace.observe.environment import watchers_from_environment
 from headrace.parts.control import (
     Assignment,
     Beat,
@@ -37,11 +39,13 @@ from headrace.parts.control import (
     Idle,
     Paused,
     Request,
+    Seen,
     Started,
+    TellTime,
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import assign, check_options, environment_of, gpus_for
+from headrace.parts.environment import SPANNING, assign, check_options, environment_of, gpus_for
 from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
 from headrace.parts.process import Process
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.joined_run import JoinedRun
     from headrace.parts.lines import Lines
     from headrace.parts.supervision import Action
 
@@ -87,9 +92,14 @@ def drive(
             driver = (make or Driver)(application, control, launch, earlier)
         finally:
             interrupts.held = True
-        driver.run()
+        try:
+            driver.run()
+        except BaseException:
+            driver.end_watching(None)
+            raise
         failure = interrupts.first or driver.supervisor.failure
         application.outcome = driver.outcome(failure)
+        failure = driver.end_watching(application.outcome) or failure
         _tell(application, application.outcome, failure)
     except BaseException as error:
         control.failure = error
@@ -186,6 +196,15 @@ class Driver:
             cut_flows(application),
             describe(application),
         )
+        self._joined: JoinedRun | None = None
+        watchers = [
+            *(each for each in application._watchers if each.spans_parts),
+            *watchers_from_environment(SPANNING),
+        ]
+        if watchers:
+            from headrace.parts.joined_run import JoinedRun
+
+            self._joined = JoinedRun(application.name, [part.name for part in parts], watchers, self._gpus)
         self._looked_at = monotonic()
         # The last request to pause or to resume, and the parts that are paused.
         self._request: Request | None = None
@@ -301,7 +320,12 @@ class Driver:
 
     def _assignment(self, part: str) -> Assignment:
         cpus = tuple(self._cpus[part] or ())
-        return Assignment(part, self._launch, self._earlier, os.getpid(), self._control.run_id, cpus)
+        assignment = Assignment(part, self._launch, self._earlier, os.getpid(), self._control.run_id, cpus)
+        if self._joined is None:
+            return assignment
+        from headrace.parts.forwarding import Wishes
+
+        return replace(assignment, wishes=Wishes.of(self._joined.watchers))
 
     def _join(self, flows: Sequence[CutFlow], parts: Sequence[str]) -> None:
         """Make links, and send their ends to the processes."""
@@ -360,6 +384,26 @@ class Driver:
                 self._control.tell_paused(self._paused >= self._alive())
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
+            case Seen(content):
+                self._see(part, content)
+            case TellTime():
+                self._compare_clocks(process, message)
+
+    def _see(self, part: str, content: Any) -> None:
+        """Show the watchers what was seen in a part."""
+        assert self._joined is not None
+        if isinstance(content, bytes):
+            self._joined.add(part, content)
+            return
+        try:
+            self._joined.describe(part, content)
+        except (
+            Exception
+        ) as error:  # of a watcher that cannot begin, as of a goal for operators that are not there
+            self._control.fail(error)
+
+    def _compare_clocks(self, process: Any, answer: TellTime) -> None:
+        """Note what time it is elsewhere; processes of this host are not asked."""
 
     def _on_output(self, process: Process, lines: Lines) -> None:
         descriptor = lines.fileno()
@@ -388,6 +432,15 @@ class Driver:
         process.close()
 
     # The end.
+
+    def end_watching(self, outcome: Outcome | None) -> BaseException | None:
+        """End the watchers; return the error of one."""
+        if self._joined is not None:
+            try:
+                self._joined.end(outcome)
+            except Exception as error:
+                return error
+        return None
 
     def outcome(self, failure: BaseException | None) -> Outcome:
         """Return the outcome of the run."""

@@ -1,7 +1,8 @@
 """The environment of the process of a part: its GPUs, its cores, and files of its own.
 
-Every option of ``headrace run`` is a variable, which the process inherits. A file that each process would write
-gets the name of the part: ``trace.json`` becomes ``trace.edge.json``. What belongs to a whole program is refused.
+Every option of ``headrace run`` is a variable, which the process inherits, but for those that the driver takes care
+of for all parts. A file that each process would write gets the name of the part: ``run.mcap`` becomes
+``run.edge.mcap``. What belongs to a whole program is refused.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 
 from headrace.core.errors import GraphError
 
-_FILES = (
+SPANNING = (
     "HEADRACE_TRACK",
     "HEADRACE_TRACE",
-    "HEADRACE_RECORD",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
-    "HOLOSCAN_GXF_JOB_STATISTICS_PATH",
+    "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
 )
+"""The variables that ask the driver to watch all parts."""
 _SERVERS = ("HEADRACE_DASHBOARD", "HEADRACE_METRICS")
 
 
@@ -60,10 +61,10 @@ def environment_of(
             found.pop("HEADRACE_RECORD" if name == "HEADRACE_RECORD_PORTS" else "", None)
         elif found.get(name):
             found[name] = ",".join(chosen)
-    for name in _FILES:
-        value = found.get(name, "")
-        if PurePath(value).suffix or (value and name != "HEADRACE_TRACK"):
-            found[name] = _own_file(value, part)
+    for name in SPANNING:
+        found.pop(name, None)
+    if found.get("HEADRACE_RECORD"):
+        found["HEADRACE_RECORD"] = _own_file(found["HEADRACE_RECORD"], part)
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
     if gpus is not None:

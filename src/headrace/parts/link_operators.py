@@ -121,6 +121,9 @@ class LinkOperator(Operator):
         self._link: Any = None
         self._next_link: Any = None
         self._has_failed = False
+        # When each message of the first link was sent or taken, if somebody wants to know.
+        self._now: Callable[[], int] | None = None
+        self._times: list[int] = []
         self._construct(fragment, (), flow.name, {})
         self._condition = LinkCondition(self, name="link")
         self.conditions[self._condition.name] = self._condition
@@ -130,6 +133,17 @@ class LinkOperator(Operator):
         self._next_link = link
         self._has_failed = False
         self.on_event()
+
+    def note_times(self, now: Callable[[], int]) -> None:
+        """Note when each message is sent or taken, until the link fails: another one begins with other messages."""
+        self._now = now
+
+    def take_times(self) -> list[int]:
+        """Return the times that were noted since the last call; from any thread."""
+        times = self._times
+        count = len(times)
+        found, times[:count] = times[:count], []
+        return found
 
     def give_up(self) -> None:
         """End without the other end, whose link has failed."""
@@ -160,6 +174,7 @@ class LinkOperator(Operator):
     def _change_link(self) -> None:
         before, self._link, self._next_link = self._link, self._next_link, None
         if before is not None:
+            self._now = None
             before.close()
 
     def stop(self) -> None:
@@ -344,6 +359,7 @@ class SendToPart(LinkOperator):
                 message = self._held.pop() if self._held else self._take(queue)
             except IndexError:  # a full queue dropped it
                 return True
+        sent = 0 if self._now is None else self._now()
         try:
             is_sent = link.send(Parcel(*open_message(message)))
         except LinkError as error:
@@ -354,6 +370,8 @@ class SendToPart(LinkOperator):
             self._sent += 1
             self._over_link += 1
             self._out += 1
+            if self._now is not None:
+                self._times.append(sent)
         elif not self.flow.keeps_places:
             self._held.append(message)
         return is_sent
@@ -492,6 +510,8 @@ class ReceiveFromPart(LinkOperator):
             if parcel is None:
                 self._has_more = False
                 return
+            if self._now is not None:
+                self._times.append(self._now())
             op_output.pass_message(
                 seal_message(parcel.data, parcel.acq_timestamp, parcel.metadata), self._port
             )

@@ -12,16 +12,30 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
+from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
 from headrace.parts.agent import ALL, parse_address, serve
-from headrace.parts.control import Address, Assignment, Channel, Connect, Gone, Printed, Refused, StartPart
+from headrace.parts.control import (
+    Address,
+    AskTime,
+    Assignment,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    Gone,
+    Printed,
+    Refused,
+    StartPart,
+    TellTime,
+)
 from headrace.parts.driver import Driver
-from headrace.parts.environment import environment_of
+from headrace.parts.environment import SPANNING, environment_of
 from headrace.parts.remote import AGENT, GONE, Reception, RemoteProcess
 from headrace.parts.token import token_for
 
@@ -86,6 +100,8 @@ class RemoteDriver(Driver):
         self._tell_at = monotonic() + self.PATIENCE
         # Processes that connected before the driver had noticed that the former ones are gone.
         self._early: dict[str, socket.socket] = {}
+        self._measured: dict[Any, OffsetMeasurement] = {}
+        self._clock = clock_name()
         super().__init__(*arguments)
         self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
 
@@ -150,7 +166,7 @@ class RemoteDriver(Driver):
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if name.startswith(_INHERITED) and name not in _OF_THE_HOST
+            if name.startswith(_INHERITED) and name not in _OF_THE_HOST and name not in SPANNING
         }
         found = environment_of(part, inherited, None, self._ports)
         wanted = self._wants_gpus[part]
@@ -163,8 +179,10 @@ class RemoteDriver(Driver):
     def _handle(self, process: Any, message: Any) -> None:
         if isinstance(message, Printed):
             process.hear(message)
-        else:
-            super()._handle(process, message)
+            return
+        if self._joined is not None and isinstance(message, (Composed, Beat)):
+            process.channel.send(AskTime(perf_counter_ns()))
+        super()._handle(process, message)
 
     # Agents.
 
@@ -205,6 +223,18 @@ class RemoteDriver(Driver):
             self._on_exit(process, None)
 
     # The end of processes.
+
+    def _compare_clocks(self, process: Any, answer: TellTime) -> None:
+        """Note what time it is on the host of a process; ask again until that is well known."""
+        assert self._joined is not None
+        if answer.clock and answer.clock == self._clock:
+            self._joined.set_clock(process.part, ClockOffset())
+            return
+        measured = self._measured.setdefault(process, OffsetMeasurement())
+        answers = Answer(answer.asked, answer.answered, perf_counter_ns())
+        self._joined.set_clock(process.part, measured.add(answers))
+        if not measured.is_sure:
+            process.channel.send(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
         self._on_exit(process, None)

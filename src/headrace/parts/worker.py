@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -36,9 +37,11 @@ from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
+from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
     TOKEN,
     Ask,
+    AskTime,
     Beat,
     Cancel,
     Channel,
@@ -50,11 +53,14 @@ from headrace.parts.control import (
     Paused,
     Printed,
     Request,
+    Seen,
     Started,
     Stop,
+    TellTime,
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
+from headrace.parts.environment import SPANNING
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
@@ -100,6 +106,8 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
     channel = Channel.over(carrier.detach())
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
+        for name in SPANNING:  # which the agent may have, if it is the driver's own
+            os.environ.pop(name, None)
         os.environ.update(assignment.environment)
         launch = assignment.program
         name = program or launch.name
@@ -254,11 +262,22 @@ class Worker:
             self.cut.on_failure = self._on_failure
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
+            self._forward(application)
             runner.run_here(application, control, limits)
         except BaseException as error:
             failure = error
         self.report(getattr(application, "outcome", None), failure)
         raise Over(0)
+
+    def _forward(self, application: Any) -> None:
+        """Let the driver watch in the place of the watchers that span parts, which have nothing to see here."""
+        application._watchers = [each for each in application._watchers if not each.spans_parts]
+        wishes = self.assignment.wishes
+        if wishes is not None:
+            from headrace.parts.forwarding import Forwarder
+
+            forwarder = Forwarder(lambda content: self.channel.send(Seen(content)), wishes)
+            application._watchers.append(forwarder)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
         """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
@@ -359,6 +378,8 @@ class Worker:
                                 self._ends[name] = end, epoch
                 if is_last:
                     self._is_linked.set()
+            case AskTime(asked):
+                self.channel.send(TellTime(asked, time.perf_counter_ns(), clock_name()))
             case Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
             case Stop():

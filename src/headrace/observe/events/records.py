@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.observe.events.clock_offsets import ClockOffset
+
 Times = NDArray[np.int64]
 
 NO_TIMESTAMP = -(1 << 62)
@@ -36,6 +38,8 @@ class OperatorInfo:
         Whether paths also end here; a watcher may set it in `begin`.
     is_path
         Whether it is a path by itself, if messages begin here; a watcher may set it in `begin`.
+    is_link
+        Whether it stands for a link between two processes; its computes are messages from sent to taken.
     node
         The operator in the run, for its counts.
     """
@@ -50,6 +54,7 @@ class OperatorInfo:
     segment: SegmentInfo | None = field(default=None, repr=False)
     is_probe: bool = False
     is_path: bool = False
+    is_link: bool = False
     node: Any = field(default=None, repr=False)
 
     @property
@@ -176,8 +181,8 @@ class QueueInfo:
 
     @property
     def name(self) -> str:
-        """The operator and the port, as in ``"display.in"``."""
-        return f"{self.operator.name}.{self.port}"
+        """The operator and the port, as in ``"display.in"``; of a link, the queue from which it sends."""
+        return f"{self.operator.name}{', sender' if self.operator.is_link else f'.{self.port}'}"
 
     @property
     def is_inner(self) -> bool:
@@ -444,8 +449,15 @@ class Path:
 
     @property
     def name(self) -> str:
-        """The names of its operators, joined by ``","``."""
-        return ",".join(operator.name for operator in self.operators)
+        """The names of its operators, joined by ``","``, without links: the same as in one process."""
+        return ",".join(operator.name for operator in self.without_links.operators)
+
+    @property
+    def without_links(self) -> Path:
+        """The same way as if all operators were in one process."""
+        if not any(operator.is_link for operator in self.operators):
+            return self
+        return Path(tuple(operator for operator in self.operators if not operator.is_link))
 
 
 @dataclass(eq=False, slots=True)
@@ -579,6 +591,10 @@ class RunInfo:
         The worker threads, by the operators that they share.
     kernels
         Whether kernels and copies are known one by one, or why not; empty if nobody wants to know.
+    clocks
+        For a run in several processes: how the clock of each part is related to that of the time line.
+    threads
+        For a run in several processes: the part and the name of each thread.
     """
 
     application: str
@@ -593,6 +609,8 @@ class RunInfo:
     left_out: frozenset[str] = frozenset()
     workers: list[WorkersInfo] = field(default_factory=list)
     kernels: str = ""
+    clocks: dict[str, ClockOffset] = field(default_factory=dict)
+    threads: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def join(self, operators: list[OperatorInfo]) -> None:
         """Add operators that began while the run was in progress; the workers that belong to no pool run them."""

@@ -50,6 +50,9 @@ class Watcher:
         This slows down every launch.
     wants_data
         Whether `emitted` and `received` are called with every message; this slows down every message.
+    spans_parts
+        Whether it watches all parts of a run in several processes together, from the driver. Otherwise each process
+        has a watcher of its own, which watches its part.
     observation
         The observation of the run that it watches, or of the last one.
     """
@@ -62,6 +65,7 @@ class Watcher:
     wants_gpu_times = True
     wants_kernels = False
     wants_data = False
+    spans_parts = False
 
     observation: Observation | None = None
 

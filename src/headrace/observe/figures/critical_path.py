@@ -43,7 +43,7 @@ class Part:
     ----------
     kind
         ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
-        ``"device"`` (waiting for the device), or ``"gpu"``.
+        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), or ``"gpu"``.
     where
         The queue, as in ``"display.in"``, or the operator.
     slice
@@ -62,6 +62,7 @@ class Part:
             "before": f"before {self.where}",
             "queue": f"in the queue {self.where}",
             "host": f"in compute of {self.where}",
+            "link": f"on the link {self.where}",
             "gpu": f"on the GPU for {self.where}",
             "device": f"waiting for the GPU in {self.where}",
         }[self.kind]
@@ -160,7 +161,7 @@ class CriticalPath:
             queue = ("queue", flows.queues[position - 1].name, "")
             places += [
                 queue if position else ("before", operator.name, ""),
-                ("host", operator.name, ""),
+                ("link" if operator.is_link else "host", operator.name, ""),
                 ("device", operator.name, operator.slice),
                 ("gpu", operator.name, operator.slice),
             ]

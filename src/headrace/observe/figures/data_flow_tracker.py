@@ -68,6 +68,8 @@ class DataFlowTracker(StatisticsWatcher):
         the package ``cupti-python`` is installed. This slows down every launch.
     """
 
+    spans_parts = True
+
     def __init__(
         self,
         num_start_messages_to_skip: int = 10,
@@ -138,7 +140,7 @@ class DataFlowTracker(StatisticsWatcher):
         self.resolved(is_last=True)
 
     def _name(self, path: Path) -> str:
-        operators = path.operators
+        operators = path.without_links.operators
         if self._is_limited and len(operators) > 2:
             operators = (operators[0], operators[-1])
         return ",".join(operator.name for operator in operators)

@@ -306,6 +306,7 @@ class GoalsWatcher(Watcher):
     """Counts the messages of a fragment's goals."""
 
     wants_emissions = True
+    spans_parts = True
 
     def __init__(self) -> None:
         self.goals: list[Goal] = []

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
+from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.distribution import Summary
 
 SATURATED = 0.9
@@ -101,6 +102,28 @@ class QueueStatistics:
     discarded: int = 0
     wait: Summary = _NOTHING
     busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """The statistics of one link between two processes.
+
+    Attributes
+    ----------
+    name
+        The outputs and the input between which it is, as in ``"edge.camera.out -> server.detector.frame"``.
+    count
+        The number of messages that were sent and taken.
+    rate
+        The messages per second.
+    time
+        The time from where a message is sent to where it is in the queue of its receiver.
+    """
+
+    name: str
+    count: int = 0
+    rate: float = 0.0
+    time: Summary = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +241,10 @@ class Statistics:
         The number of messages that each input of a sink received, by ``"operator.port"``.
     kernels
         Whether kernels are known one by one, or why not; empty if nobody asked for them.
+    links
+        The links between the processes of the parts.
+    clocks
+        How the clock of each part is related to that of the time line, for a run in several processes.
     """
 
     application: str = ""
@@ -232,6 +259,8 @@ class Statistics:
     slices: tuple[SliceStatistics, ...] = ()
     kernels: str = ""
     goals: tuple[GoalStatistics, ...] = ()
+    links: tuple[LinkStatistics, ...] = ()
+    clocks: dict[str, ClockOffset] = field(default_factory=dict)
 
     @property
     def saturated(self) -> tuple[str, ...]:

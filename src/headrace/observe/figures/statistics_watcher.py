@@ -16,6 +16,7 @@ from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Occurrences, RecentDurations
 from headrace.observe.figures.statistics import (
     GoalStatistics,
+    LinkStatistics,
     OperatorStatistics,
     PathStatistics,
     QueueStatistics,
@@ -95,7 +96,8 @@ class StatisticsWatcher(Watcher):
                 self._durations["span", operator].add(times[used], ended[used])
                 self._durations["exact span", operator].add(times[exact], ended[exact])
                 self._durations["gpu", operator].add(certain, ended[used], weight)
-            threads = np.unique(computes.threads).tolist() if self.wants_threads else ()
+            has_threads = self.wants_threads and not operator.is_link
+            threads = np.unique(computes.threads).tolist() if has_threads else ()
             for thread in threads:
                 chosen = computes.threads == thread
                 self._durations["thread", thread].add((ended - computes.started)[chosen], ended[chosen])
@@ -134,14 +136,15 @@ class StatisticsWatcher(Watcher):
         """Add messages that reached the end of their paths."""
         with self._lock:
             for each in flows:
-                if each.path not in self._paths:
-                    self._paths[each.path] = None
+                path = each.path.without_links
+                if path not in self._paths:
+                    self._paths[path] = None
                     if not self.window:
-                        self._durations["arrival", each.path] = Occurrences()
+                        self._durations["arrival", path] = Occurrences()
                 latency, done = each.latency, each.done
                 timed = slice(None) if each.is_timed.all() else each.is_timed
-                self._durations["arrival", each.path].add(latency, done)
-                self._durations["latency", each.path].add(latency[timed], done[timed])
+                self._durations["arrival", path].add(latency, done)
+                self._durations["latency", path].add(latency[timed], done[timed])
 
     def snapshot(self, now: int = 0) -> Statistics:
         """Return the statistics so far; those of a window end now."""
@@ -156,7 +159,7 @@ class StatisticsWatcher(Watcher):
             return Statistics(
                 run.application,
                 max(max((each.last for each in time.host.values()), default=0) - run.started, 0) / 1e9,
-                tuple(_operator(operator, time) for operator in run.operators),
+                tuple(_operator(operator, time) for operator in run.operators if not operator.is_link),
                 tuple(_queue(queue, time) for queue in run.queues),
                 tuple(
                     PathStatistics(
@@ -195,6 +198,17 @@ class StatisticsWatcher(Watcher):
                     for watcher in (self.observation.watchers if self.observation is not None else ())
                     for goal in getattr(watcher, "goals", ())
                 ),
+                tuple(
+                    LinkStatistics(
+                        each.name,
+                        time.count("host", each),
+                        time.rate(time.host[each]),
+                        time.host[each].summary(),
+                    )
+                    for each in run.operators
+                    if each.is_link
+                ),
+                dict(run.clocks),
             )
 
     def threads(self, now: int = 0) -> dict[int, float]:

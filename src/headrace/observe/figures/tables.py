@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import notebook
+from headrace.observe.events.clock_offsets import describe_clocks
 from headrace.observe.figures.distribution import Summary
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ _TABLES = {
     "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts? "
     "retries? dead_letters? stuck?",
     "queues": "received depth most busy dropped discarded? wait",
+    "links": "count rate time",
     "paths": "count rate latency",
     "workers": "count busy",
     "slices": "sm_count busy",
@@ -33,6 +35,7 @@ _TITLES = {
     "kernels": "kernels mean",
     "wait": "wait mean",
     "latency": "mean",
+    "time": "mean",
 }
 
 
@@ -53,7 +56,8 @@ def statistics_html(statistics: Statistics) -> str:
 
 def _introduction(statistics: Statistics) -> list[str]:
     saturated = [f"saturated: {text}" for text in statistics.saturated]
-    return [f"{statistics.application}: {statistics.seconds:.3f} s, times in ms", *saturated]
+    clocks = describe_clocks(statistics.clocks)
+    return [f"{statistics.application}: {statistics.seconds:.3f} s, times in ms", *clocks, *saturated]
 
 
 def _remarks(statistics: Statistics) -> list[str]:

@@ -122,10 +122,22 @@ class Tracks:
 
     def thread(self, ident: int) -> str:
         """Return the place of a thread's events."""
+        if self._run.threads:
+            return self._thread_elsewhere(ident)
         if ident not in self.threads:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
             self.threads[ident] = names.get(ident) or f"worker {ident}"
         return place(Group.HOST, self._track(ident, Group.HOST, self.threads[ident]))
+
+    def _thread_elsewhere(self, ident: int) -> str:
+        """Return the place of the events of a thread in the process of a part."""
+        part, name = self._run.threads.get(ident, ("", f"worker {ident}"))
+        self.threads.setdefault(ident, f"{part}, {name}")
+        group = self._groups.get((-1, part))
+        if group is None:
+            group = self._groups[-1, part] = _FIRST_SLICE + len(self._groups)
+            self._name("process", group, group, f"{self._run.application}: {part}", 1 + len(self._groups))
+        return place(group, self._track(ident, group, name))
 
     def stream(self, stream: StreamInfo) -> str:
         """Return the place of a stream's events."""

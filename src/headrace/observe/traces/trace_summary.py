@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.observe.events.clock_offsets import ClockOffset, describe_clocks
 from headrace.observe.figures.tables import table
-from headrace.observe.traces.trace_file import Group
 from headrace.observe.traces.trace_reader import HOPS, TraceError, TraceReader
 
 __all__ = ["PathSummary", "TraceError", "TraceSummary", "summarize_trace"]
@@ -44,6 +44,7 @@ _KINDS = {
     "before": ("before {}", ("received", 0), ("emitted", 0)),
     "queue": ("queue of {}", ("emitted", -1), ("received", 0)),
     "host": ("compute of {}", ("received", 0), ("emitted", 0)),
+    "link": ("link {}", ("received", 0), ("emitted", 0)),
     "device": ("wait of {} for the GPU", ("received", 0), ("gpu_started", 0)),
     "gpu": ("GPU work of {}", ("gpu_started", 0), ("gpu_ended", 0)),
 }
@@ -104,8 +105,8 @@ class PathPart:
     Attributes
     ----------
     kind
-        ``"queue"``, ``"host"`` (in `compute`), ``"device"`` (a wait for the device), ``"gpu"`` or
-        ``"before"``.
+        ``"queue"``, ``"host"`` (in `compute`), ``"link"`` (from one process to another), ``"device"`` (a wait for
+        the device), ``"gpu"`` or ``"before"``.
     where
         The operator, or the queue as in ``"display.in"``.
     median
@@ -135,7 +136,13 @@ class PathPart:
     @property
     def operator(self) -> str:
         """The operator; of a queue, the one that receives from it."""
-        return self.where.rpartition(".")[0] if self.kind == "queue" else self.where
+        if self.kind != "queue":
+            return self.where
+        return (
+            self.where.removesuffix(", sender")
+            if self.where.endswith(", sender")
+            else self.where.rpartition(".")[0]
+        )
 
 
 @dataclass(slots=True)
@@ -166,6 +173,8 @@ class TraceSummary:
         The number of messages that each queue dropped.
     busy
         How busy operators, queues, threads and slices were, and what was saturated.
+    clocks
+        How the clock of each part is related to that of the trace, for a run in several processes.
     """
 
     application: str
@@ -175,6 +184,7 @@ class TraceSummary:
     paths: list[PathSummary]
     dropped: dict[str, int] = field(default_factory=dict)
     busy: Shares = field(default_factory=Shares)
+    clocks: dict[str, ClockOffset] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as values that JSON can hold."""
@@ -191,6 +201,7 @@ class TraceSummary:
         time = "simulated" if self.is_virtual else "real"
         cut = "" if self.is_complete else "; the trace is cut off"
         lines = [f"{self.application}: {self.seconds:.3g} s of {time} time{cut}"]
+        lines += describe_clocks(self.clocks)
         lines += [f"{queue} dropped {_messages(count)}" for queue, count in self.dropped.items()]
         lines += self.busy.lines()
         if not self.paths:
@@ -265,7 +276,21 @@ def summarize_trace(path: str | os.PathLike[str]) -> TraceSummary:
         sorted(paths, key=lambda path: -path.p99),
         dict(dropped),
         busy,
+        _clocks(header.get("clocks")),
     )
+
+
+def _clocks(found: Any) -> dict[str, ClockOffset]:
+    """Return the clocks of a header, as far as they are clocks."""
+    try:
+        return {
+            str(part)[:_MOST]: ClockOffset(
+                int(clock["offset_ns"]), int(clock["error_ns"]), clock["is_shared"] is True
+            )
+            for part, clock in islice(found.items(), _MOST)
+        }
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        return {}
 
 
 def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:
@@ -274,7 +299,7 @@ def _find_company(reader: TraceReader, samples: list[_Sample]) -> None:
         if event["ph"] != "X" or event.get("cat") not in ("compute", "gpu"):
             continue
         began, ended = event["ts"], event["ts"] + event["dur"]
-        key = event["pid"], event["name"]
+        key = event["cat"] == "compute", event["name"]
         for sample in samples:
             overlap = np.minimum(sample.ended, ended) - np.maximum(sample.began, began)
             total = float(overlap[overlap > 0].sum())
@@ -294,7 +319,7 @@ class _Sample:
     began, ended
         When late messages were in that part.
     company
-        The share of these times in which each operator worked, by the group of its track and its name.
+        The share of these times in which each operator worked, by whether that was on the host, and its name.
     """
 
     def __init__(self, name: str) -> None:
@@ -307,7 +332,7 @@ class _Sample:
         self.parts: list[PathPart] = []
         self.grown: PathPart | None = None
         self.began = self.ended = np.zeros(0)
-        self.company: dict[tuple[int, str], float] = defaultdict(float)
+        self.company: dict[tuple[bool, str], float] = defaultdict(float)
 
     def add(self, arguments: dict[str, Any]) -> None:
         """Add a message; of many, a random sample is kept."""
@@ -376,7 +401,7 @@ class _Sample:
             return f"{start}{where}."
         if grown.kind == "device":
             return f"{start}: its stream is still busy with earlier messages."
-        return f"{start}, on the host."
+        return f"{start}." if grown.kind == "link" else f"{start}, on the host."
 
     def _reason_of_queue(self, consumer: str) -> str:
         _, own = self._busiest(True, [consumer])
@@ -396,8 +421,8 @@ class _Sample:
         """Return which of some operators worked most, on the host or on the device, and its share of the time."""
         shares = [
             (name, share)
-            for (group, name), share in self.company.items()
-            if (group == Group.HOST) is on_host and name in names
+            for (is_host, name), share in self.company.items()
+            if is_host is on_host and name in names
         ]
         return max(shares, key=lambda each: each[1], default=("", 0.0))
 

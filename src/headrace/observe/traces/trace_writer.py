@@ -69,6 +69,7 @@ class TraceWriter(StatisticsWatcher):
     wants_threads = True
     wants_every_gpu_time = True
     wants_emissions = True
+    spans_parts = True
 
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:
         super().__init__()
@@ -157,6 +158,7 @@ class TraceWriter(StatisticsWatcher):
                 "started_ns": run.started,
                 "is_virtual": run.is_virtual,
                 "kernels": self._kernels_shown,
+                "clocks": _clocks(run),
                 "operators": [
                     {
                         "name": operator.name,
@@ -436,6 +438,7 @@ class TraceWriter(StatisticsWatcher):
                 {
                     "outcome": None if outcome is None else str(outcome.ended_by),
                     "clock_errors_ns": {str(device): error for device, error in run.clock_errors.items()},
+                    "clocks": _clocks(run),
                     "kernels": self._kernels_shown,
                     "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
                     "segments": segments,
@@ -449,6 +452,14 @@ def numbered(path: Path, number: int) -> Path:
     """Return the file of a run: the first has the name that was asked for, the second has ``-2`` in its name."""
     stem, dot, rest = path.name.partition(".")
     return path if number == 1 else path.with_name(f"{stem}-{number}{dot}{rest}")
+
+
+def _clocks(run: RunInfo) -> dict[str, Any]:
+    """Return how the clocks of the parts of a run are related to that of the trace."""
+    return {
+        part: {"offset_ns": clock.offset, "error_ns": clock.error, "is_shared": clock.is_shared}
+        for part, clock in run.clocks.items()
+    }
 
 
 def _short(value: Any) -> Any:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class PartTracker(DataFlowTracker):
     """The tracker of one fragment of an application: the paths that end there, or leave it there."""
 
+    spans_parts = False
+
     def __init__(self, part: str, *args: Any) -> None:
         super().__init__(*args)
         self._part = part

@@ -1,0 +1,574 @@
+"""JoinedRun: the runs of all parts as one run, on one time line, for the watchers of the driver.
+
+Each part sends its graph and then its computes (`forwarding`). Here they are operators and queues of one graph. The
+two ends of a link become one operator. It computes once for each message, from the moment at which the message was
+sent to the moment at which it was taken, so a path leads through it, and its time is known like that of any other.
+
+The times of a part on another host are converted to the clock of the driver (`observe.events.clock_offsets`). Parts
+with simulated time have clocks that know nothing of each other: their links are not joined, and paths end there.
+
+A compute is shown when those whose messages it received were shown, as in one process. At the end, what still waits
+for others is shown as it is, because the part that would have sent them is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict, deque
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.observe.events.clock_offsets import ClockOffset
+from headrace.observe.events.flow_tables import FlowTables
+from headrace.observe.events.records import (
+    NO_TIMESTAMP,
+    Arrivals,
+    Computes,
+    Emissions,
+    OperatorInfo,
+    OutputInfo,
+    QueueInfo,
+    RunInfo,
+    SegmentInfo,
+    StreamInfo,
+    WorkersInfo,
+)
+from headrace.parts.forwarding import PartGraph, Round, Unpickler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.core.outcome import Outcome
+    from headrace.observe.events.records import Times
+    from headrace.observe.events.watchers import Watcher
+
+_log = logging.getLogger("headrace.parts")
+_KEPT = 20_000  # computes of an operator whose messages may yet arrive
+_NOTHING = np.zeros(0, np.int64)
+
+
+class JoinedRun:
+    """The run of all parts.
+
+    Parameters
+    ----------
+    application
+        Its name.
+    parts
+        The names of the parts.
+    watchers
+        Those to whom the run is shown.
+    gpus
+        The GPUs that the process of a part sees as its first, second and so on; None if it sees all.
+
+    Attributes
+    ----------
+    run
+        The run, once all parts have begun.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        parts: Sequence[str],
+        watchers: Sequence[Watcher],
+        gpus: Mapping[str, Sequence[int] | None],
+    ) -> None:
+        self.watchers = list(watchers)
+        self.run: RunInfo | None = None
+        self._application = application
+        self._graphs: dict[str, PartGraph] = {}
+        self._clocks = dict.fromkeys(parts, ClockOffset())
+        self._early: list[tuple[str, bytes]] = []
+        self._parts: dict[str, _Part] = {}
+        self._restarted: set[str] = set()
+        self._gpus = gpus
+        self._links: dict[str, _Link] = {}
+        self._begun: list[Watcher] = []
+        self._failed: list[Watcher] = []
+        self._waiting: dict[OperatorInfo, deque[Computes]] = {}
+        self._shown: dict[OperatorInfo, int] = {}
+        self._forgotten: defaultdict[OperatorInfo, int] = defaultdict(int)
+        self._threads: dict[tuple[str, int], int] = {}
+
+    # What comes from the parts.
+
+    def set_clock(self, part: str, clock: ClockOffset) -> None:
+        """Convert the times of a part from now on by this offset."""
+        self._clocks[part] = clock
+        if self.run is not None:
+            self.run.clocks[part] = clock
+
+    def describe(self, part: str, graph: PartGraph) -> None:
+        """Learn the graph of a part; when all are known, the watchers begin.
+
+        What a watcher raises then is raised here, as it is by a run in one process.
+        """
+        if part in self._graphs:
+            self._restarted.add(part)
+            _log.warning("part %r was restarted; tracks and traces have its computes before that alone", part)
+            return
+        self._graphs[part] = graph
+        if self._graphs.keys() >= self._clocks.keys():
+            self._begin()
+
+    def add(self, part: str, content: bytes) -> None:
+        """Add a round of a part."""
+        if part in self._restarted:
+            return
+        if self.run is None:
+            self._early.append((part, content))
+            return
+        self._read(part, content)
+        self._show()
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End the watchers, and raise the first error of one."""
+        if self.run is None and self._graphs:
+            self._begin()
+        if self.run is not None:
+            self._show(is_last=True)
+        errors = []
+        for watcher in self._begun:
+            try:
+                watcher.end(outcome)
+            except Exception as error:
+                _log.exception("%s raised at the end of the run", type(watcher).__name__)
+                errors += [error] if watcher not in self._failed else []
+        self._begun = []
+        if errors:
+            raise errors[0]
+
+    # For watchers, as an Observation.
+
+    def now(self) -> int:
+        """Return the time of the time line."""
+        return time.perf_counter_ns()
+
+    def catch_up(self) -> None:
+        """Do nothing: what happens elsewhere comes by itself."""
+
+    # The graph.
+
+    def _begin(self) -> None:
+        graphs = {part: self._graphs[part] for part in self._clocks if part in self._graphs}
+        is_virtual = any(graph.is_virtual for graph in graphs.values())
+        started = min(graph.started + self._clocks[part].offset for part, graph in graphs.items())
+        epoch = 0 if is_virtual else time.time_ns() - time.perf_counter_ns()
+        run = RunInfo(self._application, [], started, epoch, is_virtual)
+        run.clocks = {part: self._clocks[part] for part in graphs}
+        for part, graph in graphs.items():
+            self._parts[part] = _Part(part, graph, run, self._gpus.get(part))
+        if not is_virtual:
+            self._join_links(run, graphs)
+        for index, operator in enumerate(run.operators):
+            operator.index = index
+        for index, queue in enumerate(run.queues):
+            queue.index = index
+        run.kernels = next((graph.kernels for graph in graphs.values() if graph.kernels), "")
+        _find_cycles(run.operators)
+        self._order = list(
+            TopologicalSorter({each: _producers(each) for each in run.operators}).static_order()
+        )
+        self._waiting = {operator: deque() for operator in run.operators}
+        self._shown = dict.fromkeys(run.operators, 0)
+        self._tables = FlowTables(run)
+        self.run = run
+        observation: Any = self
+        for watcher in self.watchers:
+            watcher.observation = observation
+            watcher.begin(run)
+            self._begun.append(watcher)
+        early, self._early = self._early, []
+        for part, content in early:
+            self._read(part, content)
+        self._show()
+
+    def _join_links(self, run: RunInfo, graphs: Mapping[str, PartGraph]) -> None:
+        """Make one operator of both ends of each link."""
+        ends: defaultdict[str, dict[str, OperatorInfo]] = defaultdict(dict)
+        for part, graph in graphs.items():
+            for operator, known in zip(self._parts[part].operators, graph.operators, strict=True):
+                if known.sends or known.receives:
+                    ends[known.sends or known.receives]["to" if known.sends else "from"] = operator
+        for name, both in ends.items():
+            if len(both) < 2:
+                continue
+            sender, receiver = both["to"], both["from"]
+            sender.is_link = True
+            sender.outputs = receiver.outputs
+            for output in sender.outputs:
+                output.operator = sender
+            run.operators.remove(receiver)
+            self._links[name] = _Link(sender, receiver)
+
+    # Computes.
+
+    def _read(self, part: str, content: bytes) -> None:
+        run, known = self.run, self._parts[part]
+        assert run is not None
+        found: Round = Unpickler(content, known.find).load()
+        known.count(found)
+        offset = self._clocks[part].offset
+        for ident, name in found.threads.items():
+            run.threads.setdefault(self._thread(part, ident), (part, name))
+        for name, times in found.links.items():
+            if name in self._links:
+                self._links[name].add_times(known.name_of_end(name), [each + offset for each in times])
+        senders = {link.operator: link for link in self._links.values()}
+        receivers = {link.receiver for link in self._links.values()}
+        for batch in found.computes:
+            _shift(batch, offset)
+            if batch.operator in senders:
+                senders[batch.operator].add_arrivals(batch.arrivals)
+            elif batch.operator not in receivers:
+                numbers, places = np.unique(batch.threads, return_inverse=True)
+                threads = [self._thread(part, each) for each in numbers.tolist()]
+                batch.threads = np.array(threads, np.int64)[places]
+                batch.arrivals = [_from_link(arrivals) for arrivals in batch.arrivals]
+                self._waiting[batch.operator].append(batch)
+        for link in self._links.values():
+            made = link.take(self._lane)
+            if made is not None:
+                self._waiting[link.operator].append(made)
+        if found.kernels:
+            self._tell("ran", [known.kernel(each, offset) for each in found.kernels])
+        run.kernels = found.kernels_shown or run.kernels
+
+    def _thread(self, part: str, ident: int) -> int:
+        """Return a number for a thread, which several processes may know by the same one; 0 stays 0."""
+        return self._threads.setdefault((part, ident), len(self._threads) + 1) if ident else 0
+
+    def _lane(self, link: _Link, lane: int) -> int:
+        """Return a number for a track of a link, on which its messages do not overlap."""
+        assert self.run is not None
+        thread = self._thread(f"link {link.operator.name}", lane + 1)
+        self.run.threads.setdefault(thread, ("links", link.operator.name))
+        return thread
+
+    def _show(self, is_last: bool = False) -> None:
+        found = False
+        for operator in self._order:
+            waiting = self._waiting[operator]
+            while waiting and (is_last or self._is_ready(waiting[0])):
+                batch = waiting.popleft()
+                found = True
+                self._shown[operator] = batch.first + len(batch.started)
+                self._tell("computed", batch)
+                self._tell_flows(self._tables.add(batch))
+        self._tell_flows(self._tables.close_cycles(self._shown))
+        if not found:
+            return
+        for operator, shown in self._shown.items():
+            if shown > self._forgotten[operator] + 2 * _KEPT:
+                self._forgotten[operator] = shown - _KEPT
+                self._tables.forget(operator, shown - _KEPT, _NOTHING)
+        self._tell("resolved")
+
+    def _is_ready(self, batch: Computes) -> bool:
+        """Return whether everything that a batch follows from was shown."""
+        for arrivals in batch.arrivals:
+            for position, output in enumerate(arrivals.queue.outputs):
+                if output.operator not in arrivals.queue.closing:
+                    producers = arrivals.producer[arrivals.output == position]
+                    if producers.max(initial=-1) >= self._shown[output.operator]:
+                        return False
+        return True
+
+    def _tell_flows(self, flows: list[Any]) -> None:
+        if flows:
+            self._tell("flowed", flows)
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        for watcher in tuple(self._begun):
+            if watcher in self._failed:
+                continue
+            try:
+                getattr(watcher, method)(*arguments)
+            except Exception:
+                _log.exception("%s raised, and watches no more", type(watcher).__name__)
+                self._failed.append(watcher)
+
+
+class _Link:
+    """Both ends of a link, as one operator.
+
+    Attributes
+    ----------
+    operator
+        The operator, which has the queue of the sender and the output of the receiver.
+    receiver
+        The receiver by itself, whose computes are not shown.
+    """
+
+    def __init__(self, operator: OperatorInfo, receiver: OperatorInfo) -> None:
+        self.operator = operator
+        self.receiver = receiver
+        self._first = 0
+        # When each message left and arrived, and what is known of it in the queue of the sender, in order.
+        self._times: dict[str, list[int]] = {"sends": [], "receives": []}
+        self._arrivals: list[Arrivals] = []
+        self._lanes: list[int] = []
+
+    def add_times(self, end: str, times: list[int]) -> None:
+        """Add when messages were sent, or taken."""
+        self._times[end] += times
+
+    def add_arrivals(self, arrivals: list[Arrivals]) -> None:
+        """Add messages that left the queue of the sender."""
+        self._arrivals += arrivals
+
+    def take(self, lane_of: Any) -> Computes | None:
+        """Return the messages of which everything is known, as computes; None if there are none."""
+        sent, taken = self._times["sends"], self._times["receives"]
+        count = min(len(sent), len(taken), sum(len(each.compute) for each in self._arrivals))
+        if not count:
+            return None
+        ended = np.array(taken[:count], np.int64)
+        # Two clocks: a message might seem to arrive before it left.
+        started = np.minimum(np.array(sent[:count], np.int64), ended)
+        del sent[:count], taken[:count]
+        arrived = self._take_arrivals(count)
+        compute = np.arange(self._first, self._first + count, dtype=np.int64)
+        arrived = replace(
+            arrived, compute=compute, received=started, emitted=np.minimum(arrived.emitted, started)
+        )
+        self._first += count
+        lanes = [lane_of(self, lane) for lane in self._find_lanes(started.tolist(), ended.tolist())]
+        emissions = [
+            Emissions(queue, queue.outputs.index(output), compute, compute, ended, _NOTHING, _NOTHING)
+            for output in self.operator.outputs
+            for queue in output.queues
+        ]
+        return Computes(
+            self.operator,
+            int(compute[0]),
+            started,
+            ended,
+            np.array(lanes, np.int64),
+            np.ones(count, np.bool_),
+            [arrived],
+            [],
+            emissions,
+            [],
+            np.zeros(count, np.bool_),
+        )
+
+    def _take_arrivals(self, count: int) -> Arrivals:
+        columns = ("compute", "output", "number", "producer", "emitted", "received", "acq_timestamp")
+        known = {name: np.concatenate([getattr(each, name) for each in self._arrivals]) for name in columns}
+        queue = self.operator.inputs[0]
+        self._arrivals = [Arrivals(queue, **{name: column[count:] for name, column in known.items()})]
+        return Arrivals(queue, **{name: column[:count] for name, column in known.items()})
+
+    def _find_lanes(self, started: list[int], ended: list[int]) -> Iterator[int]:
+        """Yield for each message a track that is free when it is sent."""
+        lanes = self._lanes
+        for began, end in zip(started, ended, strict=True):
+            lane = next((lane for lane, free in enumerate(lanes) if free <= began), len(lanes))
+            lanes[lane : lane + 1] = [end]
+            yield lane
+
+
+class _Part:
+    """What the numbers of a part's operators, queues and streams stand for."""
+
+    def __init__(self, name: str, graph: PartGraph, run: RunInfo, gpus: Sequence[int] | None) -> None:
+        self._gpus = gpus
+        self._run = run
+        self._graph = graph
+        self.operators = [
+            OperatorInfo(each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts())
+            for each in graph.operators
+        ]
+        run.operators += self.operators
+        self._outputs: dict[tuple[int, str], OutputInfo] = {}
+        for index, (operator, known) in enumerate(zip(self.operators, graph.operators, strict=True)):
+            for port in known.outputs:
+                output = self._outputs[index, port] = OutputInfo(operator, port)
+                operator.outputs.append(output)
+        self._queues: dict[int, QueueInfo] = {}
+        for each in graph.queues:
+            queue = QueueInfo(self.operators[each.operator], each.port, each.size, 0)
+            queue.queue, queue.feeds = _QueueCounts(), [SimpleNamespace(emitter=SimpleNamespace(most=0))]
+            queue.operator.inputs.append(queue)
+            self._queues[each.index] = queue
+            for place in each.outputs:
+                output = self._outputs[place]
+                queue.outputs.append(output)
+                output.feed([], [*output.queues, queue])
+        self._segments = [
+            SegmentInfo(
+                text,
+                [self.operators[index] for index in members],
+                SimpleNamespace(state="", reason="", frames=0, replayed=0),
+            )
+            for text, members in graph.segments
+        ]
+        for segment in self._segments:
+            for operator in segment.operators:
+                operator.segment = segment
+        run.segments += self._segments
+        for title, count, members in graph.workers:
+            shared = [
+                self.operators[index]
+                for index in members
+                if not (graph.operators[index].sends or graph.operators[index].receives)
+            ]
+            if shared:
+                run.workers.append(WorkersInfo(f"{name}, {title}", count, shared))
+        self._streams: dict[Any, StreamInfo] = {}
+
+    def name_of_end(self, flow: str) -> str:
+        """Return which end of a link is here."""
+        return "sends" if any(each.sends == flow for each in self._graph.operators) else "receives"
+
+    def find(self, kind: str, number: Any) -> Any:
+        """Return the operator, queue or stream of a number."""
+        if kind == "operator":
+            return self.operators[number]
+        if kind == "queue":
+            return self._queues[number]
+        if number not in self._streams:
+            index, device, handle, position, segment = number
+            operator = self.operators[index]
+            stream = StreamInfo(operator, self._device(device), handle, position, segment)
+            self._streams[number] = stream
+            operator.streams.append(stream)
+        return self._streams[number]
+
+    def _device(self, device: int) -> int:
+        return device if self._gpus is None or device >= len(self._gpus) else self._gpus[device]
+
+    def kernel(self, activity: Any, offset: int) -> Any:
+        """Return a kernel or copy of the part, with the times and numbers of the run."""
+        index = activity.operator
+        return replace(
+            activity,
+            operator=None if index is None else self.operators[index].index,
+            device=self._device(activity.device),
+            started=activity.started + offset,
+            ended=activity.ended + offset,
+        )
+
+    def count(self, found: Round) -> None:
+        """Note the counts so far."""
+        for operator, counts in zip(self.operators, found.operators, strict=True):
+            operator.node.set(*counts)
+        for index, outputs in enumerate(found.outputs):
+            for port, count in zip(self._graph.operators[index].outputs, outputs, strict=False):
+                self._outputs[index, port]._earlier = count
+        for index, waiting, most, dropped, discarded, size in found.queues:
+            queue = self._queues[index]
+            queue.size = size
+            queue.queue.waiting, queue.queue.dropped, queue.queue.discarded = waiting, dropped, discarded
+            queue.feeds[0].emitter.most = most
+        for segment, states in zip(self._segments, found.segments, strict=True):
+            for name, value in zip(("state", "reason", "frames", "replayed"), states, strict=True):
+                setattr(segment.segment, name, value)
+        run = self._run
+        for device, count in found.device_sm_counts.items():
+            run.device_sm_counts[self._device(device)] = count
+        for device, error in found.clock_errors.items():
+            run.clock_errors[self._device(device)] = error
+
+
+class _QueueCounts:
+    """The counts of a queue in another process."""
+
+    held = undelivered = 0
+
+    def __init__(self) -> None:
+        self.waiting = self.dropped = self.discarded = 0
+        self.reasons: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self.waiting
+
+
+class _NodeCounts:
+    """The counts of an operator in another process."""
+
+    def __init__(self) -> None:
+        self.counts = SimpleNamespace()
+        self.lifetimes = SimpleNamespace()
+        self.set(0, 0, 0, 0, 0, 0)
+
+    def set(self, skipped: int, restarts: int, retries: int, letters: int, stuck: int, kept: int) -> None:
+        """Note the counts so far."""
+        self.counts.__dict__.update(
+            skipped=skipped, restarts=restarts, retries=retries, dead_letters=letters, stuck=stuck
+        )
+        self.lifetimes.frames_in_flight = kept
+
+
+def _shift(batch: Computes, offset: int) -> None:
+    """Convert the times of computes to another clock."""
+    if not offset:
+        return
+
+    def moved(times: Times) -> Times:
+        return times + offset
+
+    batch.started, batch.ended = moved(batch.started), moved(batch.ended)
+    for arrivals in batch.arrivals:
+        arrivals.emitted, arrivals.received = moved(arrivals.emitted), moved(arrivals.received)
+    for work in batch.gpu:
+        work.started, work.ended, work.certain = moved(work.started), moved(work.ended), moved(work.certain)
+    for emissions in batch.emissions:
+        emissions.emitted, emissions.rejected = moved(emissions.emitted), moved(emissions.rejected)
+        emissions.dropped = moved(emissions.dropped)
+    for discards in batch.discards:
+        discards.discarded = moved(discards.discarded)
+
+
+def _from_link(arrivals: Arrivals) -> Arrivals:
+    """Return messages of which those that came over a link follow from the computes of the link."""
+    places = [place for place, output in enumerate(arrivals.queue.outputs) if output.operator.is_link]
+    if not places:
+        return arrivals
+    is_from_link = np.isin(arrivals.output, places)
+    return replace(
+        arrivals,
+        producer=np.where(is_from_link, arrivals.number, arrivals.producer),
+        # The origin of such a message is known from where it began.
+        acq_timestamp=np.where(is_from_link, NO_TIMESTAMP, arrivals.acq_timestamp),
+    )
+
+
+def _producers(operator: OperatorInfo) -> set[OperatorInfo]:
+    return {
+        output.operator
+        for queue in operator.inputs
+        for output in queue.outputs
+        if output.operator not in queue.closing
+    }
+
+
+def _find_cycles(operators: list[OperatorInfo]) -> None:
+    """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
+    done: set[OperatorInfo] = set()
+    on_path: dict[OperatorInfo, Iterator[QueueInfo]] = {}
+    for root in (*(operator for operator in operators if operator.is_source), *operators):
+        if root in done:
+            continue
+        on_path[root] = _queues_behind(root)
+        while on_path:
+            operator, queues = next(reversed(on_path.items()))
+            queue = next(queues, None)
+            if queue is None:
+                done.add(operator)
+                del on_path[operator]
+            elif queue.operator in on_path:
+                queue.closing.add(operator)
+            elif queue.operator not in done:
+                on_path[queue.operator] = _queues_behind(queue.operator)
+
+
+def _queues_behind(operator: OperatorInfo) -> Iterator[QueueInfo]:
+    return iter([queue for output in operator.outputs for queue in output.queues])

@@ -1,0 +1,305 @@
+"""The runs of all parts as one run: one table, one trace, and goals over paths that lead through links.
+
+The parts run side by side in this process and are recorded. What they sent is then put together in any order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace import Application, Fragment, GreedyScheduler, IOSpec
+from headrace.core.errors import GraphError
+from headrace.observe import DataFlowTracker, TraceWriter, summarize_trace, watch
+from headrace.observe.events.clock_offsets import ClockOffset
+from headrace.observe.figures.goals import Goal, GoalsWatcher
+from headrace.parts.forwarding import Forwarder, PartGraph, Wishes
+from headrace.parts.joined_run import JoinedRun
+from headrace.resources import ManualClock, RealtimeClock
+from tests.harness import Step, sink, source
+from tests.parts.plans import PlanApp, places_of
+from tests.parts.running import MemoryLinks, UnixLinks, run_parts
+from tests.random_programs.graphs import orderly
+
+
+def real(app: Any) -> GreedyScheduler:
+    return GreedyScheduler(app, clock=RealtimeClock(app))
+
+
+LINK = "edge.camera.out -> server.detector.in"
+PATH = "edge.camera,server.detector"
+
+
+class Plant(Application):
+    """A camera, and a detector in another part."""
+
+    def __init__(self, count: int, taken: list[Any], scheduler: Any = real, **terms: Any) -> None:
+        super().__init__([])
+        self._count, self._taken, self._make_scheduler, self._terms = count, taken, scheduler, terms
+
+    def compose(self) -> None:
+        self.scheduler(self._make_scheduler(self))
+        count, taken = self._count, self._taken
+
+        class Edge(Fragment):
+            def compose(self) -> None:
+                self.add_operator(source(self, range(count), name="camera"))
+
+        class Server(Fragment):
+            def compose(self) -> None:
+                self.add_operator(sink(self, taken, name="detector"))
+
+        self.add_flow(
+            Edge(self, "edge"), Server(self, "server"), {("camera.out", "detector.in")}, **self._terms
+        )
+
+
+class Recorded:
+    """What the parts of a run sent."""
+
+    def __init__(self, make: Callable[[], Application], parts: list[str], links: Any = None) -> None:
+        self.parts = parts
+        self.sent: dict[str, list[Any]] = {part: [] for part in parts}
+        wishes = Wishes.of([TraceWriter("unused.json"), GoalsWatcher()])
+
+        def prepare(cut: Any) -> None:
+            watch(cut.application, Forwarder(self.sent[cut.part].append, wishes))
+
+        result = run_parts(make, parts, links or MemoryLinks(), prepare=prepare)
+        assert not result.errors
+
+    def join(
+        self, *watchers: Any, order: Iterable[str] = (), clocks: dict[str, ClockOffset] | None = None
+    ) -> None:
+        """Show the run to watchers; `order` names the part of each piece, and the rest comes part by part."""
+        joined = JoinedRun("Plant", self.parts, watchers, {})
+        for part, clock in (clocks or {}).items():
+            joined.set_clock(part, clock)
+        left = {part: iter(pieces) for part, pieces in self.sent.items()}
+        for part in (*order, *(each for each in self.parts for _ in self.sent[each])):
+            piece = next(left[part], None)
+            if isinstance(piece, PartGraph):
+                joined.describe(part, piece)
+            elif piece is not None:
+                joined.add(part, piece)
+        joined.end(None)
+
+
+def goal_for(path: str, **bounds: Any) -> tuple[Goal, GoalsWatcher]:
+    goal, watcher = Goal(path, bounds, None), GoalsWatcher()
+    watcher.goals.append(goal)
+    return goal, watcher
+
+
+@pytest.mark.parametrize("links", [MemoryLinks, UnixLinks])
+@pytest.mark.parametrize("order", [(), ("server",) * 9, ("server", "edge") * 9])
+def test_a_table_has_the_operators_links_and_paths_of_all_parts(links: Any, order: tuple[str, ...]) -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"], links())
+    tracker = DataFlowTracker(0, 0)
+    goal, goals = goal_for("edge.camera->server.detector", max="60s")
+    recorded.join(goals, tracker, order=order)
+    found = tracker.statistics
+    assert [each.name for each in found.operators] == ["edge.camera", "server.detector"]
+    assert [(each.name, each.count) for each in found.links] == [(LINK, 20)]
+    assert {each.name: each.received for each in found.queues} == {
+        f"{LINK}, sender": 20,
+        "server.detector.in": 20,
+    }
+    assert found.path(PATH).count == 20
+    assert found.path(PATH).latency.mean >= found.links[0].time.mean > 0
+    assert (goal.count, goal.is_met) == (20, True)
+    text = str(found)
+    assert "clocks: edge, server read the clock of one host, offset 0" in text
+    assert f"\n{LINK} " in text
+    assert "edge.camera → server.detector" in text
+
+
+def test_where_the_time_of_a_late_message_went_names_the_link() -> None:
+    recorded = Recorded(lambda: Plant(5, [], size=3), ["edge", "server"])
+    goal, goals = goal_for("edge.camera->server.detector", max="1ms")
+    recorded.join(goals, clocks={"server": ClockOffset(10**9, 1000, is_shared=False)})
+    assert goal.misses == 5
+    largest = goal.recent[-1].breakdown.largest
+    assert (largest.kind, largest.where) == ("link", LINK)
+    assert f"on the link {LINK}" in str(goal.recent[-1])
+
+
+def test_the_times_of_another_host_are_converted_and_the_error_is_stated(tmp_path: Path) -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    here, there = DataFlowTracker(0, 0), DataFlowTracker(0, 0)
+    recorded.join(here)
+    clock = ClockOffset(5_000_000, 40_000, is_shared=False)
+    recorded.join(there, TraceWriter(tmp_path / "out.json"), clocks={"server": clock})
+    more = there.statistics.path(PATH).latency.mean - here.statistics.path(PATH).latency.mean
+    assert more == pytest.approx(5_000_000)
+    stated = "clock of server: +5.000 ms ± 0.040 ms added"
+    assert stated in str(there.statistics)
+    assert stated in str(summarize_trace(tmp_path / "out.json"))
+    events = json.loads((tmp_path / "out.json").read_text())
+    assert events[0]["args"]["clocks"]["server"] == {
+        "offset_ns": 5_000_000,
+        "error_ns": 40_000,
+        "is_shared": False,
+    }
+
+
+def test_a_message_never_arrives_before_it_left() -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    tracker = DataFlowTracker(0, 0)
+    recorded.join(tracker, clocks={"server": ClockOffset(-(10**9), 10**9, is_shared=False)})
+    assert tracker.statistics.links[0].time.max == 0
+
+
+def test_a_trace_has_the_threads_of_each_part_and_arrows_between_them(tmp_path: Path) -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    recorded.join(TraceWriter(tmp_path / "out.json"))
+    events = json.loads((tmp_path / "out.json").read_text())
+    groups = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    computes: dict[str, set[str]] = {}
+    for event in events:
+        if event.get("cat") == "compute":
+            computes.setdefault(groups[event["pid"]], set()).add(event["name"])
+    assert computes == {
+        "Plant: edge": {"edge.camera"},
+        "Plant: server": {"server.detector"},
+        "Plant: links": {LINK},
+    }
+    arrows = {
+        kind: Counter(
+            event["id"] for event in events if event.get("cat") == "message" and event["ph"] == kind
+        )
+        for kind in "sf"
+    }
+    assert arrows["s"] == arrows["f"]
+    assert len(arrows["s"]) == 40
+    # Slices on one track do not overlap, or a viewer would show them one inside the other.
+    ended: dict[tuple[int, int], float] = {}
+    for event in sorted((e for e in events if e.get("cat") == "compute"), key=lambda event: event["ts"]):
+        track = event["pid"], event["tid"]
+        assert event["ts"] >= ended.get(track, event["ts"]) - 1e-3
+        ended[track] = event["ts"] + event["dur"]
+    summary = summarize_trace(tmp_path / "out.json")
+    assert [(path.name, path.count) for path in summary.paths] == [
+        (f"edge.camera → {LINK} → server.detector", 20)
+    ]
+    assert {part.kind for part in summary.paths[0].parts} >= {"link", "queue"}
+
+
+def test_messages_that_a_queue_dropped_are_counted() -> None:
+    taken: list[int] = []
+    recorded = Recorded(lambda: Plant(50, taken, size=1, policy=IOSpec.QueuePolicy.POP), ["edge", "server"])
+    tracker = DataFlowTracker(0, 0)
+    goal, goals = goal_for("edge.camera->server.detector", p50="60s")
+    recorded.join(goals, tracker)
+    assert tracker.statistics.path(PATH).count == len(taken) == goal.count
+    assert goal.lost == 50 - len(taken)
+
+
+def test_a_part_that_is_gone_leaves_what_it_sent() -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    recorded.sent["server"] = []
+    tracker = DataFlowTracker(0, 0)
+    recorded.join(tracker)
+    assert tracker.statistics.operator("edge.camera").count == 20
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    recorded.sent["edge"] = recorded.sent["edge"][:1]
+    recorded.join(tracker)
+    assert tracker.statistics.operator("server.detector").count == 20
+    assert not tracker.statistics.paths
+
+
+def test_a_restarted_part_is_shown_up_to_its_restart(caplog: pytest.LogCaptureFixture) -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    recorded.sent["edge"] *= 2
+    tracker = DataFlowTracker(0, 0)
+    recorded.join(tracker)
+    assert tracker.statistics.path(PATH).count == 20
+    assert "part 'edge' was restarted" in caplog.text
+
+
+def test_parts_with_simulated_clocks_are_one_table_whose_paths_end_at_the_links() -> None:
+    def simulated(app: Any) -> GreedyScheduler:
+        return GreedyScheduler(app, clock=ManualClock(app))
+
+    recorded = Recorded(lambda: Plant(20, [], simulated, size=3), ["edge", "server"])
+    tracker = DataFlowTracker(0, 0)
+    recorded.join(tracker)
+    assert tracker.statistics.operator("server.detector").count == 20
+    assert {path.name: path.count for path in tracker.statistics.paths} == {
+        f"edge.camera,{LINK}": 20,
+        f"{LINK},server.detector": 20,
+    }
+
+
+def test_a_goal_for_an_operator_that_is_not_there_is_refused() -> None:
+    recorded = Recorded(lambda: Plant(1, [], size=3), ["edge", "server"])
+    _, goals = goal_for("edge.camera->server.display", max="1s")
+    with pytest.raises(GraphError, match="there is no operator 'server.display'"):
+        recorded.join(goals)
+
+
+def test_a_watcher_that_raises_watches_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(DataFlowTracker):
+        def computed(self, computes: Any) -> None:
+            raise LookupError("broken")
+
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    tracker = DataFlowTracker(0, 0)
+    recorded.join(Broken(), tracker)
+    assert caplog.text.count("Broken raised, and watches no more") == 1
+    assert tracker.statistics.path(PATH).count == 20
+
+
+class Loop(Application):
+    """A message that goes to another part and back."""
+
+    def compose(self) -> None:
+        self.scheduler(real(self))
+
+        class Here(Fragment):
+            def compose(self) -> None:
+                self.add_operator(source(self, range(8), name="first"))
+                self.add_operator(sink(self, [], name="last"))
+
+        class There(Fragment):
+            def compose(self) -> None:
+                def pass_on(step: Any, op_input: Any, op_output: Any) -> None:
+                    op_output.emit(op_input.receive("in"), "out")
+
+                self.add_operator(Step(self, inputs=["in"], outputs=["out"], body=pass_on, name="middle"))
+
+        here, there = Here(self, "here"), There(self, "there")
+        self.add_flow(here, there, {("first.out", "middle.in")})
+        self.add_flow(there, here, {("middle.out", "last.in")})
+
+
+@pytest.mark.parametrize("order", [(), ("there",) * 9, ("there", "here") * 9])
+def test_paths_lead_through_several_links(order: tuple[str, ...]) -> None:
+    tracker = DataFlowTracker(0, 0)
+    Recorded(Loop, ["here", "there"]).join(tracker, order=order)
+    found = {path.name: path.count for path in tracker.statistics.paths}
+    assert found == {"here.first,there.middle,here.last": 8}
+
+
+def test_random_graphs_have_the_same_paths_as_in_one_process() -> None:
+    for seed in range(6):
+        random = Random(seed)
+        plan = orderly(random)
+        places = places_of(plan, random, 3)
+        whole = PlanApp(plan, places, real)
+        with whole.track(0, 0) as alone:
+            whole.run()
+        parts = [f"p{place}" for place in sorted(set(places))]
+        recorded = Recorded(lambda plan=plan, places=places: PlanApp(plan, places, real), parts)  # type: ignore[misc]
+        tracker = DataFlowTracker(0, 0)
+        order = [part for part in parts for _ in recorded.sent[part]]
+        random.shuffle(order)
+        recorded.join(tracker, order=order)
+        wanted = {path.name: path.count for path in alone.statistics.paths}
+        assert {path.name: path.count for path in tracker.statistics.paths} == wanted, seed
