@@ -95,6 +95,8 @@ LAYERS = {
 EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.driver"),
     ("headrace/application/runner.py", "headrace.parts.failures"),
+    ("headrace/application/runner.py", "headrace.parts.agent"),
+    ("headrace/application/runner.py", "headrace.parts.launch"),
     ("headrace/application/runner.py", "headrace.parts.remote_driver"),
     ("headrace/application/runner.py", "headrace.cluster.ray_hosting"),
     ("headrace/cli/run.py", "headrace.parts.agent"),

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.core.errors import GraphError
+from headrace.core.errors import GraphError, LinkError
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import environment_of_programs, run_python
 from tests.parts.test_processes import ENDLESS, PLANT, SHOWN
@@ -126,3 +126,29 @@ def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: FakeRay(is_initialized=True))
     with pytest.raises(GraphError, match="this program uses Ray already"):
         ray_hosting.RayHosting("auto", [], b"token", ".")
+
+
+def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    fake = SimpleNamespace(host="192.0.2.1", close=lambda: closed.append("hosting"))
+    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_: fake)
+    application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[]))
+    options = {"HEADRACE_CLUSTER": "auto"}
+    with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):
+        ray_hosting.make_ray_driver(options, application, None, SimpleNamespace(name="app.py"), ())
+    assert closed == ["hosting"]
+
+
+def test_processes_that_ray_left_behind_are_ended(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.touch()
+    with ray_hosting._no_orphans(str(tmp_path)):
+        printed = subprocess.run(
+            ["sh", "-c", f"tail -f {file} >/dev/null 2>&1 & echo $!"],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+        orphan = int(printed.stdout)
+        wait_until(lambda: str(file) in Path(f"/proc/{orphan}/cmdline").read_text(), "the start of tail")
+    assert not Path(f"/proc/{orphan}").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace import notebook
@@ -72,6 +73,8 @@ class Fragment(Composition):
     """
 
     _runner: ClassVar[Runner] = Runner()
+    # Options of the command that the program gives itself: on which hosts it runs.
+    _host_options: Mapping[str, str] = MappingProxyType({})
     """Runs all fragments."""
     _start_type: ClassVar[type[Operator]] = StartOperator
     _start_name: ClassVar[str] = "start"

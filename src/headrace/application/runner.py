@@ -7,7 +7,7 @@ its observer here. ``headrace run`` replaces the runner to know what a program r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -63,16 +63,20 @@ class Runner:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
         number = len(self._results)
         self._results.append(None)
-        make = _driver_elsewhere()
+        options = {**os.environ, **fragment._host_options}
+        if options.get("HEADRACE_WORKER") and not options.get("HEADRACE_DRIVER"):
+            run_it = partial(_work, options, self.program, fragment)
+            return partial(self._run_numbered, number, run_it), RunControl(RUNNING)
+        make = _driver_elsewhere(options)
         if make is not None or read_run_options().over(limits).processes:
             from headrace.parts.driver import DriverControl, drive
 
             driver_control = DriverControl()
-            run_it = partial(drive, fragment, driver_control, self.program, self._results[:number], make)
-            return partial(self._run_numbered, number, run_it), driver_control
+            drive_it = partial(drive, fragment, driver_control, self.program, self._results[:number], make)
+            return partial(self._run_numbered, number, drive_it), driver_control
         control = RunControl(RUNNING)
-        run_it = partial(self.run_here, fragment, control, limits)
-        return partial(self._run_numbered, number, run_it), control
+        run_here = partial(self.run_here, fragment, control, limits)
+        return partial(self._run_numbered, number, run_here), control
 
     def _run_numbered(self, number: int, run_it: Callable[[], Outcome]) -> Outcome:
         try:
@@ -90,17 +94,28 @@ class Runner:
             self._results[number] = result
 
 
-def _driver_elsewhere() -> Callable[..., Any] | None:
-    """Return what makes a driver whose processes may be on other hosts, if the environment asks for one."""
-    if os.environ.get("HEADRACE_CLUSTER"):
+def _driver_elsewhere(options: Mapping[str, str]) -> Callable[..., Any] | None:
+    """Return what makes a driver whose processes may be on other hosts, if the options ask for one."""
+    if options.get("HEADRACE_CLUSTER"):
         from headrace.cluster.ray_hosting import make_ray_driver
 
-        return make_ray_driver
-    if os.environ.get("HEADRACE_DRIVER"):
+        return partial(make_ray_driver, options)
+    if options.get("HEADRACE_DRIVER"):
         from headrace.parts.remote_driver import make_remote_driver
 
-        return make_remote_driver
+        return partial(make_remote_driver, options)
     return None
+
+
+def _work(options: Mapping[str, str], program: Any, fragment: Fragment) -> Outcome:
+    """Run parts of the program for its driver, and nothing here."""
+    from headrace.core.outcome import EndedBy, Outcome
+    from headrace.parts.agent import serve_from_options
+    from headrace.parts.launch import Launch
+
+    serve_from_options(options, Launch.of(program).name)
+    fragment.outcome = Outcome(fragment.name, EndedBy.FINISHED, 0.0)
+    return fragment.outcome
 
 
 def _serve(fragment: Fragment) -> None:

@@ -11,14 +11,17 @@ afterwards. Ray listens on all interfaces, whatever address it is given; who doe
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError
@@ -32,11 +35,12 @@ from headrace.parts.remote import GONE, Reception
 from headrace.parts.remote_driver import RemoteDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.parts.control import Address, Channel
 
 AUTO = "auto"
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _QUIET: dict[str, Any] = {"logging_level": "ERROR", "configure_logging": False, "log_to_driver": False}
 _VARIABLES = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -96,6 +100,7 @@ class RayHosting:
             if address == AUTO:
                 temporary = tempfile.mkdtemp(prefix="headrace-ray-")
                 stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+                stack.enter_context(_no_orphans(temporary))
                 stack.callback(self._ray.shutdown)
                 self._start_ray(temporary)
             else:
@@ -189,19 +194,60 @@ class RayDriver(RemoteDriver):
         return replace(super()._assignment(part), is_heard=True)
 
 
-def make_ray_driver(application: Any, control: Any, launch: Any, *arguments: Any) -> RemoteDriver:
-    """Return a driver whose parts are actors of Ray, as the environment asks for (``headrace run --cluster``)."""
+def make_ray_driver(
+    options: Mapping[str, str], application: Any, control: Any, launch: Any, *arguments: Any
+) -> RemoteDriver:
+    """Return a driver whose parts are actors of Ray, for ``headrace run --cluster``; the options are variables."""
     graph = getattr(application, "fragment_graph", None)
     parts = [] if graph is None else list(graph.fragments)
     token = make_token()
     with ExitStack() as stack:
-        hosting = RayHosting(os.environ["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
+        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
         stack.callback(hosting.close)
         reception = hosting.reception = Reception((hosting.host, 0), token)
         stack.callback(reception.close)
         driver = RayDriver(application, control, launch, *arguments, reception=reception, hosting=hosting)
         stack.pop_all()
     return driver
+
+
+@contextmanager
+def _no_orphans(folder: str) -> Iterator[None]:
+    """End at the end of a ``with`` block the processes of Ray that have their files in a folder.
+
+    An interrupted start of Ray leaves some behind, which have no parent any more. So this process is the parent of
+    orphans meanwhile.
+    """
+    prctl = ctypes.CDLL(None).prctl
+    before = ctypes.c_int()
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        while found := [child for child in _children() if _is_of_ray(child, folder)]:
+            for child in found:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(child, 0)
+        prctl(_PR_SET_CHILD_SUBREAPER, before.value)
+
+
+def _children() -> list[int]:
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # a thread that has ended
+            found += Path(f"/proc/self/task/{task}/children").read_text().split()
+    return [int(each) for each in found]
+
+
+def _is_of_ray(process: int, folder: str) -> bool:
+    try:
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return command.startswith(b"ray::") or folder.encode() in command
 
 
 def _folder_of(program: str) -> str:

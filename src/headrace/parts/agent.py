@@ -249,11 +249,11 @@ def _may_come(error: BaseException | None) -> bool:
     return isinstance(error, (ConnectionRefusedError, TimeoutError))
 
 
-def serve_from_environment(program: str = "") -> None:
-    """Do what ``headrace run --worker`` asks for."""
-    address = parse_address(os.environ.get("HEADRACE_ADDRESS", ""))
-    fragments = os.environ.get("HEADRACE_FRAGMENTS") or ALL
-    encrypted = bool(os.environ.get("HEADRACE_TLS"))
+def serve_from_options(options: Mapping[str, str], program: str) -> None:
+    """Do what ``headrace run PROGRAM --worker`` asks for; the options are variables."""
+    address = parse_address(options.get("HEADRACE_ADDRESS", ""))
+    fragments = options.get("HEADRACE_FRAGMENTS") or ALL
+    encrypted = bool(options.get("HEADRACE_TLS"))
     serve(address, token_for(address[0]), fragments, program, encrypted=encrypted)
 
 

@@ -7,7 +7,7 @@ import os
 import selectors
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -363,17 +363,19 @@ def _close_all(connections: Any) -> None:
         each.close()
 
 
-def make_remote_driver(application: Any, control: Any, *arguments: Any) -> RemoteDriver:
-    """Return the driver that the environment asks for (``headrace run --driver``)."""
-    address = parse_address(os.environ.get("HEADRACE_ADDRESS", ""))
-    is_worker = bool(os.environ.get("HEADRACE_WORKER"))
+def make_remote_driver(
+    options: Mapping[str, str], application: Any, control: Any, *arguments: Any
+) -> RemoteDriver:
+    """Return the driver that ``headrace run --driver`` asks for; the options are variables."""
+    address = parse_address(options.get("HEADRACE_ADDRESS", ""))
+    is_worker = bool(options.get("HEADRACE_WORKER"))
     if is_worker and address[0] in ("0.0.0.0", "::"):
         raise GraphError(
             f"--address {address[0]} with --driver and --worker: the fragments of other hosts connect to those of "
             "this one, so they need an address of it, such as 192.168.1.7"
         )
     token = token_for(address[0])
-    encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    encrypted = bool(options.get("HEADRACE_TLS"))
     reception = Reception(address, token, encrypted=encrypted)
     try:
         graph = getattr(application, "fragment_graph", None)
@@ -385,7 +387,7 @@ def make_remote_driver(application: Any, control: Any, *arguments: Any) -> Remot
 
     def serve_here() -> None:
         try:
-            fragments = os.environ.get("HEADRACE_FRAGMENTS") or ALL
+            fragments = options.get("HEADRACE_FRAGMENTS") or ALL
             serve(reception.address, token, fragments, encrypted=encrypted, is_patient=False)
         except Exception as error:
             control.fail(error)

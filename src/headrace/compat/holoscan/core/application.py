@@ -27,6 +27,7 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         self.description = getattr(type(self), "description", "")
         self.version = getattr(type(self), "version", "0.0.0")
         self._chosen_file = self.options.config_path
+        self._host_options = self.options.variables
 
     @property
     def application(self) -> Any:

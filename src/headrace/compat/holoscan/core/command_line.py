@@ -28,6 +28,17 @@ class CLIOptions:
     worker_targets: list[str] = field(default_factory=list)
     config_path: str = ""
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The same as variables of ``headrace run``."""
+        given = {
+            "HEADRACE_DRIVER": "1" if self.run_driver else "",
+            "HEADRACE_WORKER": "1" if self.run_worker else "",
+            "HEADRACE_ADDRESS": self.driver_address,
+            "HEADRACE_FRAGMENTS": ",".join(self.worker_targets),
+        }
+        return {name: value for name, value in given.items() if value}
+
     def print(self) -> None:
         """Print them."""
         print(repr(self))
