@@ -50,7 +50,7 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import SPANNING, assign, check_options, environment_of
+from headrace.parts.environment import DASHBOARD, SPANNING, assign, check_options, environment_of
 from headrace.parts.launch import Launch
 from headrace.parts.lines import Lines
 from headrace.parts.outcomes import merge
@@ -205,12 +205,12 @@ class Driver:
         self._joined: JoinedRun | None = None
         watchers = [
             *(each for each in application._watchers if each.spans_parts),
-            *watchers_from_environment(SPANNING),
+            *watchers_from_environment((*SPANNING, DASHBOARD)),
         ]
         if watchers:
             from headrace.parts.joined_run import JoinedRun
 
-            self._joined = JoinedRun(application.name, [part.name for part in parts], watchers, self._gpus)
+            self._joined = JoinedRun(application, [part.name for part in parts], watchers, self._gpus)
         self._looked_at = monotonic()
         # The last request to pause or to resume, and the parts that are paused.
         self._request: Request | None = None

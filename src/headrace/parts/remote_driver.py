@@ -23,7 +23,6 @@ from headrace.parts.control import (
     TellTime,
 )
 from headrace.parts.driver import Driver
-from headrace.parts.environment import SPANNING
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.token import token_for
 
@@ -122,7 +121,7 @@ class RemoteDriver(Driver):
         environment = {
             name: value
             for name, value in os.environ.items()
-            if name.startswith(_INHERITED) and name not in _OF_THE_DRIVER and name not in SPANNING
+            if name.startswith(_INHERITED) and name not in _OF_THE_DRIVER
         }
         environment["HEADRACE_PART"] = part
         return replace(super()._assignment(part), environment=environment)

@@ -58,6 +58,7 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
+from headrace.parts.environment import DASHBOARD, SPANNING
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def join(host: str, port: int, part: str, parent: int) -> None:
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         os.environ.update(assignment.environment)
+        os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
         _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted))
 
 
@@ -106,6 +108,8 @@ def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> N
     """Run a part, and leave the process."""
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
+    for name in SPANNING:  # the driver watches
+        os.environ.pop(name, None)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
