@@ -102,7 +102,7 @@ def drive(
         except BaseException:
             driver.end_watching(None)
             raise
-        failure = interrupts.first or driver.supervisor.failure
+        failure = interrupts.first or driver.supervisor.failure or driver.watch_failure
         application.outcome = driver.outcome(failure)
         failure = driver.end_watching(application.outcome) or failure
         _tell(application, application.outcome, failure)
@@ -203,6 +203,8 @@ class Driver:
             describe(application),
         )
         self._joined: JoinedRun | None = None
+        self.watch_failure: BaseException | None = None
+        """Why a watcher could not begin, if that was so; the run may be over before it is stopped because of it."""
         watchers = [
             *(each for each in application._watchers if each.spans_parts),
             *watchers_from_environment((*SPANNING, DASHBOARD)),
@@ -399,6 +401,7 @@ class Driver:
         except (
             Exception
         ) as error:  # of a watcher that cannot begin, as of a goal for operators that are not there
+            self.watch_failure = self.watch_failure or error
             self._control.fail(error)
 
     def _compare_clocks(self, process: Any, answer: TellTime) -> None:
