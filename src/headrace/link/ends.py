@@ -181,7 +181,7 @@ class _End:
         self._after_lock()
 
     def close(self) -> None:
-        """Give up the link; what was sent still arrives. A second call does nothing.
+        """Close the link; what was sent still arrives. A second call does nothing.
 
         Descriptors and memory go at once, except for what is still to be sent, and for frames made in an
         allocator's memory that the receiver still has: these go when it has let go of them or has ended.
@@ -296,7 +296,7 @@ class _End:
         raise NotImplementedError
 
     def _prepare_close(self) -> None:
-        """Say what has to be said before the end."""
+        """Send what has to be said before the end."""
 
     def _is_needed(self) -> bool:
         """Return whether the peer still uses memory that may be written again."""
@@ -476,7 +476,7 @@ class Sender(_End):
         return True
 
     def end(self) -> None:
-        """Say that everything was sent."""
+        """Tell the receiver that everything was sent."""
         with self._lock:
             if self._can_say():
                 self._is_ending = True
@@ -728,7 +728,7 @@ class Sender(_End):
             self._post(self._machine.drop_segment(number))
 
     def _stall(self, length: int, holders: list[Any]) -> None:
-        """Give back what a message took that cannot be sent now, and say who has the memory."""
+        """Return the slots of a message that cannot be sent now, and log who has the memory."""
         self._give_back_slots(holders)
         with self._lock:
             bound = self._ring.max_bytes
@@ -902,7 +902,7 @@ class Receiver(_End):
             return None
 
     def give_credits(self, count: int) -> None:
-        """Say that the consumer took so many messages, so that as many places are free."""
+        """Tell the sender that the consumer took so many messages, so that as many places are free."""
         with self._lock:
             if not self._is_released and not self._is_peer_gone and self._failure is None:
                 for message in self._machine.give(count, self._all_returned()):

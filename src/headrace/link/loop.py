@@ -121,13 +121,22 @@ class _Serving:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self._calls.append(function)
-        with suppress(OSError):  # the last link has gone
-            os.eventfd_write(self._wake, 1)
+        if self._wake >= 0:
+            with suppress(OSError):  # it was closed just now
+                os.eventfd_write(self._wake, 1)
+        else:  # the last link has gone, and the thread with it
+            self._call()
+
+    def _call(self) -> None:
+        while self._calls:
+            with suppress(IndexError):  # another thread was faster
+                _guarded(self._calls.popleft())
 
     def stop(self) -> None:
         self._is_over = True
-        with suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        if self._wake >= 0:
+            with suppress(OSError):  # it was closed just now
+                os.eventfd_write(self._wake, 1)
         if self.thread is not threading.current_thread():
             waits.join(self.thread, 1.0)
 
@@ -153,7 +162,11 @@ class _Serving:
                 pass
         finally:
             self._epoll.close()
-            os.close(self._wake)
+            # The number may soon be that of another file, which nobody must write to.
+            wake, self._wake = self._wake, -1
+            os.close(wake)
+            if not self._is_over:
+                self._call()
 
     def _serve_once(self) -> bool:
         """Wait for something to do and do it; return False if there are no links any more."""
@@ -162,8 +175,7 @@ class _Serving:
             link = self._links.get(descriptor)
             if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)
-                while self._calls:
-                    _guarded(self._calls.popleft())
+                self._call()
                 if self._is_over or not self._links:
                     return False
             elif link is not None:
@@ -199,7 +211,7 @@ def default_loop() -> LinkLoop:
 
 
 def _forget_loop() -> None:
-    """Give a forked process a loop of its own: threads do not survive a fork."""
+    """Make a loop for a forked process: threads do not survive a fork."""
     global _default
     _default = LinkLoop()
 
