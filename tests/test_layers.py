@@ -85,6 +85,7 @@ LAYERS = {
         *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
         *("compat", "cli"),
     },
+    "cluster": {"lazy", "core", "link", "parts"},
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
@@ -94,6 +95,9 @@ LAYERS = {
 EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.driver"),
     ("headrace/application/runner.py", "headrace.parts.failures"),
+    ("headrace/application/runner.py", "headrace.parts.remote_driver"),
+    ("headrace/application/runner.py", "headrace.cluster.ray_hosting"),
+    ("headrace/cli/run.py", "headrace.parts.agent"),
     ("headrace/core/__init__.py", "headrace.application"),
     ("headrace/compat/holoscan/__main__.py", "headrace.cli"),
 }

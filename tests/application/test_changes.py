@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from threading import Event
 from typing import Any
@@ -522,3 +523,31 @@ def test_retries_go_on_when_the_graph_changes(
     assert taken == list(range(1, 8))
     assert late == list(range(at, 8))
     assert app.outcome.operators["middle"].retries == 7
+
+
+@pytest.mark.parametrize("backoff", ["0ms", "1ms"])
+def test_a_function_that_yields_is_retried_when_the_graph_changes(
+    scheduler: MakeScheduler, backoff: str
+) -> None:
+    received: list[int] = []
+    taken: list[int] = []
+    late: list[int] = []
+
+    @op
+    def twice(number: int, *, app: Any) -> Iterator[int]:
+        received.append(number)
+        yield number
+        if received == [1, 2]:
+            app.add_flow(app.twice, sink(app, late, name="late"))
+            raise ValueError(number)
+        yield -number
+
+    def compose(app: Any) -> None:
+        app.twice = twice(app, app=app, on_error=retry(times=1, backoff=backoff))
+        app.add_flow(source(app, (1, 2, 3)), app.twice)
+        app.add_flow(app.twice, sink(app, taken))
+
+    run(compose, scheduler)
+    assert received == [1, 2, 2, 3]  # and none that is not there
+    assert taken == [1, -1, 2, 2, -2, 3, -3]
+    assert late == [2, -2, 3, -3]

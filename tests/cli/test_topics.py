@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from headrace.cli import main
-from headrace.topics import Message, Publication, TopicFolder
+from headrace.topics import Message, Publication, Subscription, TopicFolder
 from headrace.topics.figures import TopicFigures, described, size_of
 from tests.harness import PATIENCE, wait_until
 
@@ -69,6 +70,21 @@ def test_a_topic_is_shown_with_its_rate_its_size_its_delay_and_a_message(
     assert re.search(r"delay    \S+ ms median, \S+ ms at most\n", out)
     assert "  image: uint8 (48, 64, 3), a picture of 64 x 48, RGB\n  count: 3\n" in out
     assert "  metadata: {'camera': 'left'}\n" in out
+
+
+def test_a_topic_is_shown_for_its_time_though_messages_come_faster_than_they_are_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count(1)
+
+    def take(subscription: Subscription) -> Message:
+        number = next(numbers)
+        assert number < 1_000_000
+        return Message("data", None, None, number, number)
+
+    monkeypatch.setattr(Subscription, "take", take)
+    assert main(["topics", "show", "a", "--duration", "1ms"]) == 0
+    assert "'data'" in capsys.readouterr().out
 
 
 def test_figures_count_what_the_publisher_sent() -> None:

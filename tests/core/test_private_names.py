@@ -39,6 +39,13 @@ def test_private_names_of_a_program_are_its_own() -> None:
     define(Application, "def _repr_html_(self):\n    return ''")
 
 
+def test_other_objects_have_private_names_of_their_own() -> None:
+    inner = "class Entry:\n        def __init__(self):\n            self._node = 1"
+    define(Operator, f"def start(self):\n    {inner}\n    self.entry = Entry()")
+    define(Operator, "def start(self):\n    def visit(self):\n        self._node = 1\n    visit(self.other)")
+    define(Operator, "@staticmethod\ndef link(one, other):\n    one._node = other")
+
+
 def test_a_mixin_is_looked_at_too() -> None:
     class Counting:
         def count(self) -> None:

@@ -1,7 +1,8 @@
 """Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs.
 
 A block fenced as ``console run`` is a session of a shell: the lines after ``$`` are run by bash, in the same
-folder, and the other lines are what they print; ``headrace`` is the command of this source tree.
+folder, and the other lines are what they print; ``headrace`` is the command of this source tree. It may need
+something, as a python block may.
 
 A block fenced as ``output`` right after a python block is what that block prints, word for word. A block fenced as
 ``python skip`` is shown and not run. One fenced as ``python needs=cupy,gpu`` is run where those can be had: each is
@@ -14,7 +15,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -47,19 +48,23 @@ def blocks(text: str) -> list[Block]:
         if language == "python":
             shown = "skip" in options
             if not shown:
-                needs = frozenset(
-                    need
-                    for option in options
-                    if option.startswith("needs=")
-                    for need in option.removeprefix("needs=").split(",")
-                )
-                found.append(Block(text.count("\n", 0, match.start(2)), match[2], needs=needs))
+                found.append(Block(text.count("\n", 0, match.start(2)), match[2], needs=_needs(options)))
         elif language == "console" and "run" in options:
             shown = True  # an output block after it would belong to nothing
-            found.append(_session(text.count("\n", 0, match.start(2)), match[2]))
+            session = _session(text.count("\n", 0, match.start(2)), match[2])
+            found.append(replace(session, needs=_needs(options)))
         elif language == "output" and found and not shown:
             found[-1].output = match[2]
     return found
+
+
+def _needs(options: list[str]) -> frozenset[str]:
+    return frozenset(
+        need
+        for option in options
+        if option.startswith("needs=")
+        for need in option.removeprefix("needs=").split(",")
+    )
 
 
 def _session(line: int, text: str) -> Block:
@@ -116,7 +121,12 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
-        env={**_environment(gpu), "HEADRACE_TOPICS": str(folder / "topics")},
+        env={
+            **_environment(gpu),
+            "HEADRACE_TOPICS": str(folder / "topics"),
+            # An address of its own on the loopback interface.
+            "HEADRACE_ADDRESS": f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}",
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -24,6 +24,9 @@ def strike(what: str) -> None:
         return
     if action in ("kill", "int", "term"):
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM}[action])
+    elif action in ("parent", "worker"):
+        os.kill(os.getppid(), signal.SIGKILL if action == "parent" else signal.SIGINT)
+        signal.pause()
     elif action == "exit":
         os._exit(7)
     elif action == "raise":

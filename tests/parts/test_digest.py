@@ -78,13 +78,13 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", [*VALUES, Thing()], ids=repr)
+@pytest.mark.parametrize("value", [*VALUES, Thing()], ids=lambda value: type(value).__name__)
 def test_the_same_program_has_the_same_description(value: Any) -> None:
     again = Thing() if type(value) is Thing else value
     assert difference(described(value), described(again), "two") == ""
 
 
-@pytest.mark.parametrize("value", VALUES[1:], ids=repr)
+@pytest.mark.parametrize("value", VALUES[1:], ids=lambda value: type(value).__name__)
 def test_another_value_of_a_parameter_is_told(value: Any) -> None:
     text = difference(described(), described(value), "two")
     assert text.startswith("parameter 'value' of operator 'one.source' is None in the driver and ")

@@ -115,3 +115,28 @@ def test_blocks_that_were_to_make_room_are_kept_if_the_first_could_not_be_freed(
     assert (memory.in_use, memory.size) == ((0, 0), 192)
     assert memory.take(192, 192, None).size == 192
     assert source.freed == 3
+
+
+class _InterruptedMemory(Source):
+    """Memory in stream order, whose store is released while it frees a block."""
+
+    is_stream_ordered = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.while_freeing: Callable[[], None] = lambda: None
+
+    def free(self, buffer: Any, stream: Any) -> None:
+        self.while_freeing()
+        stream.record()  # which a closed stream refuses
+        super().free(buffer, stream)
+
+
+def test_a_release_leaves_the_stream_to_a_finalizer_that_is_freeing_a_block() -> None:
+    source = _InterruptedMemory()
+    memory = store(source=source)
+    allocation = memory.take(64, 64, None)
+    memory.release()
+    source.while_freeing = memory.release
+    del allocation
+    assert source.freed == 1

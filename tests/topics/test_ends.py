@@ -17,7 +17,9 @@ import pytest
 from headrace.core.errors import AuthenticationError, LinkError, TopicError
 from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
+from headrace.resources import RingAllocator
 from headrace.topics import Publication, Subscription, TopicFolder
+from headrace.topics.listing import list_topics
 from headrace.topics.wish import Wish
 from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
@@ -384,7 +386,55 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize("topic", ["", "/a", "a/", "a//b", "a b", "a.b", "ä", "*", "a" * 65, 3, None])
+@pytest.mark.parametrize("topic", ["", "/a", "a/", "a//b", "a b", "a.b", "ä", "*", "a" * 57, 3, None])
 def test_the_name_of_a_topic_is_checked(topic: Any) -> None:
     with pytest.raises(TopicError, match="the name of a topic has letters, digits"):
         Publication(topic)
+
+
+@pytest.mark.parametrize("make", [Publication, Subscription])
+@pytest.mark.parametrize(("options", "expected"), [({"size": 0}, "size"), ({"policy": "POP"}, "policy")])
+def test_a_queue_that_cannot_be_is_refused(make: Any, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(TopicError, match=rf"{make.__name__}\('a'\): {expected} must be"):
+        make("a", **options)
+
+
+def test_a_subscriber_cannot_ask_for_more_messages_than_a_publisher_sends() -> None:
+    with pytest.raises(TopicError, match="at most 1024 messages, not 1025"):
+        Subscription("a", size=1025)
+    with published() as publication, reading(size=1024):
+        await_subscribers(publication)
+
+
+def test_each_subscriber_may_write_to_a_frame_of_shared_memory() -> None:
+    frame = np.asarray(RingAllocator().allocate_tensor((100_000,), np.uint8))
+    frame[:] = 1
+    with published() as publication, reading() as one, reading() as two:
+        await_subscribers(publication, 2)
+        publication.publish(frame)
+        one.next().data[:] = 9
+        with reading() as late:
+            for each in (two, late):
+                assert each.next().data[0] == 1
+    assert frame[0] == 1
+
+
+@pytest.mark.parametrize("said", [None, {}, {"published": "many"}])
+def test_a_publisher_of_another_version_is_reported_and_the_next_is_followed(
+    said: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Strange(Publication):
+        def describe(self) -> Any:
+            return said
+
+    with published() as fine, reading() as reader:
+        await_subscribers(fine)
+        strange = Strange("a")
+        try:
+            wait_until(lambda: "another version" in caplog.text, "a report")
+            assert [each.description.get("policy") for each in list_topics()] == [None, "POP"]
+            await_subscribers(fine)
+            fine.publish(1)
+            assert reader.next().data == 1
+        finally:
+            strange.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
 import subprocess
@@ -187,3 +188,22 @@ def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> No
     kind = announcement.listening.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
     close(announcement)
     assert kind == socket.SOCK_SEQPACKET
+
+
+def test_the_longest_name_fits_in_a_process_with_many_files(
+    folder: TopicFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1 << 22)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard), hard))
+    opened: list[int] = []
+    try:
+        while not opened or opened[-1] < 1000:
+            opened.append(os.open("/dev/null", os.O_RDONLY))
+        announced = folder.announce("a" * 56, time.time_ns())
+        announced.close()
+        announced.listening.close()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

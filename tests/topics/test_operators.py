@@ -278,3 +278,50 @@ def test_an_input_keeps_the_policy_that_it_declares() -> None:
     app.compose_graph()
     policies = [flow.policy for flow in app.graph.flows]
     assert policies == [None, POP]
+
+
+@pytest.mark.parametrize("policy", [POP, FAULT])
+def test_an_operator_may_emit_as_many_messages_at_once_as_the_queue_holds(
+    scheduler: MakeScheduler, policy: IOSpec.QueuePolicy
+) -> None:
+    def burst(op: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        for value in range(3):
+            op.metadata.clear()
+            op.metadata.set("value", value)
+            op_output.emit(value, "out", acq_timestamp=100 + value)
+
+    taken: list[Any] = []
+
+    def look(op: Any, op_input: Any, op_output: Any) -> None:
+        value = op_input.receive("in")
+        taken.append((value, op_input.get_acquisition_timestamp("in"), dict(op.metadata)))
+
+    def compose(app: Any) -> None:
+        each = Step(app, inputs=["in"], outputs=["out"], body=burst, name="burst")
+        app.add_flow(FeedOp(app, name="feed"), each)
+        app.export_topic("a", each, policy=policy, size=6)
+
+    receiver = App(
+        lambda app: app.import_topic(
+            "a", Step(app, inputs=["in"], body=look, name="look"), policy=FAULT, size=6, count=6
+        ),
+        scheduler,
+        clock=None,
+    )
+    ended = receiver.run_async()
+    sender = App(compose, scheduler, clock=None)
+    with sender.running():
+        sender.wait_until_started(PATIENCE)
+        publication = sender.topics()["export a"]
+        assert isinstance(publication, Publication)
+        await_subscribers(publication)
+        for _ in range(2):
+            sender.feed("feed").put(None)
+    assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
+    assert taken == [(value, 100 + value, {"value": value}) for value in (0, 1, 2)] * 2
+
+
+def test_a_target_that_is_no_operator_is_an_error() -> None:
+    with pytest.raises(GraphError, match="None is not an operator"):
+        run(lambda app: app.import_topic("a", None))

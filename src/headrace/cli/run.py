@@ -236,7 +236,7 @@ def _run_program(options: argparse.Namespace) -> int:
     if os.environ.get("HEADRACE_WORKER") and not os.environ.get("HEADRACE_DRIVER"):
         from headrace.parts.agent import serve_from_environment
 
-        serve_from_environment()
+        serve_from_environment(Program.of(options.program).name)
         return 0
     if getattr(options, "as_holoscan", False):
         from headrace.compat.holoscan.alias import install

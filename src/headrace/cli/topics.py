@@ -92,14 +92,14 @@ def _show(options: argparse.Namespace) -> int:
     try:
         print(f"waiting for {options.topic} (Ctrl-C ends)", file=sys.stderr)
         while count is None or figures.count < count:
+            if until is not None and time.monotonic() >= until:
+                break
             message: Any = subscription.take()
             if message is not None:
                 figures.add(message, time.time_ns())
                 if until is None and seconds is not None:
                     until = time.monotonic() + seconds
                 continue
-            if until is not None and time.monotonic() >= until:
-                break
             waits.wait(changed, None if until is None else max(until - time.monotonic(), 0))
             changed.clear()
     except KeyboardInterrupt:

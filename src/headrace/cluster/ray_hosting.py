@@ -16,38 +16,44 @@ import secrets
 import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.errors import GraphError
+from headrace.core.places import RESTART
 from headrace.lazy import import_or_explain
+from headrace.link.handshake import make_token
 from headrace.parts.agent import Agent
-from headrace.parts.remote import Reception
+from headrace.parts.control import Assignment, Gone, Refused
+from headrace.parts.environment import gpus_for, visible
+from headrace.parts.remote import GONE, Reception
 from headrace.parts.remote_driver import RemoteDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.parts.control import Address, Channel
 
 AUTO = "auto"
-_RESTART = "restart"
+_QUIET: dict[str, Any] = {"logging_level": "ERROR", "configure_logging": False, "log_to_driver": False}
 _VARIABLES = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class PartHost:
-    """The actor of a part, whose name Ray writes before each line of its output."""
+    """The actor of a part."""
 
     def __init__(self, part: str) -> None:
         self._part = part
 
-    def __repr__(self) -> str:
-        return self._part
-
     def run(self, address: Address, token: bytes, environment: Mapping[str, str], is_kept: bool) -> int:
         """Start the process of a part and wait for its end; return its status.
 
-        If it `is_kept` and lost, this process exits, and Ray starts both again.
+        If it `is_kept` and lost, this process exits, and Ray starts both again. Ray has set the GPUs that are
+        visible here.
         """
-        status = Agent(address, token).start(self._part, environment).wait()
+        status = Agent(address, token).start(self._part, environment=environment).wait()
         if status and is_kept:
             os._exit(1)
         return status
@@ -64,97 +70,149 @@ class RayHosting:
         The fragments.
     token
         The token of the run.
+    folder
+        The folder of the program, which is sent to the hosts of a cluster.
     """
 
-    def __init__(self, address: str, parts: Sequence[Any], token: bytes) -> None:
+    def __init__(self, address: str, parts: Sequence[Any], token: bytes, folder: str) -> None:
         self._parts = {part.name: part for part in parts}
         self._token = token
         self._actors: dict[str, Any] = {}
-        self._folder = ""
-        self._kept = dict(os.environ)
-        self.driver_address: Address = ("127.0.0.1", 0)
+        self.reception: Reception | None = None
         """Where the processes connect to; set before the first start."""
-        if address == AUTO:
-            # Before the import, because Ray reads them then.
-            os.environ.update(_VARIABLES)
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        try:
-            self._ray = import_or_explain("ray", "cluster", "to run on a cluster")
+        self.host = "127.0.0.1"
+        """The address of this host in the cluster."""
+        with ExitStack() as stack:
+            stack.callback(_restore, dict(os.environ))
             if address == AUTO:
-                self._start_ray()
+                # Before the import, because Ray reads them then.
+                os.environ.update(_VARIABLES)
+                os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            self._ray = import_or_explain("ray", "cluster", "to run on a cluster")
+            if self._ray.is_initialized():
+                raise GraphError(
+                    "--cluster: this program uses Ray already; call ray.shutdown() before the run"
+                )
+            if address == AUTO:
+                temporary = tempfile.mkdtemp(prefix="headrace-ray-")
+                stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+                stack.callback(self._ray.shutdown)
+                self._start_ray(temporary)
             else:
-                self._join_ray(address)
-        except BaseException:
-            self._clean_up()
-            raise
+                stack.callback(self._ray.shutdown)
+                self._join_ray(address, folder)
+            self._ending = stack.pop_all()
 
-    def _start_ray(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="headrace-ray-")
+    def _start_ray(self, folder: str) -> None:
         self._ray.init(
             address="local",
             include_dashboard=False,
-            num_cpus=max(len(os.sched_getaffinity(0)), _cpus(self._parts.values())),
-            logging_level="ERROR",
-            configure_logging=False,
-            _temp_dir=self._folder,
+            num_cpus=max(len(os.sched_getaffinity(0)), _sum(part.cpus for part in self._parts.values())),
+            num_gpus=len(gpus_for(part.gpus for part in self._parts.values())),
+            **_QUIET,
+            _temp_dir=folder,
         )
 
-    def _join_ray(self, address: str) -> None:
+    def _join_ray(self, address: str, folder: str) -> None:
+        variables = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         self._ray.init(
             address=address,
-            logging_level="ERROR",
-            configure_logging=False,
-            runtime_env={"working_dir": os.path.dirname(os.path.abspath(sys.argv[0])) or "."},
+            **_QUIET,
+            runtime_env={"working_dir": folder, "env_vars": variables},
         )
-        self.driver_address = (self._ray.util.get_node_ip_address(), 0)
+        self.host = self._ray.util.get_node_ip_address()
 
-    def start(self, part: str) -> None:
+    def start(self, part: str, _: int) -> None:
         """Create the actor of a part; one that was lost is started again by Ray."""
         if part in self._actors:
             return
+        assert self.reception is not None
         fragment = self._parts[part]
-        is_kept = fragment.on_loss == _RESTART
+        is_kept = fragment.on_loss == RESTART
+        gpus = _number(fragment.gpus)
         actor = self._ray.remote(
             num_cpus=_number(fragment.cpus),
-            num_gpus=_number(fragment.gpus),
+            num_gpus=gpus,
             max_restarts=-1 if is_kept else 0,
             max_task_retries=-1 if is_kept else 0,
         )(PartHost)
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        if fragment.gpus is not None:  # Ray says which ones are visible, and not to simulated devices
+            environment |= visible({}, range(gpus))
+            del environment["CUDA_VISIBLE_DEVICES"]
         host = self._actors[part] = actor.remote(part)
-        host.run.remote(self.driver_address, self._token, {"PYTHONPATH": os.pathsep.join(sys.path)}, is_kept)
+        status = host.run.remote(self.reception.address, self._token, environment, is_kept)
+        status.future().add_done_callback(partial(self._on_end, part, self.reception))
 
-    def add_agent(self, fragments: str, channel: Channel) -> None:
+    @staticmethod
+    def _on_end(part: str, reception: Reception, status: Any) -> None:
+        """Tell the driver that the process of a part is gone, in case that it has not connected."""
+        error = status.exception()
+        if error is not None:
+            reception.post(GONE, part, Gone(part, 0, f"its actor has failed ({error})"))
+        elif status.result():
+            reception.post(GONE, part, Gone(part, 0, f"its process ended with status {status.result()}"))
+
+    def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Refuse an agent: Ray starts the processes."""
-        channel.close()
+        channel.send(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
+        return False
+
+    def remove_agent(self, channel: Channel) -> list[str]:
+        """Return nothing: there are no agents."""
+        return []
+
+    def waits_for(self, parts: Sequence[str]) -> str:
+        """Return what the parts ask for that have no process yet."""
+        wanted = [
+            f"{part!r} (cpus={_number(self._parts[part].cpus)}, gpus={_number(self._parts[part].gpus)})"
+            for part in parts
+        ]
+        there = self._ray.available_resources()
+        free = f"cpus={there.get('CPU', 0):g}, gpus={there.get('GPU', 0):g}"
+        return f"Ray has not started the processes of {', '.join(wanted)} yet; free in the cluster: {free}"
 
     def close(self) -> None:
         """End the actors, and Ray itself if it was started here."""
-        for actor in self._actors.values():
-            self._ray.kill(actor, no_restart=True)
-        self._ray.shutdown()
-        self._clean_up()
-
-    def _clean_up(self) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        os.environ.clear()
-        os.environ.update(self._kept)
+        with self._ending:
+            for actor in self._actors.values():
+                self._ray.kill(actor, no_restart=True)
 
 
-def make_ray_driver(*arguments: Any) -> RemoteDriver:
+class RayDriver(RemoteDriver):
+    """A driver whose parts are actors of Ray."""
+
+    PATIENCE = 30.0
+
+    def _assignment(self, part: str) -> Assignment:
+        # Ray would pass on what an actor prints, but not all of it at the end of the run.
+        return replace(super()._assignment(part), is_heard=True)
+
+
+def make_ray_driver(application: Any, control: Any, launch: Any, *arguments: Any) -> RemoteDriver:
     """Return a driver whose parts are actors of Ray, as the environment asks for (``headrace run --cluster``)."""
-    from headrace.link.handshake import make_token
-
-    application = arguments[0]
+    graph = getattr(application, "fragment_graph", None)
+    parts = [] if graph is None else list(graph.fragments)
     token = make_token()
-    hosting = RayHosting(os.environ["HEADRACE_CLUSTER"], application.fragment_graph.fragments, token)
-    try:
-        reception = Reception(hosting.driver_address, token)
-        hosting.driver_address = reception.address
-        return RemoteDriver(*arguments, reception=reception, hosting=hosting)
-    except BaseException:
-        hosting.close()
-        raise
+    with ExitStack() as stack:
+        hosting = RayHosting(os.environ["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
+        stack.callback(hosting.close)
+        reception = hosting.reception = Reception((hosting.host, 0), token)
+        stack.callback(reception.close)
+        driver = RayDriver(application, control, launch, *arguments, reception=reception, hosting=hosting)
+        stack.pop_all()
+    return driver
+
+
+def _folder_of(program: str) -> str:
+    """Return the folder of a program: of its file, or the working directory for a module."""
+    path = os.path.abspath(program)
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def _restore(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def _number(places: int | Sequence[int] | None) -> int:
@@ -162,5 +220,5 @@ def _number(places: int | Sequence[int] | None) -> int:
     return 0 if places is None else places if isinstance(places, int) else len(places)
 
 
-def _cpus(parts: Any) -> int:
-    return sum(_number(part.cpus) for part in parts)
+def _sum(wanted: Iterable[int | Sequence[int] | None]) -> int:
+    return sum(map(_number, wanted))

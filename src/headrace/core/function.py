@@ -517,7 +517,8 @@ class FunctionOperator(Operator):
                 if value is not None:
                     op_output.emit(value, output)
 
-            self._plain_function = PlainFunction(compute_one, call, input_, output, self._emit)
+            if "context" not in self.declared.supplied:  # which would ask for the stream of what was received
+                self._plain_function = PlainFunction(compute_one, call, input_, output, self._emit)
             return compute_one
 
         receive, emit_parts = self._arguments(), self._emit
@@ -525,7 +526,8 @@ class FunctionOperator(Operator):
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             emit_parts(op_output, call(*receive(op_input)))
 
-        if len(inputs) == 1 and not outputs and not self.declared.receivers:
+        is_plain = not self.declared.receivers and "context" not in self.declared.supplied
+        if len(inputs) == 1 and not outputs and is_plain:
             self._plain_function = PlainFunction(compute, call, inputs[0], "", self._emit)
         return compute
 

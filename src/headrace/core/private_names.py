@@ -27,7 +27,7 @@ def check_private_names(kind: type, base: type) -> None:
             function = getattr(value, "__func__", value)
             if name in _private_names(base):
                 _refuse(kind, base, f"{owner.__name__} defines {name}", name)
-            elif isinstance(function, FunctionType):
+            elif isinstance(function, FunctionType) and not isinstance(value, staticmethod):
                 for stored in _stored(function.__code__, _private_names(base)):
                     _refuse(kind, base, f"{owner.__name__}.{name} assigns self.{stored}", stored)
 
@@ -63,7 +63,8 @@ def _stored(code: CodeType, names: frozenset[str] | None, owner: str = "") -> It
     """Yield the attributes that a method, or a function inside of it, assigns to its first argument."""
     owner = owner or (code.co_varnames[0] if code.co_argcount else "")
     for inner in code.co_consts:
-        if isinstance(inner, CodeType):
+        # A method of a class in there has a first argument of its own, which may have the same name.
+        if isinstance(inner, CodeType) and owner in inner.co_freevars:
             yield from _stored(inner, names, owner)
     if not owner or (names is not None and names.isdisjoint(code.co_names)):
         return

@@ -32,7 +32,7 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolErr
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.codec import Encoded, decode, encode
+from headrace.link.codec import Encoded, Layout, decode, decode_array, encode, encode_array
 from headrace.link.device import (
     DeviceBytes,
     DeviceCopies,
@@ -66,6 +66,7 @@ _NEVER = 3600.0
 _SAY_AGAIN = (
     60.0  # seconds after which a stall is said again: with little memory, each frame may have to wait
 )
+_new = tuple.__new__  # makes a named tuple without a call of Python
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
@@ -157,6 +158,7 @@ class _End:
         self._is_released = False
         self._is_writing = False
         self._machine = machine
+        self._is_local = carrier.is_local
         carrier.max_bulk = MAX_INLINE if carrier.is_local else terms.max_bytes
         with self._lock:
             self._post(machine.hello())
@@ -214,9 +216,11 @@ class _End:
             if self._is_closing:
                 self._release_if_done()
                 tell = False
-        self._after_lock()
-        if tell:
-            self._on_event()
+        try:
+            if tell:  # at once: it takes the thread that is told a while to wake up
+                self._on_event()
+        finally:
+            self._after_lock()
 
     def tick(self, now: float, was_stopped: bool = False) -> float:
         """Send a beat if it is due, and notice silence; for the loop."""
@@ -370,11 +374,20 @@ class Sender(_End):
         more, or the link failed. It must not block, and may call every method of this object.
     loop
         The loop that serves the link; by default that of the process.
+    sends_in_place
+        Whether what lies in the memory of a `RingAllocator` is sent as it is; otherwise it is copied, as all else.
     """
 
     def __init__(
-        self, carrier: Carrier, terms: Terms, on_event: Callable[[], object], *, loop: LinkLoop | None = None
+        self,
+        carrier: Carrier,
+        terms: Terms,
+        on_event: Callable[[], object],
+        *,
+        loop: LinkLoop | None = None,
+        sends_in_place: bool = True,
     ) -> None:
+        self._sends_in_place = sends_in_place
         self.credited = 0
         """The credits that came back."""
         self._taken_credits = 0
@@ -454,6 +467,10 @@ class Sender(_End):
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
         data, acq_timestamp, metadata, _ = parcel
+        if not metadata:
+            usual = encode_array(data, acq_timestamp)
+            if usual is not None and (self._is_local or usual[2].nbytes <= MAX_INLINE):
+                return self._send_array(*usual)
         encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
         try:
@@ -470,8 +487,48 @@ class Sender(_End):
                 if self._outbox:
                     self._keep(outgoing)
                 else:
-                    self._post_frame(outgoing)
+                    self._post_frame(outgoing.body, outgoing.bulk, outgoing.inline, outgoing.holders)
         finally:
+            self._after_lock()
+        return True
+
+    def _send_array(self, description: bytes, extra: bytes, piece: Any) -> bool:
+        """Send a message that is one array, as `send` does every other, in one pass."""
+        length = piece.nbytes
+        machine = self._machine
+        if length <= MAX_INLINE:
+            place: tuple[int, int, int] | None = (IN_BULK, 0, length)
+            content = piece.tobytes()
+            holders: list[Any] = []
+        else:
+            content = b""
+            holders = []
+            with self._lock:
+                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+            if place is None:
+                self._stall(length, holders)
+                self._after_lock()
+                return False
+            holder = holders[0][0]
+            if type(holder) is Slot:
+                try:
+                    _copy(holder.memory, piece)
+                except BaseException:  # as Ctrl-C in the middle of a long copy
+                    self._give_back_slots(holders)
+                    raise
+            self._is_stalled = False
+        with self._lock:
+            if self._outbox:
+                body = frame_body((place,), description, extra)
+                self._keep(_Outgoing(body, [content], len(content), holders))
+            elif self._failure is None and not machine.has_ended:
+                carrier = self._carrier
+                if holders:
+                    machine.lend((machine.frames, holder if type(holder) is Slot else piece))
+                carrier.send(machine.small_frame(place, description, extra, content))
+                if carrier.wants_write is not self._is_writing:
+                    self._watch()
+        if self._let_go:
             self._after_lock()
         return True
 
@@ -548,18 +605,18 @@ class Sender(_End):
         self._is_stalled = False
         return outgoing
 
-    def _post_frame(self, outgoing: _Outgoing) -> None:
+    def _post_frame(self, body: bytes, bulk: Sequence[Any], inline: int, holders: list[Any]) -> None:
         """Send a frame; with the lock held."""
         machine = self._machine
         if self._failure is not None or machine.has_ended:
             return
         number = machine.frames
-        header = machine.frame_header(len(outgoing.body), outgoing.inline)
-        self._carrier.send(header, outgoing.body, outgoing.bulk)
-        if self._carrier.wants_write is not self._is_writing:
+        carrier = self._carrier
+        carrier.send(machine.frame_header(len(body), inline), body, bulk)
+        if carrier.wants_write is not self._is_writing:
             self._watch()
-        if self._carrier.is_local:
-            for holder in outgoing.holders:
+        if self._is_local:
+            for holder in holders:
                 machine.lend((number, holder[0] if type(holder[0]) is Slot else holder[1]))
 
     # Frames on devices.
@@ -611,7 +668,8 @@ class Sender(_End):
     def _send_ready(self) -> None:
         """Send what no longer waits for a device, in order; with the lock held."""
         while self._outbox and self._outbox[0].is_ready:
-            self._post_frame(self._outbox.popleft())
+            ready = self._outbox.popleft()
+            self._post_frame(ready.body, ready.bulk, ready.inline, ready.holders)
         if self._is_ending and not self._outbox and not self._machine.has_ended and not self._is_peer_gone:
             self._post(self._machine.end())
 
@@ -682,7 +740,7 @@ class Sender(_End):
 
     def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return the place of an array that an allocator made in shared memory; with the lock held."""
-        if not SHARED or not piece.flags.c_contiguous:
+        if not (SHARED and self._sends_in_place and piece.flags.c_contiguous):
             return None
         address = piece.__array_interface__["data"][0]
         segment = find_shared(address, piece.nbytes)
@@ -869,6 +927,8 @@ class Receiver(_End):
             parcel = self._decode_next()
             if parcel is None:
                 return None
+            if self._uploads is None and not uploading:
+                return parcel
             uploaded: list[bool] = []
             is_late = self._uploads is not None and self._uploads.then(partial(self._is_uploaded, uploaded))
             if not is_late and not uploading:
@@ -883,9 +943,21 @@ class Receiver(_End):
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
+        number, places, loan, description, extra = frame
         try:
+            if description is not None and len(places) == 1:
+                segment, offset, length = places[0]
+                usual = decode_array(description, extra, length)
+                if usual is not None:
+                    memory: Any = bulk
+                    if segment != IN_BULK:
+                        shared, memory = self._segments[segment], None
+                        if type(shared) is Segment:
+                            memory = np.asarray(Lease(shared, offset, length, loan, self._give_back))
+                            offset = 0
+                    if memory is not None:
+                        return _new(Parcel, (_array(usual[0], memory, offset), usual[1], None, number))
             pieces = self._pieces(frame, bulk)
-            description, extra = frame.description, frame.extra
             if description is None:
                 content = pieces.pop(0).tobytes()
                 (length,) = _LENGTH.unpack_from(content)
@@ -893,7 +965,7 @@ class Receiver(_End):
             data, acq_timestamp, metadata = decode(
                 description, extra, pieces, allow_pickle=self.terms.allow_pickle, to_device=self._to_device
             )
-            return Parcel(data, acq_timestamp, metadata, frame.number)
+            return Parcel(data, acq_timestamp, metadata, number)
         except (ProtocolError, struct.error) as error:
             with self._lock:
                 self._arrived.clear()
@@ -1050,6 +1122,14 @@ def _fit(encoded: Encoded) -> tuple[bytes | None, list[Any]]:
     if len(pieces) > MOST_PLACES:
         raise CrossingError(f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}")
     return description_or_none, pieces
+
+
+def _array(layout: Layout, memory: Any, offset: int) -> Any:
+    """Return the array of the usual message, whose layout was checked when it came for the first time."""
+    try:
+        return np.ndarray(layout[1], layout[0], memory, offset, layout[2])
+    except Exception as error:  # what NumPy raises for a shape that cannot be
+        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 def _as_bytes(piece: Any) -> Any:

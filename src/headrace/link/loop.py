@@ -27,6 +27,7 @@ _WRITABLE = int(select.EPOLLOUT)
 T = TypeVar("T")
 
 
+_AT_ONCE = 64  # events; there is memory made for as many at each look
 _LATE = 1.0  # seconds by which the loop is late if its process was stopped, as by Ctrl-Z
 
 
@@ -171,7 +172,7 @@ class _Serving:
     def _serve_once(self) -> bool:
         """Wait for something to do and do it; return False if there are no links any more."""
         timeout = max(self._next_tick - monotonic(), 0.0)
-        for descriptor, events in self._epoll.poll(timeout):
+        for descriptor, events in self._epoll.poll(timeout, _AT_ONCE):
             link = self._links.get(descriptor)
             if link is None and descriptor == self._wake:
                 os.eventfd_read(self._wake)

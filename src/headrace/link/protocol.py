@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
-from headrace.link.wire import MAX_BODY, Header, Kind, pack_header
+from headrace.link.wire import MAX_BODY, Header, Kind, pack_frame, pack_header
 
 IN_BULK = 0xFFFF_FFFF
 """The segment of a place in the bulk bytes of the message."""
@@ -40,6 +40,7 @@ _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
 _DESCRIPTION_IN_PLACE = 1
+_new = tuple.__new__  # makes a named tuple without a call of Python
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
 
@@ -320,6 +321,15 @@ class SendingEnd(LinkEnd):
         self.frames += 1
         return self._header(_FRAME_KIND, body, bulk)
 
+    def small_frame(self, place: Place, description: bytes, extra: bytes, content: bytes = b"") -> bytes:
+        """Return the whole message of a frame with one place, in shared memory or, if it has content, in that."""
+        assert self.credits
+        self.credits -= 1
+        self.frames += 1
+        number = self._out
+        self._out = number + 1
+        return pack_frame(self.epoch, number, place, description, extra, content)
+
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
         self.loans[self._loan] = holder
@@ -335,6 +345,9 @@ class SendingEnd(LinkEnd):
                 f"{places} credits came back, and {self._size - self.credits} of {self._size} were out"
             )
         holders = []
+        if len(body) == _CREDIT.size:
+            self.credits += places
+            return places, holders
         if (len(body) - _CREDIT.size) % _LOAN.size:
             raise ProtocolError(f"the body of a CREDIT has {len(body)} bytes")
         for (loan,) in _LOAN.iter_unpack(memoryview(body)[_CREDIT.size :]):
@@ -423,7 +436,10 @@ class ReceivingEnd(LinkEnd):
             raise ProtocolError(
                 f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
             )
-        places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
+        if count == 1:
+            places = [_PLACE.unpack_from(body, _FRAME.size)]
+        else:
+            places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
         loan, reached = self._loan, 0
         for segment, offset, size in places:
             if segment == IN_BULK:
@@ -446,7 +462,8 @@ class ReceivingEnd(LinkEnd):
         self._credits -= 1
         self.frames += 1
         text = start + length
-        return Frame(self.frames - 1, places, loan, None if flags else body[start:text], body[text:])
+        described = None if flags else body[start:text]
+        return _new(Frame, (self.frames - 1, places, loan, described, body[text:]))
 
     def _accept_segment(
         self, number: int, size: int, is_reused: int, device: bytes, descriptors: int

@@ -27,6 +27,9 @@ _RECEIVED_WITH = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
+_new = tuple.__new__  # makes a named tuple without a call of Python
+
+
 class _Waiting(NamedTuple):
     """A packet that the system did not take, with its own copies of the descriptors."""
 
@@ -50,15 +53,12 @@ class UnixCarrier:
         self._buffer = memoryview(bytearray(_LARGEST_PACKET))
         self._buffers = [self._buffer]
         self._is_broken = False
+        self.wants_write = False
+        """Whether packets wait to be sent."""
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
         return self._socket.fileno()
-
-    @property
-    def wants_write(self) -> bool:
-        """Whether packets wait to be sent."""
-        return bool(self._waiting)
 
     def send(
         self,
@@ -68,17 +68,19 @@ class UnixCarrier:
         descriptors: Sequence[int] = (),
     ) -> None:
         """Send a message as one packet, or keep a copy of it for `flush`."""
-        parts = [header, body, *bulk]
-        if self._waiting or not self._try(parts, descriptors):
+        parts = (header, body, *bulk) if body or bulk else (header,)
+        if self.wants_write or not self._try(parts, descriptors):
             self._waiting.append(_Waiting(b"".join(parts), tuple(map(os.dup, descriptors))))
+            self.wants_write = True
 
     def flush(self) -> None:
         """Send the packets that wait, until the system takes no more."""
-        while self._waiting and self._try([self._waiting[0].packet], self._waiting[0].descriptors):
+        while self._waiting and self._try((self._waiting[0].packet,), self._waiting[0].descriptors):
             for descriptor in self._waiting.popleft().descriptors:
                 os.close(descriptor)
+        self.wants_write = bool(self._waiting)
 
-    def _try(self, parts: list[Buffer], descriptors: Sequence[int]) -> bool:
+    def _try(self, parts: tuple[Buffer, ...], descriptors: Sequence[int]) -> bool:
         """Send a packet; return False if the system takes none now. A packet for a lost peer counts as sent."""
         if self._is_broken:
             return True
@@ -86,6 +88,8 @@ class UnixCarrier:
             if descriptors:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
                 self._socket.sendmsg(parts, rights, _SENT_WITH)
+            elif len(parts) == 1:
+                self._socket.send(parts[0], _SENT_WITH)
             else:
                 self._socket.sendmsg(parts, (), _SENT_WITH)
         except (BlockingIOError, InterruptedError):
@@ -110,10 +114,7 @@ class UnixCarrier:
             return self.receive()  # said once, and before the packets that are still there
         except OSError as error:
             raise CarrierClosed(f"the connection is broken ({error})") from error
-        descriptors: list[int] = []
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                descriptors += array("i", data[: len(data) - len(data) % 4])
+        descriptors = _descriptors_in(ancillary) if ancillary else ()
         try:
             if not size:
                 raise CarrierClosed("the connection was closed")
@@ -121,25 +122,36 @@ class UnixCarrier:
                 raise ProtocolError(
                     f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
                 )
-            packet = self._buffer[:size]
-            header = unpack_header(packet, self.max_bulk)
-            end = HEADER_SIZE + header.body
-            if size != end + header.bulk:
-                raise ProtocolError(f"a packet has {size} bytes, and its header says {end + header.bulk}")
+            packet = self._buffer
+            header = unpack_header(packet if size >= HEADER_SIZE else packet[:size], self.max_bulk)
+            _, _, _, body, bulk = header
+            end = HEADER_SIZE + body
+            if size != end + bulk:
+                raise ProtocolError(f"a packet has {size} bytes, and its header says {end + bulk}")
         except BaseException:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise
-        bulk = bytearray(packet[end:]) if header.bulk else None
-        return [Received(header, bytes(packet[HEADER_SIZE:end]), bulk, tuple(descriptors))]
+        content = bytearray(packet[end:size]) if bulk else None
+        return [_new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, descriptors))]
 
     def close(self) -> None:
         """Close the socket and the descriptors of what was not sent."""
         while self._waiting:
             for descriptor in self._waiting.popleft().descriptors:
                 os.close(descriptor)
+        self.wants_write = False
         with suppress(OSError):
             self._socket.close()
+
+
+def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
+    """Return the descriptors that came with a packet."""
+    descriptors = array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return tuple(descriptors)
 
 
 _PASSING = frozenset((105, 109))  # ENOBUFS, ETOOMANYREFS

@@ -32,6 +32,7 @@ MAX_INLINE = 16 << 10
 _MAGIC = b"HR" + bytes([VERSION])
 _HEADER = struct.Struct("<3sBIQIQ")
 HEADER_SIZE = _HEADER.size
+_new = tuple.__new__  # makes a named tuple without a call of Python
 
 
 class Kind(IntEnum):
@@ -55,7 +56,8 @@ class Kind(IntEnum):
     """Whether the receiver can use the memory of a device that was offered to it."""
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(map(int, Kind))
+_FRAME_KIND = int(Kind.FRAME)  # members of an enumeration are slow to find
 
 
 class Header(NamedTuple):
@@ -71,6 +73,22 @@ class Header(NamedTuple):
 def pack_header(kind: int, epoch: int, number: int, body: int, bulk: int = 0) -> bytes:
     """Return the bytes of a header."""
     return _HEADER.pack(_MAGIC, kind, epoch, number, body, bulk)
+
+
+_FRAME_AT = struct.Struct(_HEADER.format + "HHIIQQ")
+_FRAME_AND_PLACE_SIZE = _FRAME_AT.size - HEADER_SIZE
+
+
+def pack_frame(
+    epoch: int, number: int, place: tuple[int, int, int], description: bytes, extra: bytes, content: bytes
+) -> bytes:
+    """Return the bytes of a frame with one place, as most have: its header, its body, and its bulk bytes."""
+    length = len(description)
+    body = _FRAME_AND_PLACE_SIZE + length + len(extra)
+    packed = _FRAME_AT.pack(
+        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), 0, 1, length, place[0], place[1], place[2]
+    )
+    return packed + description + extra + content
 
 
 def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header:
@@ -93,7 +111,7 @@ def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header
     magic, kind, epoch, number, body, bulk = _HEADER.unpack_from(data)
     if magic != _MAGIC or kind not in _KINDS or body > MAX_BODY or bulk > max_bulk:
         raise _refusal(magic, kind, body, bulk, max_bulk)
-    return Header(kind, epoch, number, body, bulk)
+    return _new(Header, (kind, epoch, number, body, bulk))
 
 
 def _refusal(magic: bytes, kind: int, body: int, bulk: int, max_bulk: int) -> ProtocolError:

@@ -1,37 +1,54 @@
 """Agent: starts the processes of parts on its host, for a driver that may be on another.
 
 The processes connect to the driver by themselves. They end with the agent, which ends with the driver: the system
-kills them with it, and it ends when its own connection does. The token of the run is in the environment of a
-process and not on its command line, which other users can read.
+kills them with it, and it ends when its own connection does. An agent tells the driver when a process has ended, as
+that may happen before the process could connect. The token of the run is in the environment of a process and not on
+its command line, which other users can read.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import selectors
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
+from errno import EHOSTUNREACH, ENETUNREACH
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from headrace import waits
+from headrace.core.errors import GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
-from headrace.parts.control import TOKEN, Address, Channel, StartPart
+from headrace.parts.control import TOKEN, Address, Channel, Gone, Refused, StartPart
+from headrace.parts.environment import assign, gpus_for, visible
 from headrace.parts.remote import AGENT
 from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _BOOT = (
-    "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import join; join({!r}, {}, {!r}, {})"
+    "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import join; "
+    "join({!r}, {!r}, {!r}, {!r}, {!r}, {!r})"
 )
+_AGAIN = 0.2  # seconds between two attempts to connect
 DEFAULT_PORT = 8765
 """Where a driver listens, unless it is told a port."""
 ALL = "all"
 """The name for every fragment that nobody else runs."""
 
+_log = logging.getLogger("headrace.parts")
 
+
+@dataclass
 class Agent:
     """The processes of parts on this host.
 
@@ -41,38 +58,160 @@ class Agent:
         Where the driver listens.
     token
         The token of the run.
+    program
+        The program on this host; empty if it is where the driver has it.
     """
 
-    def __init__(self, address: Address, token: bytes) -> None:
-        self._address = address
-        self._token = token
-        self._processes: list[subprocess.Popen[bytes]] = []
+    address: Address
+    token: bytes
+    program: str = ""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """The last process of each part."""
+    _gpus: dict[str, Sequence[int]] = field(default_factory=dict)
+    _cpus: dict[str, Sequence[int]] = field(default_factory=dict)
 
-    def start(self, part: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start the process of a part, with these variables beside those of this process."""
-        self._processes = [process for process in self._processes if process.poll() is None]
-        root = str(Path(__file__).parents[2])
+    def start(
+        self,
+        part: str,
+        gpus: int | Sequence[int] | None = None,
+        cpus: int | Sequence[int] | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> subprocess.Popen[bytes]:
+        """Start the process of a part, with GPUs and cores of this host.
+
+        `environment` has variables beside those of this process.
+        """
+        if self._runs(part):  # the driver has given it up
+            self.processes[part].kill()
+        self._give("gpus", self._gpus, part, gpus, gpus_for([gpus]))
+        self._give("cpus", self._cpus, part, cpus, sorted(os.sched_getaffinity(0)))
+        variables = {**os.environ, **environment}
+        if part in self._gpus:
+            variables.update(visible(variables, self._gpus[part]))
+        variables[TOKEN] = self.token.decode()
+        words = (*self.address, part, os.getpid(), tuple(self._cpus.get(part, ())), self.program)
         command = [
             sys.executable,
             *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
             "-c",
-            _BOOT.format(root, *self._address, part, os.getpid()),
+            _BOOT.format(str(Path(__file__).parents[2]), *words),
         ]
-        variables = {**os.environ, **environment, TOKEN: self._token.decode()}
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables)
-        self._processes.append(process)
+        # Ctrl-C on the terminal is for the agent or the driver, which pass it on.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables, process_group=0)
+        self.processes[part] = process
         return process
+
+    def _give(
+        self,
+        what: str,
+        given: dict[str, Sequence[int]],
+        part: str,
+        wanted: int | Sequence[int] | None,
+        there: Sequence[int],
+    ) -> None:
+        """Give a part what it wants of what is there; it has the same when it is started again."""
+        if wanted is not None and part not in given:
+            others = {other: tuple(own) for other, own in given.items()}
+            given[part] = assign(what, {**others, part: wanted}, there)[part]
+
+    def _runs(self, part: str) -> bool:
+        process = self.processes.get(part)
+        return process is not None and process.poll() is None
+
+    def interrupt(self) -> bool:
+        """Pass on Ctrl-C; return whether there is a process that it may end."""
+        running = [process for part, process in self.processes.items() if self._runs(part)]
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        return bool(running)
 
     def close(self) -> None:
         """End the processes that are left, and wait until they are gone."""
-        for process in self._processes:
+        for process in self.processes.values():
             with suppress(ProcessLookupError):
                 process.kill()
-        for process in self._processes:
+        for process in self.processes.values():
             process.wait()
 
 
-def serve(address: Address, token: bytes, fragments: str = ALL, *, encrypted: bool = False) -> None:
+class AgentServer:
+    """An agent that does what a driver says, until the driver is gone.
+
+    Parameters
+    ----------
+    channel
+        The connection to the driver.
+    agent
+        Starts the processes.
+    """
+
+    def __init__(self, channel: Channel, agent: Agent) -> None:
+        self._channel = channel
+        self._agent = agent
+        self._selector = selectors.DefaultSelector()
+        self._is_over = False
+
+    def run(self) -> None:
+        """Start what the driver says; the first Ctrl-C is passed on to the processes."""
+        was_interrupted = False
+        self._selector.register(self._channel, selectors.EVENT_READ, self._on_message)
+        try:
+            while not self._is_over:
+                try:
+                    for key, _ in self._selector.select():
+                        key.data()
+                except KeyboardInterrupt:
+                    if was_interrupted or not self._agent.interrupt():
+                        raise
+                    was_interrupted = True
+        finally:
+            self._agent.close()
+            for key in list(self._selector.get_map().values()):
+                if key.fileobj is not self._channel:
+                    os.close(key.fd)
+            self._selector.close()
+            self._channel.close()
+        if was_interrupted:
+            raise KeyboardInterrupt
+
+    def _on_message(self) -> None:
+        messages = self._channel.receive()
+        if messages is None:
+            self._is_over = True
+            return
+        for message, _ in messages:
+            match message:
+                case Refused(text):
+                    raise GraphError(text)
+                case StartPart():
+                    self._start(message)
+
+    def _start(self, wanted: StartPart) -> None:
+        try:
+            process = self._agent.start(wanted.part, wanted.gpus, wanted.cpus)
+        except (GraphError, OSError) as error:
+            self._channel.send(Gone(wanted.part, wanted.number, f"its worker cannot start it: {error}"))
+            return
+        descriptor = os.pidfd_open(process.pid)
+
+        def on_exit() -> None:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+            how = f"its process {process.pid} on {socket.gethostname()} ended with status {process.wait()}"
+            self._channel.send(Gone(wanted.part, wanted.number, how))
+
+        self._selector.register(descriptor, selectors.EVENT_READ, on_exit)
+
+
+def serve(
+    address: Address,
+    token: bytes,
+    fragments: str = ALL,
+    program: str = "",
+    *,
+    encrypted: bool = False,
+    is_patient: bool = True,
+) -> None:
     """Start what a driver says, until the driver is gone.
 
     Parameters
@@ -81,34 +220,50 @@ def serve(address: Address, token: bytes, fragments: str = ALL, *, encrypted: bo
         Of the driver.
     fragments
         The names of the fragments that this host runs, separated by commas, or ``"all"``.
+    program
+        The program on this host; empty if it is where the driver has it.
     encrypted
         Whether connections use TLS.
+    is_patient
+        Whether to wait for a driver that does not listen yet.
     """
-    carrier = connect(address, Purpose(AGENT, fragments), token, encrypted=encrypted)
-    channel = Channel.over(carrier.detach())  # type: ignore[attr-defined]
-    agent = Agent(address, token)
-    try:
-        while (messages := channel.receive()) is not None:
-            for message, _ in messages:
-                assert isinstance(message, StartPart)
-                agent.start(message.part, message.environment)
-    finally:
-        agent.close()
-        channel.close()
+    carrier: Any = None
+    was_told = False
+    while carrier is None:
+        try:
+            carrier = connect(address, Purpose(AGENT, fragments), token, encrypted=encrypted)
+        except PeerLost as error:
+            if not is_patient or not _may_come(error.__cause__):
+                raise
+            if not was_told:
+                _log.warning("no driver at %s:%d yet: %s; waiting for one", *address, error.__cause__)
+                was_told = True
+            waits.wait(threading.Event(), _AGAIN)
+    AgentServer(Channel.over(carrier.detach()), Agent(address, token, program)).run()
 
 
-def serve_from_environment() -> None:
+def _may_come(error: BaseException | None) -> bool:
+    """Return whether an error of a connection means that nobody listens there now."""
+    if isinstance(error, OSError) and error.errno in (EHOSTUNREACH, ENETUNREACH):
+        return True
+    return isinstance(error, (ConnectionRefusedError, TimeoutError))
+
+
+def serve_from_environment(program: str = "") -> None:
     """Do what ``headrace run --worker`` asks for."""
     address = parse_address(os.environ.get("HEADRACE_ADDRESS", ""))
     fragments = os.environ.get("HEADRACE_FRAGMENTS") or ALL
-    serve(address, token_for(address[0]), fragments, encrypted=bool(os.environ.get("HEADRACE_TLS")))
+    encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    serve(address, token_for(address[0]), fragments, program, encrypted=encrypted)
 
 
 def parse_address(text: str) -> Address:
     """Return the address and the port of a text such as ``192.168.1.7:8765``; loopback unless it has an address."""
     host, colon, port = text.rpartition(":")
-    if not colon:
+    if text.startswith("[") and text.endswith("]"):
+        host, port = text, ""
+    elif not colon:
         host, port = (text, "") if not text.isdecimal() else ("", text)
-    if port and not port.isdecimal():
+    if port and not (port.isdecimal() and int(port) < 1 << 16):
         raise ValueError(f"--address {text!r}: the port must be a number, as in 192.168.1.7:8765")
     return host.strip("[]") or "127.0.0.1", int(port or DEFAULT_PORT)

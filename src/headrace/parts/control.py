@@ -3,6 +3,9 @@
 One pair of Unix sockets for each process. Nothing listens and no name exists, so no stranger can connect. What
 travels is pickled: both ends run the same program for the same user. File descriptors travel beside the first bytes
 of a message.
+
+Between hosts it is a TCP connection, with TLS on request, whose ends have proved that they know the token of the
+run. No descriptors travel there.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class Assignment:
     """The variables of headrace that the driver has, for a process that does not inherit them."""
     wishes: Wishes | None = None
     """What the watchers of the driver want to know of the run; None if there are none."""
+    is_heard: bool = False
+    """Whether the driver prints what the process prints, because nobody sees it where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,17 @@ class StartPart:
     """Start the process of a part; to an agent."""
 
     part: str
-    environment: dict[str, str]
+    number: int
+    """Which start it is, for the answer."""
+    gpus: int | tuple[int, ...] | None = None
+    cpus: int | tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The driver does not use an agent, for this reason."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +155,14 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class Printed:
+    """What a process has written to its standard output (1) or its standard error (2)."""
+
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     """Nothing can run in the part unless a link brings something."""
 
@@ -177,6 +200,15 @@ class Ended:
     failure: Failure | None = None
     flows: dict[str, FlowCounts] = field(default_factory=dict)
     """What this end of each flow has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process has ended, or could not be started; from an agent."""
+
+    part: str
+    number: int
+    how: str
 
 
 class Channel:

@@ -89,7 +89,7 @@ class Cut:
         application._cut = self
 
     def connect(self, name: str, link: SendingLink | ReceivingLink) -> None:
-        """Give a flow its link: before the run, or in a run in which its link has failed (`on_failure`)."""
+        """Set the link of a flow: before the run, or in a run in which its link has failed (`on_failure`)."""
         flow = next((each for each in (*self.outgoing, *self.incoming) if each.name == name), None)
         if flow is None:
             known = [each.name for each in (*self.outgoing, *self.incoming)]
@@ -123,7 +123,7 @@ class Cut:
         self.application.fail(error)
 
     def _leave(self, control: RunControl) -> None:
-        """Give up the links that are left: of operators that were not started, or not even made."""
+        """Abandon the links that are left: of operators that were not started, or not even made."""
         links, self._links = self._links, {}
         for operator in self._operators.values():
             operator.leave(control.failure, "stopped")

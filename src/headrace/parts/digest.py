@@ -43,8 +43,10 @@ def describe(application: Any) -> dict[str, str]:
         found.update(_operator(operator))
     for flow in application.graph.flows:
         found[f"flow {flow}"] = _flow(flow)
-    for file in sorted({file for operator in application.graph if (file := _file(_code(operator)))}):
-        found[f"file {file}"] = _checksum(file)
+    for operator in application.graph:
+        module, file = _file(_code(operator))
+        if file:  # by the name of its module: hosts may keep a program in different folders
+            found[f"file {os.path.basename(file)!r} of module {module!r}"] = _checksum(file)
     return found
 
 
@@ -130,13 +132,12 @@ def _code(operator: Operator) -> Any:
     return type(operator) if declared is None else declared.function
 
 
-def _file(code: Any) -> str:
-    """Return the source file of a class or a function that is not headrace's own."""
+def _file(code: Any) -> tuple[str, str]:
+    """Return the module and the source file of a class or a function; empty for headrace's own."""
     module = str(getattr(code, "__module__", ""))
     if module == "headrace" or module.startswith("headrace."):
-        return ""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return os.path.abspath(file) if file else ""
+        return module, ""
+    return module, getattr(sys.modules.get(module), "__file__", None) or ""
 
 
 def _checksum(file: str) -> str:

@@ -45,7 +45,14 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import DASHBOARD, SPANNING, assign, check_options, environment_of
+from headrace.parts.environment import (
+    DASHBOARD,
+    SPANNING,
+    assign,
+    check_options,
+    environment_of,
+    gpus_for,
+)
 from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
 from headrace.parts.process import Process
@@ -186,8 +193,7 @@ class Driver:
         self._control = control
         self._launch = launch
         self._earlier = tuple(earlier)
-        self._gpus = assign("gpus", {part.name: part.gpus for part in parts}, _devices(parts))
-        self._cpus = assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0)))
+        self._gpus, self._cpus = self._assign(parts)
         self._ports: dict[str, list[tuple[str, str]]] = {part.name: [] for part in parts}
         for operator in application.graph:
             names = (*operator.spec.inputs, *operator.spec.outputs)
@@ -217,6 +223,13 @@ class Driver:
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
+
+    def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the GPUs and the cores of this host that each part gets."""
+        return (
+            assign("gpus", {part.name: part.gpus for part in parts}, gpus_for(part.gpus for part in parts)),
+            assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0))),
+        )
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
@@ -393,9 +406,7 @@ class Driver:
             return
         try:
             self._joined.describe(part, content)
-        except (
-            Exception
-        ) as error:  # of a watcher that cannot begin, as of a goal for operators that are not there
+        except Exception as error:  # of a watcher that cannot begin
             self.watch_failure = self.watch_failure or error
             self._control.fail(error)
 
@@ -493,15 +504,6 @@ def _refuse_ends(application: Any) -> None:
                 f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while "
                 "each fragment runs in a process of its own; leave out processes, or use a topic"
             )
-
-
-def _devices(parts: Sequence[Any]) -> list[int]:
-    """Return the numbers of the GPUs, if a part asks for some."""
-    if all(part.gpus is None for part in parts):
-        return []
-    from headrace import gpu
-
-    return list(range(len(gpu.Device.get_all_devices())))
 
 
 def _ends_of(flow: CutFlow, reports: Mapping[str, Ended]) -> tuple[FlowCounts | None, FlowCounts | None]:

@@ -7,7 +7,7 @@ of for all parts. A file that each process would write gets the name of the part
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -66,12 +66,29 @@ def environment_of(
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
     if gpus is not None:
-        visible = [each.strip() for each in found.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(visible[each] if visible else str(each) for each in gpus)
-        found["HEADRACE_SIM_DEVICES"] = str(max(len(gpus), 1))
-        if not gpus:
-            found["HEADRACE_DEVICE"] = "none"
+        found.update(visible(found, gpus))
     return found
+
+
+def visible(environment: Mapping[str, str], gpus: Sequence[int]) -> dict[str, str]:
+    """Return the variables that show a process these GPUs alone."""
+    seen = [each.strip() for each in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    found = {
+        "CUDA_VISIBLE_DEVICES": ",".join(seen[each] if seen else str(each) for each in gpus),
+        "HEADRACE_SIM_DEVICES": str(max(len(gpus), 1)),
+    }
+    if not gpus:
+        found["HEADRACE_DEVICE"] = "none"
+    return found
+
+
+def gpus_for(wanted: Iterable[int | Sequence[int] | None]) -> list[int]:
+    """Return the numbers of the GPUs of this host, if somebody wants some."""
+    if all(each is None for each in wanted):
+        return []
+    from headrace import gpu
+
+    return list(range(len(gpu.Device.get_all_devices())))
 
 
 def _patterns(text: str, part: str, ports: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:

@@ -63,7 +63,7 @@ class _Link(Protocol):
         """Tell the other end that this part has failed."""
 
     def close(self) -> None:
-        """Give up the link; what was sent still arrives. A receiver says that it takes no more."""
+        """Close the link; what was sent still arrives. A receiver says that it takes no more."""
 
 
 class SendingLink(_Link, Protocol):
@@ -76,7 +76,7 @@ class SendingLink(_Link, Protocol):
         """Return the credits that came back since the last call."""
 
     def end(self) -> None:
-        """Say that everything was sent."""
+        """Tell the receiver that everything was sent."""
 
 
 class ReceivingLink(_Link, Protocol):
@@ -86,7 +86,7 @@ class ReceivingLink(_Link, Protocol):
         """Return the next message that arrived, or None."""
 
     def give_credits(self, count: int) -> None:
-        """Say that so many places are free again."""
+        """Tell the sender that so many places are free again."""
 
 
 class LinkOperator(Operator):

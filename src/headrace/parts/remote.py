@@ -9,13 +9,14 @@ end of the process.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
-from headrace.parts.control import Address, Cancel, Channel
+from headrace.parts.control import Address, Cancel, Channel, Printed
 
 if TYPE_CHECKING:
     import socket
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 PART = "part"
 AGENT = "agent"
+GONE = "gone"
+"""What `Reception.post` tells of a part: its process has ended, or cannot be started."""
 
 
 class Reception:
@@ -46,13 +49,13 @@ class Reception:
             from headrace.link.tls import ServerIdentity
 
             identity = ServerIdentity.make()
-        self.arrived: deque[tuple[str, str, socket.socket]] = deque()
-        """The kind and the name of each connection that nobody has taken yet. The listener appends."""
+        listening = listen(*address)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._arrived: deque[tuple[str, str, Any]] = deque()
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable after a connection has arrived."""
-        self._listener = Listener(
-            listen(*address), token=token, identity=identity, find_taker=self._find_taker
-        )
+        """Readable after something has arrived."""
+        self._listener = Listener(listening, token=token, identity=identity, find_taker=self._find_taker)
 
     @property
     def address(self) -> Address:
@@ -61,24 +64,37 @@ class Reception:
         assert not isinstance(address, str)
         return address
 
-    def take(self) -> list[tuple[str, str, socket.socket]]:
-        """Return the connections that have arrived."""
+    def post(self, kind: str, name: str, what: Any) -> bool:
+        """Hand the driver something, from any thread; return False if it does not listen any more."""
+        with self._lock:
+            if not self._is_closed:
+                self._arrived.append((kind, name, what))
+                os.eventfd_write(self.descriptor, 1)
+            return not self._is_closed
+
+    def take(self) -> list[tuple[str, str, Any]]:
+        """Return what has arrived: a kind, a name, and a connection or what was posted."""
         os.eventfd_read(self.descriptor)
-        return [self.arrived.popleft() for _ in range(len(self.arrived))]
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def close(self) -> None:
         """Stop listening."""
         self._listener.close()
-        os.close(self.descriptor)
-        while self.arrived:
-            self.arrived.popleft()[2].close()
+        with self._lock:
+            self._is_closed = True
+            os.close(self.descriptor)
+        for kind, _, what in self._arrived:
+            if kind != GONE:
+                what.close()
+        self._arrived.clear()
 
     def _find_taker(self, purpose: Purpose) -> Taker | None:
         return partial(self._take, purpose) if purpose.kind in (PART, AGENT) else None
 
     def _take(self, purpose: Purpose, carrier: Any) -> None:
-        self.arrived.append((purpose.kind, purpose.name, carrier.detach()))
-        os.eventfd_write(self.descriptor, 1)
+        connection = carrier.detach()
+        if not self.post(purpose.kind, purpose.name, connection):
+            connection.close()
 
 
 class RemoteProcess:
@@ -88,23 +104,26 @@ class RemoteProcess:
     ----------
     part
         The part that it runs.
-    start
-        Called once, to have it started.
+    number
+        Which start it is, for those who report that it failed.
     """
 
-    def __init__(self, part: str, start: Callable[[], None]) -> None:
+    def __init__(self, part: str, number: int) -> None:
         self.part = part
+        self.number = number
         self.channel: Channel | None = None
-        self.where = ""
         self.address: Address | None = None
-        self._was_given_up = False
-        start()
+        """Where the process listens for links."""
+        self.reason = "nobody ran it"
+        """How it ended, in words."""
+        self._lines = {1: b"", 2: b""}
 
-    def attach(self, connection: socket.socket) -> None:
+    def attach(self, connection: socket.socket) -> Channel:
         """Use the connection of the process."""
         host, port = connection.getpeername()[:2]
-        self.where = f"{host}:{port}"
+        self.reason = f"the connection to its process at {host}:{port} was closed"
         self.channel = Channel.over(connection)
+        return self.channel
 
     @property
     def sources(self) -> tuple[Any, ...]:
@@ -115,36 +134,39 @@ class RemoteProcess:
         """Note where the process listens for links."""
         self.address = address
 
-    def has_data(self) -> bool:
-        """Return whether something waits in the channel."""
-        return self.channel is not None and self.channel.wait(0)
+    def hear(self, printed: Printed) -> None:
+        """Print in whole lines what the process has printed, so that those of several are not mixed."""
+        whole, newline, rest = (self._lines[printed.stream] + printed.data).rpartition(b"\n")
+        self._lines[printed.stream] = rest
+        _print(printed.stream, whole + newline)
 
-    def tell(self, message: Any) -> None:
-        """Send a message, if there is a process."""
+    def interrupt(self) -> None:
+        """Tell it to interrupt itself, if it is there."""
         if self.channel is not None:
-            self.channel.send(message)
+            self.channel.send(Cancel())
 
-    def interrupt(self) -> bool:
-        """Send Ctrl-C; return False if there is no process that could end because of it."""
-        self.tell(Cancel())
-        return self.channel is not None
-
-    def kill(self) -> bool:
-        """Close its connection, on which it ends; return False, since nothing more is heard of it."""
-        self._was_given_up = True
-        return False
+    def kill(self) -> None:
+        """Do nothing: it ends when its connection is closed."""
 
     def close(self) -> None:
         """Let go of the connection."""
+        for stream, rest in self._lines.items():
+            _print(stream, rest)
+            self._lines[stream] = b""
         if self.channel is not None:
             self.channel.close()
 
     def how(self) -> str:
         """Return in words how it ended."""
-        if not self.where:
-            return "nobody ran it"
-        return f"the connection to its process at {self.where} was closed"
+        return self.reason
 
     def interrupt_of_exit(self) -> BaseException | None:
         """Return None: an interrupted process says so before it ends."""
         return None
+
+
+def _print(stream: int, data: bytes) -> None:
+    if data:
+        file = sys.stdout if stream == 1 else sys.stderr
+        file.write(data.decode(errors="replace"))
+        file.flush()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from time import perf_counter_ns
+from functools import partial
+from itertools import count
+from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace import waits
+from headrace.core.errors import GraphError
+from headrace.core.log_fields import fields_of
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
-from headrace.parts.agent import ALL, Agent, parse_address
+from headrace.parts.agent import ALL, parse_address, serve
 from headrace.parts.control import (
     Address,
     AskTime,
@@ -19,11 +28,15 @@ from headrace.parts.control import (
     Channel,
     Composed,
     Connect,
+    Gone,
+    Printed,
+    Refused,
     StartPart,
     TellTime,
 )
 from headrace.parts.driver import Driver
-from headrace.parts.remote import AGENT, Reception, RemoteProcess
+from headrace.parts.environment import SPANNING, environment_of
+from headrace.parts.remote import AGENT, GONE, Reception, RemoteProcess
 from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
@@ -31,13 +44,15 @@ if TYPE_CHECKING:
 
     from headrace.parts.cut_flow import CutFlow
 
+_log = logging.getLogger("headrace.parts")
 _INHERITED = ("HEADRACE_", "HOLOSCAN_")
-_OF_THE_DRIVER = frozenset(
+_OF_THE_HOST = frozenset(
     (
         "HEADRACE_ADDRESS",
         "HEADRACE_CLUSTER",
         "HEADRACE_DRIVER",
         "HEADRACE_FRAGMENTS",
+        "HEADRACE_TLS",
         "HEADRACE_TOKEN",
         "HEADRACE_WORKER",
     )
@@ -47,11 +62,17 @@ _OF_THE_DRIVER = frozenset(
 class Hosting(Protocol):
     """Who starts the processes of parts."""
 
-    def start(self, part: str) -> None:
+    def start(self, part: str, number: int) -> None:
         """Have the process of a part started; it connects to the driver."""
 
-    def add_agent(self, fragments: str, channel: Channel) -> None:
-        """Use an agent that has connected, and that runs these fragments."""
+    def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
+        """Use an agent that has connected, and that runs these fragments; return False if it was refused."""
+
+    def remove_agent(self, channel: Channel) -> list[str]:
+        """Forget an agent that is gone; return the parts that it ran."""
+
+    def waits_for(self, parts: Sequence[str]) -> str:
+        """Return what parts that have no process yet wait for, for the log; empty if it is on its way."""
 
     def close(self) -> None:
         """End everything."""
@@ -68,9 +89,15 @@ class RemoteDriver(Driver):
         Who starts them.
     """
 
+    PATIENCE = 5.0
+    """The seconds after which the log says which parts nobody runs."""
+
     def __init__(self, *arguments: Any, reception: Reception, hosting: Hosting) -> None:
         self._reception = reception
         self._hosting = hosting
+        self._agents: list[Channel] = []
+        self._numbers = count(1)
+        self._tell_at = monotonic() + self.PATIENCE
         # Processes that connected before the driver had noticed that the former ones are gone.
         self._early: dict[str, socket.socket] = {}
         self._measured: dict[Any, OffsetMeasurement] = {}
@@ -80,56 +107,122 @@ class RemoteDriver(Driver):
 
     def run(self) -> None:
         """Have the processes started, and return when all have ended."""
-        try:
+        sys.stdout.flush()  # before what the processes write
+        with ExitStack() as stack:
+            stack.callback(self._hosting.close)
+            stack.callback(self._reception.close)
+            for each in (self._agents, self._early):
+                stack.callback(_close_all, each)
             super().run()
-        finally:
-            for connection in self._early.values():
-                connection.close()
-            self._hosting.close()
-            self._reception.close()
+
+    def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return none: the hosts of the parts assign what they have."""
+        self._wants_gpus = {part.name: part.gpus for part in parts}
+        return dict.fromkeys(self._wants_gpus), dict.fromkeys(self._wants_gpus)
+
+    def _step(self) -> None:
+        if self._tell_at <= monotonic():
+            absent = [part for part, process in self._processes.items() if process.channel is None]
+            text = self._hosting.waits_for(absent) if absent else ""
+            if text:
+                _log.warning("%s", text, extra=fields_of(self._application))
+            self._tell_at = float("inf")
+        super()._step()
 
     def _spawn(self, part: str) -> None:
-        self._processes[part] = RemoteProcess(part, lambda: self._hosting.start(part))
+        process = self._processes[part] = RemoteProcess(part, next(self._numbers))
+        self._hosting.start(part, process.number)
         if part in self._early:
-            self._attach(self._processes[part], self._early.pop(part))
+            self._attach(process, self._early.pop(part))
 
     def _on_arrival(self) -> None:
-        for kind, name, connection in self._reception.take():
-            if kind == AGENT:
-                self._add_agent(name, connection)
-                continue
-            process = self._processes.get(name)
-            if process is not None and process.channel is None:
-                self._attach(process, connection)
-            elif name in self.supervisor.parts and name not in self._early:
-                self._early[name] = connection
+        for kind, name, what in self._reception.take():
+            if kind == GONE:
+                self._on_gone(name, what)
+            elif kind == AGENT:
+                self._add_agent(name, what)
             else:
-                connection.close()
+                self._add_process(name, what)
 
-    def _add_agent(self, fragments: str, connection: socket.socket) -> None:
-        self._hosting.add_agent(fragments, Channel.over(connection))
+    def _add_process(self, part: str, connection: socket.socket) -> None:
+        process = self._processes.get(part)
+        if process is not None and process.channel is None:
+            self._attach(process, connection)
+        elif process is not None and part not in self._early:
+            self._early[part] = connection
+        else:
+            connection.close()
 
     def _attach(self, process: RemoteProcess, connection: socket.socket) -> None:
-        process.attach(connection)
-        process.tell(self._assignment(process.part))
-        assert process.channel is not None
-        self._selector.register(
-            process.channel, selectors.EVENT_READ, lambda: self._on_message(process, process.channel)
-        )
+        try:
+            channel = process.attach(connection)
+        except OSError:  # it is gone again, and whoever started it says so
+            connection.close()
+            return
+        channel.send(self._assignment(process.part))
+        self._selector.register(channel, selectors.EVENT_READ, partial(self._on_message, process, channel))
 
     def _assignment(self, part: str) -> Assignment:
-        environment = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
-            if name.startswith(_INHERITED) and name not in _OF_THE_DRIVER
+            if name.startswith(_INHERITED) and name not in _OF_THE_HOST and name not in SPANNING
         }
-        environment["HEADRACE_PART"] = part
-        return replace(super()._assignment(part), environment=environment)
+        found = environment_of(part, inherited, None, self._ports)
+        wanted = self._wants_gpus[part]
+        if wanted is not None:  # its host says which ones it sees
+            found.pop("HEADRACE_SIM_DEVICES", None)
+        if wanted == 0:
+            found.pop("HEADRACE_DEVICE", None)
+        return replace(super()._assignment(part), environment=found)
 
     def _handle(self, process: Any, message: Any) -> None:
+        if isinstance(message, Printed):
+            process.hear(message)
+            return
         if self._joined is not None and isinstance(message, (Composed, Beat)):
-            process.tell(AskTime(perf_counter_ns()))
+            process.channel.send(AskTime(perf_counter_ns()))
         super()._handle(process, message)
+
+    # Agents.
+
+    def _add_agent(self, fragments: str, connection: socket.socket) -> None:
+        try:
+            where = "{}:{}".format(*connection.getpeername()[:2])
+        except OSError:  # it is gone again
+            connection.close()
+            return
+        channel = Channel.over(connection)
+        if not self._hosting.add_agent(fragments, channel, where):
+            channel.close()
+            return
+        self._agents.append(channel)
+        self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
+
+    def _on_agent(self, channel: Channel) -> None:
+        messages = channel.receive()
+        if messages is None:
+            self._selector.unregister(channel)
+            self._agents.remove(channel)
+            channel.close()
+            for part in self._hosting.remove_agent(channel):
+                process = self._processes.get(part)
+                if process is not None and process.channel is None:
+                    self._hosting.start(part, process.number)
+            self._tell_at = monotonic() + self.PATIENCE
+            return
+        for message, _ in messages:
+            if isinstance(message, Gone):
+                self._on_gone(message.part, message)
+
+    def _on_gone(self, part: str, gone: Gone) -> None:
+        """Handle that a process ended which has not connected; the connection of others says so itself."""
+        process = self._processes.get(part)
+        if process is not None and process.channel is None and gone.number in (0, process.number):
+            process.reason = gone.how
+            self._on_exit(process, None)
+
+    # The end of processes.
 
     def _compare_clocks(self, process: Any, answer: TellTime) -> None:
         """Note what time it is on the host of a process; ask again until that is well known."""
@@ -141,18 +234,28 @@ class RemoteDriver(Driver):
         answers = Answer(answer.asked, answer.answered, perf_counter_ns())
         self._joined.set_clock(process.part, measured.add(answers))
         if not measured.is_sure:
-            process.tell(AskTime(perf_counter_ns()))
+            process.channel.send(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
-        self._selector.unregister(process.channel)
         self._on_exit(process, None)
 
+    def _on_exit(self, process: Any, _: Any) -> None:
+        self._reap(process)
+        if self._processes.get(process.part) == process:
+            del self._processes[process.part]
+            self._carry_out(self.supervisor.exited(process.part, process.how(), monotonic()))
+
     def _interrupt(self, process: RemoteProcess) -> None:
-        if not process.interrupt():
+        process.interrupt()
+        if process.channel is None:  # whoever was to start it ends it with the run
             self._on_exit(process, None)
 
     def _kill(self, process: RemoteProcess) -> None:
-        self._on_exit(process, None)
+        if self.supervisor.parts[process.part].is_killed:
+            self._on_exit(process, None)
+        else:  # another one takes its place
+            self._reap(process)
+            del self._processes[process.part]
 
     def _join(self, flows: Sequence[CutFlow], parts: Sequence[str]) -> None:
         """Tell the processes where to connect the links."""
@@ -163,9 +266,9 @@ class RemoteDriver(Driver):
                 ends.setdefault(part, []).append((flow.name, epoch, self._processes[flow.target].address))
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
-            self._processes[part].tell(Connect(names, epochs, addresses))
+            self._processes[part].channel.send(Connect(names, epochs, addresses))
         for part in parts if self._request is not None else ():
-            self._processes[part].tell(self._request)
+            self._processes[part].channel.send(self._request)
 
 
 class Agents:
@@ -173,56 +276,121 @@ class Agents:
 
     Parameters
     ----------
-    own
-        Starts the processes of this host, if this host runs any.
-    fragments
-        The fragments that this host runs.
+    parts
+        The fragments of the program.
+    address
+        Where the driver listens, for the log.
     """
 
-    def __init__(self, own: Agent | None = None, fragments: str = "") -> None:
-        self._own = own
-        self._fragments = fragments
-        self._agents: list[tuple[str, Channel]] = []
-        self._waiting: list[str] = []
+    def __init__(self, parts: Sequence[Any], address: Address) -> None:
+        self._parts = {part.name: part for part in parts}
+        self._address = address
+        self._agents: dict[Channel, tuple[str, str]] = {}
+        # The agent that runs each part, and the numbers of the starts that wait for one.
+        self._runs: dict[str, Channel] = {}
+        self._waiting: dict[str, int] = {}
+        self.own: threading.Thread | None = None
+        """The agent of this host, if there is one."""
 
-    def start(self, part: str) -> None:
+    def start(self, part: str, number: int) -> None:
         """Have the process of a part started by an agent that runs it, now or when it connects."""
-        if self._own is not None and _runs(self._fragments, part):
-            self._own.start(part, {})
+        able = [channel for channel, (fragments, _) in self._agents.items() if _has(fragments, part)]
+        if not able:
+            self._waiting[part] = number
             return
-        for fragments, channel in self._agents:
-            if _runs(fragments, part) and channel.send(StartPart(part, {})):
-                return
-        self._waiting.append(part)
+        able.sort(key=lambda channel: self._agents[channel][0] == ALL)  # those that name it come first
+        channel = self._runs[part] = able[0]
+        fragment = self._parts[part]
+        # If the agent is gone, its connection says so next, and the part is started by another one.
+        channel.send(StartPart(part, number, fragment.gpus, fragment.cpus))
 
-    def add_agent(self, fragments: str, channel: Channel) -> None:
-        """Use an agent from now on."""
-        self._agents.append((fragments, channel))
-        waiting, self._waiting = self._waiting, []
-        for part in waiting:
-            self.start(part)
+    def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
+        """Use an agent from now on, unless it names a fragment that does not exist, or that another one runs."""
+        problem = self._problem(fragments)
+        if problem:
+            _log.warning("a worker at %s is refused: %s", where, problem)
+            channel.send(Refused(f"the driver refused this worker: {problem}"))
+            return False
+        self._agents[channel] = fragments, where
+        waiting, self._waiting = self._waiting, {}
+        for part, number in waiting.items():
+            self.start(part, number)
+        return True
+
+    def _problem(self, fragments: str) -> str:
+        for name in () if fragments == ALL else fragments.split(","):
+            if name not in self._parts:
+                return f"--fragments {name}: the program has no such fragment; it has {_listed(self._parts)}"
+            if name in self._runs:
+                return f"--fragments {name}: the worker at {self._agents[self._runs[name]][1]} runs it"
+        return ""
+
+    def remove_agent(self, channel: Channel) -> list[str]:
+        """Forget an agent that is gone; return the parts that it ran."""
+        _, where = self._agents.pop(channel)
+        lost = [part for part, runner in self._runs.items() if runner is channel]
+        for part in lost:
+            del self._runs[part]
+        _log.warning("the worker at %s is gone, which ran %s", where, _listed(lost) or "no fragment")
+        return lost
+
+    def waits_for(self, parts: Sequence[str]) -> str:
+        """Return which parts no worker runs."""
+        waiting = [part for part in parts if part in self._waiting]
+        if not waiting:
+            return ""
+        return (
+            f"the driver at {self._address[0]}:{self._address[1]} waits for workers that run {_listed(waiting)}: "
+            f"headrace run PROGRAM --worker --fragments {','.join(waiting)} --address HOST:{self._address[1]}"
+        )
 
     def close(self) -> None:
-        """Let the agents end."""
-        if self._own is not None:
-            self._own.close()
-        for _, channel in self._agents:
-            channel.close()
+        """Wait until the agent of this host has ended; the driver has closed its connection."""
+        if self.own is not None and self.own.is_alive():
+            waits.join(self.own)
 
 
-def _runs(fragments: str, part: str) -> bool:
+def _has(fragments: str, part: str) -> bool:
     return fragments == ALL or part in fragments.split(",")
 
 
-def make_remote_driver(*arguments: Any) -> RemoteDriver:
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _close_all(connections: Any) -> None:
+    for each in connections.values() if isinstance(connections, dict) else connections:
+        each.close()
+
+
+def make_remote_driver(application: Any, control: Any, *arguments: Any) -> RemoteDriver:
     """Return the driver that the environment asks for (``headrace run --driver``)."""
     address = parse_address(os.environ.get("HEADRACE_ADDRESS", ""))
+    is_worker = bool(os.environ.get("HEADRACE_WORKER"))
+    if is_worker and address[0] in ("0.0.0.0", "::"):
+        raise GraphError(
+            f"--address {address[0]} with --driver and --worker: the fragments of other hosts connect to those of "
+            "this one, so they need an address of it, such as 192.168.1.7"
+        )
     token = token_for(address[0])
-    reception = Reception(address, token, encrypted=bool(os.environ.get("HEADRACE_TLS")))
-    own = Agent(reception.address, token) if os.environ.get("HEADRACE_WORKER") else None
-    hosting = Agents(own, os.environ.get("HEADRACE_FRAGMENTS") or ALL)
+    encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    reception = Reception(address, token, encrypted=encrypted)
     try:
-        return RemoteDriver(*arguments, reception=reception, hosting=hosting)
+        graph = getattr(application, "fragment_graph", None)
+        hosting = Agents([] if graph is None else list(graph.fragments), reception.address)
+        driver = RemoteDriver(application, control, *arguments, reception=reception, hosting=hosting)
     except BaseException:
         reception.close()
         raise
+
+    def serve_here() -> None:
+        try:
+            fragments = os.environ.get("HEADRACE_FRAGMENTS") or ALL
+            serve(reception.address, token, fragments, encrypted=encrypted, is_patient=False)
+        except Exception as error:
+            control.fail(error)
+
+    if is_worker:
+        hosting.own = threading.Thread(target=serve_here, name="headrace agent", daemon=True)
+        hosting.own.start()
+    return driver

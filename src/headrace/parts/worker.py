@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import waits
@@ -50,6 +51,7 @@ from headrace.parts.control import (
     EndIdle,
     Idle,
     Paused,
+    Printed,
     Request,
     Seen,
     Started,
@@ -85,7 +87,7 @@ def main(descriptor: int, part: str) -> None:
         _serve(channel, assignment, None)
 
 
-def join(host: str, port: int, part: str, parent: int) -> None:
+def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], program: str) -> None:
     """Run a part of a program for a driver that listens, perhaps on another host, and end with the parent."""
     del sys.path[: 1 if sys.flags.safe_path else 2]
     _end_with(parent)
@@ -93,18 +95,72 @@ def join(host: str, port: int, part: str, parent: int) -> None:
     from headrace.link.handshake import Purpose
     from headrace.parts.link_port import LinkPort
 
+    if cpus:
+        os.sched_setaffinity(0, cpus)
     token = os.environ.pop(TOKEN).encode()
     encrypted = bool(os.environ.get("HEADRACE_TLS"))
-    carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    try:
+        carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+    except LinkError as error:
+        sys.exit(f"part {part!r}: {error}")
     channel = Channel.over(carrier.detach())
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         os.environ.update(assignment.environment)
         os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
-        _serve(channel, assignment, LinkPort(channel.host, token, encrypted=encrypted))
+        launch = assignment.program
+        name = program or launch.name
+        if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
+            name = os.path.basename(name)
+        assignment = replace(assignment, program=replace(launch, name=name))
+        _serve(
+            channel,
+            assignment,
+            LinkPort(channel.host, token, encrypted=encrypted),
+            Speech(channel, assignment.is_heard),
+        )
 
 
-def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> None:
+class Speech:
+    """The output of a process that joined: nothing until the run begins, as the driver has written that already."""
+
+    def __init__(self, channel: Channel, is_heard: bool) -> None:
+        self._channel = channel
+        self._is_heard = is_heard
+        self._threads: list[threading.Thread] = []
+        self._kept = os.dup(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+    def begin(self) -> None:
+        """Write from now on, where the process runs or through the driver."""
+        os.dup2(self._kept, 1)
+        os.close(self._kept)
+        for stream in (1, 2) if self._is_heard else ():
+            there, here = os.pipe()
+            os.dup2(here, stream)
+            os.close(here)
+            self._threads.append(threading.Thread(target=self._pass_on, args=(stream, there), daemon=True))
+            self._threads[-1].start()
+
+    def _pass_on(self, stream: int, descriptor: int) -> None:
+        while data := os.read(descriptor, 1 << 16):
+            self._channel.send(Printed(stream, data))
+        os.close(descriptor)
+
+    def end(self) -> None:
+        """Wait until the driver was sent all of it; the streams lead elsewhere now."""
+        for thread in self._threads:
+            waits.join(thread, _BEAT)  # a child may have kept the stream
+
+
+def _serve(
+    channel: Channel,
+    assignment: Assignment,
+    port: LinkPort | None,
+    speech: Speech | None = None,
+) -> None:
     """Run a part, and leave the process."""
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
@@ -113,7 +169,7 @@ def _serve(channel: Channel, assignment: Assignment, port: LinkPort | None) -> N
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment, port)
+    worker = Worker(channel, assignment, port, speech)
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
         worker.run()
@@ -150,9 +206,16 @@ class Over(SystemExit):
 class Worker:
     """A part in its process."""
 
-    def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        assignment: Assignment,
+        port: LinkPort | None = None,
+        speech: Speech | None = None,
+    ) -> None:
         self.channel = channel
         self._port = port
+        self._speech = speech
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
         self.control: RunControl | None = None
@@ -224,6 +287,8 @@ class Worker:
             stream.flush()
             os.dup2(nowhere, descriptor)
         os.close(nowhere)
+        if self._speech is not None:
+            self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
         self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows))
 
@@ -233,6 +298,8 @@ class Worker:
         """Compare the composed program with that of the driver, and connect the part with the others."""
         sys.stdout.flush()
         sys.stderr.flush()
+        if self._speech is not None:
+            self._speech.begin()
         address = None if self._port is None else self._port.address
         self.channel.send(Composed(describe(cut.application), address))
         waits.wait(self._is_linked)

@@ -77,6 +77,8 @@ class BlockStore:
         self._lock = threading.Lock()
         self._source: MemorySource | None = None
         self._own: ManagedStream | None = None
+        # One for each finalizer that frees blocks now, in the order of the store's own stream. Any thread appends.
+        self._freeing: list[None] = []
         self._returned: deque[tuple[Block, list[StreamUser]]] = deque()
         self._idle: list[Block] = []  # the one that has been idle longest first
         self._idle_bytes = 0
@@ -224,7 +226,7 @@ class BlockStore:
             except Exception as error:  # of a device that failed: the others are freed all the same
                 errors.append(error)
         with self._lock:
-            if not self._blocks_in_use and self._is_released:
+            if not self._blocks_in_use and self._is_released and not self._freeing:
                 self._close()
         if errors:
             raise errors[0]
@@ -356,7 +358,11 @@ class BlockStore:
                 for block in list(self._idle)
                 if self._own is not None or not block.waits or block.is_complete()
             ]
+            self._freeing.append(None)
         finally:
             self._lock.release()
-        for block in taken:
-            self._free(block)
+        try:
+            for block in taken:
+                self._free(block)
+        finally:
+            self._freeing.pop()

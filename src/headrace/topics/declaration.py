@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.conditions import CountCondition
 from headrace.core.errors import TopicError
+from headrace.core.ports import IOSpec
 from headrace.core.whole_numbers import whole_number
 from headrace.core.wiring import Port, owner_of
 from headrace.topics.discovery import check_topic
 from headrace.topics.operators import ExportTopicOp, ImportTopicOp
 from headrace.topics.publication import check_queue
+from headrace.topics.wish import MOST_PLACES
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.graph import Graph
-    from headrace.core.ports import IOSpec
     from headrace.core.wiring import End, Ends
     from headrace.topics.publication import Publication
     from headrace.topics.subscription import Subscription
@@ -46,7 +47,9 @@ def export_topic(
         keep_last=keep_last,
         name=fragment._unused_name(f"export {topic}"),
     )
-    fragment.add_flow(Port(source, port) if port else source, publisher)
+    # An operator may emit as many messages at once as the queues of the subscribers hold.
+    end = Port(source, port) if port else source
+    fragment.add_flow(end, publisher, size=size, policy=IOSpec.QueuePolicy.FAULT)
 
 
 def import_topic(
@@ -64,7 +67,7 @@ def import_topic(
     """Add the operator that receives a topic, and connect it."""
     where = f"import_topic({topic!r})"
     check_topic(topic)
-    check_queue(where, size, policy)
+    check_queue(where, size, policy, MOST_PLACES)
     conditions = []
     if count is not None:
         conditions.append(CountCondition(fragment, whole_number(count, f"{where}: count", 1)))
@@ -98,6 +101,8 @@ def topics_of(graph: Graph) -> dict[str, Publication | Subscription]:
 def _queue_of(end: End, port: str, size: int, policy: IOSpec.QueuePolicy) -> dict[str, Any]:
     """Return the size and the policy of the queue at an input, unless the input declares a policy of its own."""
     owner = owner_of(end)
+    if not hasattr(owner, "spec"):
+        return {}  # add_flow says what is wrong
     inputs = owner.spec.inputs
     name = end.name if isinstance(end, Port) else port or next(iter(inputs), "")
     declared = inputs.get(name)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.link.tls import ServerIdentity
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
-_LONGEST = 64
+_LONGEST = 56  # the path of a socket has at most 107 bytes (`folder`)
 PATIENCE = 2.0
 """The seconds within which a publisher must answer; one that does not is asked again."""
 

@@ -11,6 +11,7 @@ from headrace import waits
 from headrace.core.errors import LinkError
 from headrace.link.ends import Receiver
 from headrace.topics.discovery import discoveries
+from headrace.topics.subscription import content_of
 from headrace.topics.wish import Wish
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def _description_of(publisher: Publisher) -> dict[str, Any]:
             ):
                 return {}
             came.clear()
-        description: dict[str, Any] = parcel.data[2]
+        description: dict[str, Any] = content_of(parcel)[2]
+    except LinkError:
+        return {}
     finally:
         receiver.close()
     return description

@@ -58,7 +58,7 @@ class ExportTopicOp(Operator):
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input. It drops nothing: each subscriber has a queue, with the policy of the topic."""
-        spec.input("in", policy=IOSpec.QueuePolicy.FAULT).condition(ConditionType.NONE)
+        spec.input("in").condition(ConditionType.NONE)
 
     def start(self) -> None:
         """Announce the topic."""
@@ -72,15 +72,20 @@ class ExportTopicOp(Operator):
         )
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
-        """Publish a message."""
-        data = op_input.receive("in")
-        node = cast("Node", self._node)
-        event = node.streams.hand_out(node.input.ports[0], ())
-        timestamp = op_input.get_acquisition_timestamp("in")
-        assert self.publication is not None
-        self.publication.publish(
-            data, acq_timestamp=timestamp, metadata=dict(self.metadata) or None, event=event
-        )
+        """Publish the messages that wait: an operator may emit several at once."""
+        node, publication = cast("Node", self._node), self.publication
+        assert publication is not None
+        waiting = self._may_publish.receiver("in")
+        while True:
+            data = op_input.receive("in")
+            event = node.streams.hand_out(node.input.ports[0], ())
+            timestamp = op_input.get_acquisition_timestamp("in")
+            metadata = dict(self.metadata) or None
+            publication.publish(data, acq_timestamp=timestamp, metadata=metadata, event=event)
+            if not (waiting.size and publication.has_room):
+                return
+            node.input.clear()  # the timestamp, which is that of the first message otherwise
+            self.metadata.clear()
 
     def stop(self) -> None:
         """Tell the subscribers that the topic has ended."""

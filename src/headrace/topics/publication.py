@@ -79,6 +79,7 @@ class Publication:
         ways: Sequence[Discovery] | None = None,
     ) -> None:
         self.topic = check_topic(topic)
+        check_queue(f"Publication({topic!r})", size, policy)
         self.program = program
         self.size, self.policy = size, policy
         self.published = 0
@@ -216,7 +217,9 @@ class Publication:
         return partial(self._join, wish) if wish.topic == self.topic else None
 
     def _join(self, wish: Wish, carrier: Carrier) -> None:
-        subscriber = Subscriber(self, wish, Sender(carrier, wish.terms(), self._thread.wake))
+        # The message has other receivers, and each subscriber may write to what it got.
+        sender = Sender(carrier, wish.terms(), self._thread.wake, sends_in_place=False)
+        subscriber = Subscriber(self, wish, sender)
         with self._lock:
             self._arriving.append(subscriber)
         self._thread.wake()
@@ -377,10 +380,12 @@ class Subscriber:
             self.lost += 1
 
 
-def check_queue(where: str, size: Any, policy: Any) -> None:
+def check_queue(where: str, size: Any, policy: Any, most: int | None = None) -> None:
     """Raise TopicError if a topic cannot have a queue of that size and policy."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise TopicError(f"{where}: size must be a number of messages of 1 or more, not {size!r}")
+    if most is not None and size > most:
+        raise TopicError(f"{where}: size must be at most {most} messages, not {size}")
     if policy not in POLICIES:
         raise TopicError(
             f"{where}: policy must be POP (the newest messages, for which nobody waits), REJECT or FAULT (wait), "

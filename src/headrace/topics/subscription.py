@@ -18,12 +18,13 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.core.errors import CrossingError, LinkError, PeerLost, TopicError
+from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
+from headrace.topics.publication import check_queue
 from headrace.topics.service_thread import ServiceThread
-from headrace.topics.wish import Wish
+from headrace.topics.wish import MOST_PLACES, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +80,7 @@ class Subscription:
         ways: Sequence[Discovery] | None = None,
     ) -> None:
         self.topic = check_topic(topic)
+        check_queue(f"Subscription({topic!r})", size, policy, MOST_PLACES)
         self.received = 0
         """The number of messages that were taken."""
         self.missed = 0
@@ -163,7 +165,11 @@ class Subscription:
         has_come = False
         with self._lock:
             while (parcel := self._parcel_of(link)) is not None:
-                number, published, data = parcel.data
+                try:
+                    number, published, data = content_of(parcel)
+                except ProtocolError as error:  # `_serve` leaves the link
+                    link.failure = error
+                    break
                 if not number:
                     self.description = data
                     link.published_before = data["published"]
@@ -180,12 +186,13 @@ class Subscription:
 
     def _parcel_of(self, link: _Link) -> Parcel | None:
         """Return what arrived next; what cannot be read here is reported once, and missed."""
-        while True:
+        while link.failure is None:
             try:
                 return link.receiver.take()
             except CrossingError as error:
                 link.receiver.give_credits(1)
                 self._report(error)
+        return None
 
     def _put(self, link: _Link, message: Message) -> bool:
         """Put a message into the inbox, by the policy; return whether it keeps its place on the link."""
@@ -203,7 +210,7 @@ class Subscription:
 
     def _serve(self) -> None:
         link = self._link
-        if link is not None and (link.receiver.failure is not None or link.receiver.has_ended):
+        if link is not None and link.is_over:
             self._leave(link)
         try:
             for watch in self._watches:
@@ -219,12 +226,14 @@ class Subscription:
         """Close a link that has failed or ended."""
         self._drain(link)
         self._link = None
-        failure = link.receiver.failure
+        failure = link.failure or link.receiver.failure
         if failure is None:
             self.has_ended = True
             self._on_change()
         elif not isinstance(failure, PeerLost):
             self._report(failure)
+        if link.failure is not None:
+            self._refused.add(link.publisher)
         link.close()
 
     def _follow_newest(self) -> None:
@@ -278,7 +287,7 @@ class Subscription:
         if not hasattr(link, "receiver"):
             return  # it is about to be there
         self._drain(link)
-        if link.receiver.failure is not None or link.receiver.has_ended:
+        if link.is_over:
             self._thread.wake()
 
 
@@ -302,6 +311,14 @@ class _Link:
         self.known = known
         self.published_before = 0
         """The number of messages that were published when it joined."""
+        self.failure: ProtocolError | None = None
+        """What is wrong with a message that came, if the publisher is none of this version, or none at all."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        receiver = self.receiver
+        return self.failure is not None or receiver.failure is not None or receiver.has_ended
 
     def tell(self) -> None:
         """Tell the subscription that something has changed."""
@@ -313,3 +330,21 @@ class _Link:
         """Close the link."""
         self._subscription = None
         self.receiver.close()
+
+
+def content_of(parcel: Parcel) -> tuple[int, int, Any]:
+    """Return the number of a message, when it was published, and its data; number 0 describes the publisher.
+
+    Raises
+    ------
+    ProtocolError
+        If no publication of this version sends that.
+    """
+    match parcel.data:
+        case (0, int() as published, {"published": int(), **_others} as description):
+            return 0, published, description
+        case (int() as number, int() as published, data) if number > 0:
+            return number, published, data
+    raise ProtocolError(
+        "what came is not a message of a topic: its publisher has another version of headrace"
+    )

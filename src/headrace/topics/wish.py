@@ -15,7 +15,8 @@ from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
 
 _KIND = "topic"
-_MOST_PLACES = 1024
+MOST_PLACES = 1024
+"""The most messages that may be under way to a subscriber."""
 _LONGEST_PROGRAM = 200  # characters; a handshake is short
 
 
@@ -48,7 +49,7 @@ class Wish:
             )
         except (KeyError, ValueError):
             raise ProtocolError(f"a connection for {purpose} does not say what it wants") from None
-        if purpose.kind != _KIND or not 1 <= wish.size <= _MOST_PLACES:
+        if purpose.kind != _KIND or not 1 <= wish.size <= MOST_PLACES:
             raise ProtocolError(f"a topic cannot be received as {purpose}")
         return wish
 

@@ -100,6 +100,28 @@ def test_metadata_passes_an_array_that_is_sent_in_short() -> None:
     assert seen == [(n, n if n % 5 == 0 else None) for n in range(1, FRAMES + 1)]
 
 
+def test_the_context_gives_the_stream_of_what_was_received_in_every_compute() -> None:
+    class Helper:  # an object of the program: the source of the functions does not show what it asks for
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def ask(self, context: Any) -> None:
+            self.asked.append(int(context.input.receive_cuda_stream()))
+
+    helper = Helper()
+
+    def function(x: Array, *, context: Any) -> Array:
+        helper.ask(context)
+        return Array(x.number)
+
+    def last(x: Array, *, context: Any) -> None:
+        helper.ask(context)
+
+    chain(function, last)
+    assert len(helper.asked) == 2 * FRAMES
+    assert len(set(helper.asked)) == 2
+
+
 def test_an_error_of_the_function_is_not_taken_for_an_empty_queue() -> None:
     def function(x: Array) -> Any:
         return Array(x.number) if x.number < 20 else [][0]

@@ -96,7 +96,8 @@ class Faults:
     def follow(self) -> None:
         """Follow the flows of the node, which have changed; nothing computes."""
         self._connect()
-        if self._resume is not None:
+        # That of a function that yields is connected with the node.
+        if self._resume is not None and self._resume is not getattr(self.node.operator, "_resume", None):
             self._resume.connect()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:

@@ -1,0 +1,279 @@
+"""Measure a hop between fragments in two processes, beside the bare carrier and the link alone.
+
+    python -m benchmarks.parts [--rounds 3] [--save]        (chrt -f 10 in front of it, on a busy machine)
+
+A camera in one process emits arrays at a fixed rate, and a consumer in another one receives them: the latency is from
+before the camera's `emit` to after the consumer's `receive`. The bare carrier (`benchmarks.link`) is a ring in a memfd
+whose slot numbers travel over a Unix socket with blocking calls. All are measured in turns, so that they see the same
+load of the machine. Throughput is measured with a queue of 4 places, as fast as the camera can. Frames "in place" are
+made in memory of a `RingAllocator`, at the rate of the small ones, which they are compared with. The CPU time is of
+both processes, with all their threads, and of all that the camera and the consumer do.
+
+Then the start of three fragments is measured: from the start of the program to the first compute of each, its memory
+(Pss, in which pages that processes share count in part), and its CPU time while nothing happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.link import SIZES, SLOTS, cpu, now, run_bare, run_link
+from headrace import Application, Fragment, Operator
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.resources import RingAllocator
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
+
+SCHEDULERS = {"greedy": GreedyScheduler, "event-based": EventBasedScheduler}
+IDLE = 8.0  # seconds between the two frames of the three fragments
+HOLOSCAN = 14_000  # µs for a hop of 4 MiB between fragments of the Holoscan SDK
+
+
+# The program that is run in processes.
+
+
+class Camera(Operator):
+    """Emits arrays, made in memory of an allocator if it is given one."""
+
+    def __init__(self, *args: Any, size: int, allocator: Any = None, log: Any = None, **kwargs: Any) -> None:
+        self.size, self.allocator, self.log = size, allocator, log
+        super().__init__(*args, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.frame = np.ones(self.size, np.uint8)
+        self.begin = 0.0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.begin = self.begin or cpu()
+        if self.log is not None:
+            self.log()
+        frame: Any = self.frame
+        if self.allocator is not None:
+            frame = self.allocator.allocate_tensor(self.size, np.uint8)
+        op_output.emit(frame, "out", acq_timestamp=now())
+
+
+class Consumer(Operator):
+    """Receives arrays and notes how old they are; passes them on if it has an output."""
+
+    def __init__(self, *args: Any, passes_on: bool = False, log: Any = None, **kwargs: Any) -> None:
+        self.passes_on, self.log = passes_on, log
+        super().__init__(*args, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        if self.passes_on:
+            spec.output("out")
+
+    def start(self) -> None:
+        self.latencies: list[int] = []
+        self.times: list[int] = []
+        self.begin = 0.0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.begin = self.begin or cpu()
+        frame = op_input.receive("in")
+        arrived = now()
+        self.times.append(arrived)
+        self.latencies.append(arrived - op_input.get_acquisition_timestamp("in"))
+        if self.log is not None:
+            self.log()
+        if self.passes_on:
+            op_output.emit(frame, "out")
+
+
+class Part(Fragment):
+    """A fragment of one operator."""
+
+    def __init__(self, application: Any, name: str, make: Any) -> None:
+        super().__init__(application, name)
+        self.make = make
+
+    def compose(self) -> None:
+        self.add_operator(self.make(self))
+
+
+class Hop(Application):
+    """A camera and a consumer in two fragments; writes what it measured to files in a folder."""
+
+    def __init__(self, size: int, rate: float, count: int, in_place: bool, scheduler: str, to: Path) -> None:
+        super().__init__([])
+        self.given = size, rate, count, in_place, scheduler, to
+
+    def compose(self) -> None:
+        size, rate, count, in_place, scheduler, to = self.given
+
+        class Saving(Camera):
+            def stop(self) -> None:
+                (to / "camera").write_text(json.dumps(cpu() - self.begin))
+
+        class Ending(Consumer):
+            def stop(self) -> None:
+                (to / "consumer").write_text(json.dumps([self.latencies, self.times, cpu() - self.begin]))
+
+        def camera(part: Any) -> Any:
+            conditions: list[Any] = [CountCondition(part, count)]
+            if rate:
+                conditions.append(PeriodicCondition(part, round(1e9 / rate)))
+            allocator = RingAllocator(part) if in_place else None
+            return Saving(part, *conditions, size=size, allocator=allocator, name="camera")
+
+        kind = SCHEDULERS[scheduler]
+        self.scheduler(kind(self) if scheduler == "greedy" else kind(self, worker_thread_number=2))
+        one, other = Part(self, "one", camera), Part(self, "other", lambda part: Ending(part, name="consumer"))
+        self.add_flow(one, other, {("camera.out", "consumer.in")}, size=SLOTS)
+
+
+class Three(Application):
+    """Three fragments, through which two frames go."""
+
+    def __init__(self, started: int, to: Path) -> None:
+        super().__init__([])
+        self.started, self.to = started, to
+
+    def compose(self) -> None:
+        def logging(name: str) -> Any:
+            def log() -> None:
+                smaps = Path("/proc/self/smaps_rollup").read_text().split()
+                pss = int(smaps[smaps.index("Pss:") + 1]) / 1024
+                line = json.dumps([(now() - self.started) / 1e9, cpu(), pss, os.getpid()])
+                with (self.to / name).open("a") as file:
+                    file.write(line + "\n")
+
+            return log
+
+        def camera(part: Any) -> Any:
+            conditions = [CountCondition(part, 2), PeriodicCondition(part, round(IDLE * 1e9))]
+            return Camera(part, *conditions, size=64, log=logging("camera"), name="camera")
+
+        one = Part(self, "one", camera)
+        two = Part(self, "two", lambda part: Consumer(part, passes_on=True, log=logging("two"), name="stage"))
+        three = Part(self, "three", lambda part: Consumer(part, log=logging("three"), name="consumer"))
+        self.add_flow(one, two, {("camera.out", "stage.in")})
+        self.add_flow(two, three, {("stage.out", "consumer.in")})
+
+
+# The measurement.
+
+
+def start(what: str, *given: Any) -> Path:
+    """Run a program of this file in processes; return the folder with what it wrote."""
+    to = Path(tempfile.mkdtemp(prefix="headrace-parts-"))
+    root = Path(__file__).parents[1]
+    paths = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"HEADRACE_PROCESSES": "1", "HEADRACE_DEVICE": "sim", "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "benchmarks.parts", "program", what, *map(str, given), str(to)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=root)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+    return to
+
+
+def run_hop(
+    size: int, rate: float, count: int, in_place: bool = False, scheduler: str = "greedy"
+) -> tuple[np.ndarray, float, float]:
+    """Return the latencies in µs, the frames per second and the CPU time of a frame in µs."""
+    to = start("hop", size, rate, count, int(in_place), scheduler)
+    latencies, times, used = json.loads((to / "consumer").read_text())
+    used += json.loads((to / "camera").read_text())
+    per_second = (len(times) - 1) / (times[-1] - times[0]) * 1e9
+    return np.array(latencies) / 1000, per_second, used / count * 1e6
+
+
+def measure_hops(rounds: int) -> list[list[Any]]:
+    kinds: list[tuple[str, Any, bool, dict[str, str]]] = [
+        ("bare carrier", run_bare, False, {}),
+        ("link alone", run_link, False, {}),
+        ("link alone, in place", run_link, True, {}),
+        ("hop, greedy", run_hop, False, {"scheduler": "greedy"}),
+        ("hop, event-based", run_hop, False, {"scheduler": "event-based"}),
+        ("hop, greedy, in place", run_hop, True, {"scheduler": "greedy"}),
+    ]
+    rows: list[list[Any]] = []
+    for name, (size, rate, count) in SIZES.items():
+        measured: dict[str, list[Any]] = {}
+        for _ in range(rounds):
+            for kind, measure, in_place, given in kinds:
+                if in_place and size < 1 << 20:
+                    continue
+                latencies, _, used = measure(size, 1000.0 if in_place else rate, count, in_place, **given)
+                p50, p99 = np.percentile(latencies[count // 10 :], (50, 99))
+                _, per_second, _ = measure(size, 0.0, count, in_place, **given)
+                measured.setdefault(kind, []).append((p50, p99, per_second, used))
+                print(name, kind, f"{p50:.0f} {p99:.0f} µs, {per_second:.0f}/s", file=sys.stderr)
+        base = np.median(measured["bare carrier"], axis=0)
+        for kind, values in measured.items():
+            p50, p99, per_second, used = np.median(values, axis=0)
+            figures = [f"{p50:.0f}", f"{p50 / base[0]:.2f}", f"{p99:.0f}", f"{per_second:.0f}"]
+            rows.append([name, kind, *figures, f"{per_second / base[2]:.2f}", f"{used:.0f}"])
+    return rows
+
+
+def measure_three() -> list[list[Any]]:
+    to = start("three", now())
+    rows = []
+    for name in ("camera", "two", "three"):
+        first, second = map(json.loads, (to / name).read_text().splitlines())
+        idle = (second[1] - first[1]) / (second[0] - first[0]) * 100
+        rows.append([name, f"{first[0]:.2f}", f"{first[1]:.2f}", f"{first[2]:.0f}", f"{idle:.2f}"])
+    return rows
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["program"]:
+        what, *given = sys.argv[2:]
+        if what == "three":
+            Three(int(given[0]), Path(given[1])).run()
+        else:
+            size, rate, count, in_place, scheduler, to = given
+            Hop(int(size), float(rate), int(count), in_place == "1", scheduler, Path(to)).run()
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    hops = measure_hops(arguments.rounds)
+    three = measure_three()
+    after = os.getloadavg()[0]
+    is_urgent = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+    columns = ["frame", "by", "p50 µs", "x bare", "p99 µs", "frames per s", "x bare", "CPU µs a frame, both"]
+    hop = next(row for row in hops if row[:2] == ["4 MiB", "hop, greedy"])
+    report.publish(
+        "parts",
+        f"""# A hop between two processes, beside the bare carrier
+
+{report.circumstances("simulated device")}; load average {load:.1f} before and {after:.1f} after; \
+{"real-time priority" if is_urgent else "usual priority"}; median of {arguments.rounds} rounds
+
+{report.table(columns, hops)}
+
+A frame of 4 MiB between fragments takes {HOLOSCAN} µs with the Holoscan SDK (measured on another machine) and \
+{hop[2]} µs here: {HOLOSCAN / float(hop[2]):.0f} times less.
+
+## Three fragments, each in a process
+
+| fragment | seconds to the first compute | CPU seconds until then | MiB (Pss) | CPU while idle, % of a core |
+| --- | --- | --- | --- | --- |
+"""
+        + "\n".join("| " + " | ".join(row) + " |" for row in three),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Fragments as actors of Ray. Each test starts Ray, which takes many seconds; without Ray they are skipped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.core.errors import GraphError
+from tests.harness import PATIENCE, wait_until
+from tests.harness.processes import environment_of_programs, run_python
+from tests.parts.test_processes import ENDLESS, PLANT, SHOWN
+
+pytest.importorskip("ray")
+
+from headrace.cluster import ray_hosting
+
+# Starting Ray on a loaded machine.
+LONG = PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process of the run, and no folder of Ray."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("TEST_OF_RAY", mark)
+    before = folders()
+    yield
+    wait_until(lambda: not marked(mark), "the end of all processes")
+    assert folders() == before
+
+
+def folders() -> set[str]:
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("headrace-ray-")}
+
+
+def marked(mark: str) -> set[str]:
+    """Return the processes whose environment has a mark."""
+    found = set()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            content = environment.read_bytes()
+        except OSError:
+            continue
+        if mark.encode() in content:
+            found.add(environment.parent.name)
+    return found
+
+
+def test_actors_print_what_one_process_prints_and_ray_restarts_a_lost_one(tmp_path: Path) -> None:
+    struck = tmp_path / "struck"
+    done = run_python(
+        *("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", "once@run", str(struck)),
+        cwd=tmp_path,
+        timeout=LONG,
+    )
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.splitlines()
+    assert struck.exists()
+    assert "was closed while it ran; it is started again" in done.stderr
+    assert out[0] == "begins"
+    assert out[-3:-1] == SHOWN[-2:]
+    assert out[-1].startswith("finished ")
+    assert out[-1].split()[2:] == ["2", "{}", "{}"]
+
+
+def test_ctrl_c_ends_all(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    text = ENDLESS.replace("run(processes=True)", "run()").replace(
+        "print(os.getppid(), os.getpid(), flush=True)", f"open({str(begun)!r}, 'x').close()"
+    )
+    (tmp_path / "endless.py").write_text(text)
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli", "run", "endless.py", "--cluster", "auto"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment_of_programs(),
+    ) as process:
+        wait_until(lambda: begun.exists() or process.poll() is not None, "the first frame")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130, err
+
+
+# Without processes of Ray.
+
+
+class FakeRay:
+    def __init__(self, *, is_initialized: bool = False) -> None:
+        self._is_initialized = is_initialized
+        self.was_shut_down = False
+
+    def is_initialized(self) -> bool:
+        return self._is_initialized
+
+    def init(self, **_: object) -> None:
+        raise OSError("no room for Ray")
+
+    def shutdown(self) -> None:
+        self.was_shut_down = True
+
+
+@pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379"])
+def test_what_began_is_ended_if_ray_does_not_start(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    before = dict(os.environ)
+    part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="stop")
+    with pytest.raises(OSError, match="no room for Ray"):
+        ray_hosting.RayHosting(address, [part], b"token", ".")
+    assert ray.was_shut_down
+    assert dict(os.environ) == before
+
+
+def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: FakeRay(is_initialized=True))
+    with pytest.raises(GraphError, match="this program uses Ray already"):
+        ray_hosting.RayHosting("auto", [], b"token", ".")

@@ -1,0 +1,405 @@
+"""Fragments in processes that connect to the driver by TCP: --driver and --worker, on one host."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.cli import main
+from headrace.core.errors import AuthenticationError, GraphError, PeerLost
+from headrace.link.connect import connect
+from headrace.link.handshake import Purpose, make_token
+from headrace.parts.agent import Agent, AgentServer, parse_address, serve
+from headrace.parts.control import Channel, Gone, Refused, StartPart
+from headrace.parts.remote import AGENT, Reception
+from headrace.parts.remote_driver import Agents, RemoteDriver
+from headrace.parts.token import token_for
+from tests.harness import PATIENCE, wait_until
+from tests.harness.processes import environment_of_programs
+from tests.parts.test_processes import (  # noqa: F401
+    ENDLESS,
+    PLANT,
+    SHOWN,
+    byte_code,
+    environment,
+    has_ended,
+    lines,
+    nothing_left,
+)
+
+# An address of the loopback interface for each process that runs tests at the same time.
+HOST = f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
+ADDRESS = (HOST, 8765)
+
+
+@pytest.fixture(autouse=True)
+def token(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.mktemp("runtime")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+
+
+def drive(*arguments: str, options: tuple[str, ...] = ("--worker",)) -> int:
+    """Run the program with a driver in this process; return the exit status of the command."""
+    return main(["run", PLANT, "--driver", "--address", HOST, *options, "--", *arguments])
+
+
+def worker(*options: str) -> subprocess.Popen[str]:
+    """Start a worker in a process of its own."""
+    command = [sys.executable, "-m", "headrace.cli", "run", PLANT, "--worker", "--address", HOST, *options]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_of_programs(),
+    )
+
+
+class OnLine(logging.Handler):
+    """Calls a function when a line of the log has some text."""
+
+    def __init__(self, text: str, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._text = text
+        self._call = call
+        logging.getLogger("headrace.parts").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self._call()
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = list(logging.getLogger("headrace.parts").handlers)
+    yield
+    logging.getLogger("headrace.parts").handlers[:] = before
+
+
+# Whole programs.
+
+
+@pytest.mark.parametrize("options", [(), ("--tls",)])
+def test_a_driver_that_is_a_worker_too_prints_what_one_process_prints(
+    options: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    if options:
+        pytest.importorskip("cryptography")
+    assert drive(options=("--worker", *options)) == 0
+    assert lines(capfd) == (["begins", *SHOWN, "finished 16 0 {} {}"], "")
+    assert os.listdir(".") == []
+
+
+def test_workers_run_the_fragments_that_they_name(capfd: pytest.CaptureFixture[str]) -> None:
+    with worker("--fragments", "a") as one, worker("--fragments", "b") as other:
+        assert drive(options=()) == 0
+        assert one.communicate(timeout=PATIENCE)[0] == ""
+        assert other.communicate(timeout=PATIENCE)[0].splitlines() == SHOWN
+    assert (one.returncode, other.returncode) == (0, 0)
+    assert lines(capfd)[0] == ["begins", "finished 16 0 {} {}"]
+
+
+def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    assert drive("kill@run") == 1
+    assert "PartLost: part 'b': the connection to its process at 127.0.0.1:" in lines(capfd)[1]
+
+
+def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    assert drive("raise@run") == 1
+    assert "LookupError: no such part number; raised in compute of operator 'b.middle'" in lines(capfd)[1]
+
+
+def test_a_part_that_is_lost_is_started_again(capfd: pytest.CaptureFixture[str]) -> None:
+    assert drive("once@run", "struck") == 0
+    out, err = lines(capfd)
+    assert "was closed while it ran; it is started again" in err
+    assert out[1:-1][-2:] == SHOWN[-2:]
+    assert out[-1].split()[2:] == ["2", "{}", "{}"]
+    os.remove("struck")
+
+
+def test_a_killed_worker_takes_its_processes_along(capfd: pytest.CaptureFixture[str]) -> None:
+    with worker("--fragments", "b") as other:
+        assert drive("parent@run", options=("--worker", "--fragments", "a")) == 1
+        other.communicate(timeout=PATIENCE)
+    assert other.returncode == -signal.SIGKILL
+    assert "PartLost: part 'b': the connection to its process at " in lines(capfd)[1]
+
+
+def test_ctrl_c_at_a_worker_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    """It comes from the terminal to the worker, which passes it on to its processes."""
+    with worker("--fragments", "b") as other:
+        assert drive("worker@run", options=("--worker", "--fragments", "a")) == 130
+        other.communicate(timeout=PATIENCE)
+    assert other.returncode == 130
+
+
+def test_a_killed_driver_takes_all_along() -> None:
+    Path("endless.py").write_text(ENDLESS.replace("run(processes=True)", "run()"))
+    command = [sys.executable, "-m", "headrace.cli", "run", "endless.py", "--address", HOST]
+    variables = environment_of_programs()
+    with (
+        subprocess.Popen([*command, "--driver", "--worker", "--fragments", "a"], env=variables) as driver,
+        subprocess.Popen(
+            [*command, "--worker", "--fragments", "b"], env=variables, stdout=subprocess.PIPE, text=True
+        ) as other,
+    ):
+        assert other.stdout is not None
+        parent, part = map(int, other.stdout.readline().split())
+        assert parent == other.pid
+        (here,) = {
+            child
+            for task in os.listdir(f"/proc/{driver.pid}/task")
+            for child in Path(f"/proc/{driver.pid}/task/{task}/children").read_text().split()
+        }
+        driver.kill()
+        other.communicate(timeout=PATIENCE)
+        driver.wait(timeout=PATIENCE)
+    assert other.returncode == 0
+    for pid in (here, str(part)):
+        wait_until(lambda pid=pid: has_ended(pid), f"the end of process {pid}")  # type: ignore[misc]
+
+
+# Waiting for each other.
+
+
+def test_the_driver_says_which_fragments_nobody_runs_until_ctrl_c(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemoteDriver, "PATIENCE", 0.0)
+    OnLine("waits for workers", lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert drive(options=()) == 130
+    err = lines(capfd)[1]
+    assert f"the driver at {HOST}:8765 waits for workers that run 'a', 'b': headrace run PROGRAM" in err
+    assert "--worker --fragments a,b --address HOST:8765" in err
+
+
+def test_a_worker_waits_for_a_driver() -> None:
+    waits = threading.Event()
+    OnLine(f"no driver at {HOST}:8765 yet: ", waits.set)
+    with ThreadPoolExecutor(1) as executor:
+        token = make_token()
+        future = executor.submit(serve, ADDRESS, token, "a")
+        assert waits.wait(PATIENCE)
+        reception = Reception(ADDRESS, token)
+        ((kind, name, connection),) = arrivals(reception)
+        assert (kind, name) == (AGENT, "a")
+        connection.close()
+        reception.close()
+        future.result(PATIENCE)
+
+
+def arrivals(reception: Reception) -> list[tuple[str, str, Any]]:
+    assert select.select([reception.descriptor], [], [], PATIENCE)[0]
+    return reception.take()
+
+
+def test_a_worker_without_the_token_is_refused() -> None:
+    reception = Reception(ADDRESS, make_token())
+    with pytest.raises(AuthenticationError):
+        serve(ADDRESS, make_token(), "a")
+    assert not select.select([reception.descriptor], [], [], 0)[0]
+    reception.close()
+
+
+def test_a_worker_that_is_not_patient_says_that_nobody_listens() -> None:
+    with pytest.raises(PeerLost, match="cannot connect to"):
+        serve(ADDRESS, make_token(), is_patient=False)
+
+
+def test_another_worker_takes_the_place_of_one_that_was_lost_before_its_processes_came(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    token = token_for(HOST)
+
+    def lose_one_and_serve() -> None:
+        carrier: Any = None
+        while carrier is None:
+            try:
+                carrier = connect(ADDRESS, Purpose(AGENT, "b"), token)
+            except PeerLost:
+                threading.Event().wait(0.002)
+        channel = Channel.over(carrier.detach())
+        assert channel.receive_one() == StartPart("b", 2)
+        channel.close()
+        gone.wait(PATIENCE)
+        serve(ADDRESS, token, "b", PLANT)
+
+    gone = threading.Event()
+    OnLine("is gone, which ran 'b'", gone.set)
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(lose_one_and_serve)
+        assert drive(options=("--worker", "--fragments", "a")) == 0
+        future.result(PATIENCE)
+    assert lines(capfd)[0] == ["begins", *SHOWN, "finished 16 0 {} {}"]
+
+
+def test_a_fragment_that_does_not_exist_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert drive(options=("--worker", "--fragments", "a,nosuch")) == 1
+    err = lines(capfd)[1]
+    assert "GraphError: the driver refused this worker: --fragments nosuch: the program has no such " in err
+    assert "fragment; it has 'a', 'b'" in err
+
+
+# The parts that have no processes.
+
+
+class FakeChannel:
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, message: Any) -> bool:
+        self.sent.append(message)
+        return True
+
+
+def agents() -> Agents:
+    parts = [SimpleNamespace(name=name, gpus=gpus, cpus=None) for name, gpus in (("a", None), ("b", 2))]
+    return Agents(parts, ADDRESS)
+
+
+def test_parts_wait_for_an_agent_that_runs_them_and_are_started_once() -> None:
+    hosting, one, other = agents(), FakeChannel(), FakeChannel()
+    hosting.start("a", 1)
+    hosting.start("b", 2)
+    assert hosting.add_agent("b", one, "host one")  # type: ignore[arg-type]
+    assert one.sent == [StartPart("b", 2, 2)]
+    assert hosting.add_agent("all", other, "host two")  # type: ignore[arg-type]
+    assert other.sent == [StartPart("a", 1)]
+    hosting.start("b", 3)  # it was lost: the agent that names it comes first
+    assert one.sent[1:] == [StartPart("b", 3, 2)]
+    assert hosting.remove_agent(one) == ["b"]  # type: ignore[arg-type]
+    hosting.start("b", 3)
+    assert other.sent[1:] == [StartPart("b", 3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fragments", "problem"),
+    [
+        ("b", "the driver refused this worker: --fragments b: the worker at host one runs it"),
+        (
+            "a,c",
+            "the driver refused this worker: --fragments c: the program has no such fragment; it has 'a', 'b'",
+        ),
+        (
+            "",
+            "the driver refused this worker: --fragments : the program has no such fragment; it has 'a', 'b'",
+        ),
+    ],
+)
+def test_a_second_worker_for_a_fragment_and_an_unknown_one_are_refused(fragments: str, problem: str) -> None:
+    hosting, one, other = agents(), FakeChannel(), FakeChannel()
+    hosting.start("b", 1)
+    assert hosting.add_agent("b", one, "host one")  # type: ignore[arg-type]
+    assert not hosting.add_agent(fragments, other, "host two")  # type: ignore[arg-type]
+    assert other.sent == [Refused(problem)]
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[[Agent, object], Any]]:
+    """A function that sends a message to an agent, and returns the answer or what the agent raised."""
+    with ThreadPoolExecutor(1) as executor:
+
+        def ask(agent: Agent, message: object) -> Any:
+            ours, theirs = socket.socketpair()
+            channel = Channel(ours)
+            future = executor.submit(AgentServer(Channel(theirs), agent).run)
+            channel.send(message)
+            answer = channel.receive_one()
+            channel.close()
+            future.result(PATIENCE)
+            return answer
+
+        yield ask
+
+
+def test_an_agent_says_that_a_process_cannot_start_or_has_ended(
+    served: Callable[[Agent, object], Any],
+) -> None:
+    agent = Agent(ADDRESS, make_token())
+    answer = served(agent, StartPart("a", 3, cpus=1000))
+    assert (answer.part, answer.number) == ("a", 3)
+    assert answer.how.startswith("its worker cannot start it: fragment 'a' asks for cpus=1000, and ")
+    answer = served(agent, StartPart("a", 4))  # nobody listens there
+    assert answer == Gone("a", 4, answer.how)
+    assert answer.how.endswith(f" on {socket.gethostname()} ended with status 1")
+
+
+def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[Agent, object], Any]) -> None:
+    with pytest.raises(GraphError, match="no such fragment"):
+        served(Agent(ADDRESS, make_token()), Refused("no such fragment"))
+
+
+def test_an_agent_assigns_the_gpus_and_cores_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+
+    class FakeProcess:
+        def __init__(self, command: list[str], env: dict[str, str], **_: object) -> None:
+            started.append((command, env))
+
+        def poll(self) -> None:
+            return None
+
+        def kill(self) -> None:
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", FakeProcess)
+    monkeypatch.setattr("headrace.parts.agent.gpus_for", lambda _: [0, 1, 2])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    agent = Agent(ADDRESS, make_token(), "mine.py")
+    agent.start("a", 1, 1)
+    agent.start("b", 2, [0])
+    agent.start("c", [0])
+    agent.start("d", 0)
+    agent.start("e")
+    agent.start("a", 1, 1)  # again: it gets its own
+    shown = [(env.get("CUDA_VISIBLE_DEVICES"), env["HEADRACE_DEVICE"]) for _, env in started]
+    assert shown == [("0", "sim"), ("1,2", "sim"), ("0", "sim"), ("", "none"), (None, "sim"), ("0", "sim")]
+    assert [env.get("HEADRACE_SIM_DEVICES") for _, env in started] == ["1", "2", "1", "1", None, "1"]
+    endings = [command[-1].rpartition(f"{os.getpid()}, ")[2] for command, _ in started]
+    assert endings[:3] == ["(0,), 'mine.py')", "(0,), 'mine.py')", "(), 'mine.py')"]
+    with pytest.raises(GraphError, match="fragment 'f' asks for gpus=1, and 0 are left of 3"):
+        agent.start("f", 1)
+    assert all(agent.token.decode() not in " ".join(command) for command, _ in started)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", ("127.0.0.1", 8765)),
+        ("8000", ("127.0.0.1", 8000)),
+        (":8000", ("127.0.0.1", 8000)),
+        ("host", ("host", 8765)),
+        ("10.0.0.1:80", ("10.0.0.1", 80)),
+        ("[::1]:80", ("::1", 80)),
+        ("[::1]", ("::1", 8765)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["host:port", "host:-1", "host:70000"])
+def test_bad_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match="the port must be a number"):
+        parse_address(text)
+
+
+def test_other_hosts_need_a_token_and_an_address(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", PLANT, "--driver", "--address", "0.0.0.0"]) == 1
+    assert "AuthenticationError: a driver at 0.0.0.0 can be reached by other hosts" in lines(capfd)[1]
+    assert main(["run", PLANT, "--driver", "--worker", "--address", "0.0.0.0"]) == 1
+    assert "so they need an address of it, such as 192.168.1.7" in lines(capfd)[1]
