@@ -44,21 +44,17 @@ def test_gpus_are_named_as_the_driver_sees_them() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment_of("edge", {}, None, PORTS)
 
 
+def test_the_port_of_the_dashboard_is_that_of_the_driver() -> None:
+    given = {"HEADRACE_DASHBOARD": "0.0.0.0:8750"}
+    assert environment_of("edge", given, None, PORTS)["HEADRACE_DASHBOARD"] == "0.0.0.0:0"
+
+
 def test_files_get_the_name_of_the_part() -> None:
     assert (
         environment_of("edge", {"HEADRACE_RECORD": "a/r.mcap"}, None, PORTS)["HEADRACE_RECORD"]
         == "a/r.edge.mcap"
     )
     assert environment_of("edge", {"HEADRACE_RECORD": "rec"}, None, PORTS)["HEADRACE_RECORD"] == "rec.edge"
-
-
-def test_the_driver_tracks_and_traces_for_all_parts() -> None:
-    given = {
-        "HEADRACE_TRACE": "a/out.json.gz",
-        "HEADRACE_TRACK": "1",
-        "HOLOSCAN_FLOW_TRACKING_LOG_FILE": "f.log",
-    }
-    assert given.keys().isdisjoint(environment_of("edge", given, None, PORTS))
 
 
 def test_patterns_of_ports_go_to_their_part() -> None:
@@ -72,7 +68,7 @@ def test_patterns_of_ports_go_to_their_part() -> None:
 
 
 def test_options_of_a_whole_program_are_refused() -> None:
-    check_options({"HEADRACE_DASHBOARD": "1", "HEADRACE_METRICS": "127.0.0.1:0"})
+    check_options({"HEADRACE_DASHBOARD": "127.0.0.1:8750", "HEADRACE_METRICS": "127.0.0.1:0"})
     with pytest.raises(GraphError, match="a recording is replayed in one process"):
         check_options({"HEADRACE_REPLAY": "file"})
     with pytest.raises(GraphError, match="HEADRACE_METRICS=:9000: .* cannot share a port"):

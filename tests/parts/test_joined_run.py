@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from headrace import Application, Fragment, GreedyScheduler, IOSpec
+from headrace.core.checks import compose
 from headrace.core.errors import GraphError
-from headrace.observe import DataFlowTracker, TraceWriter, summarize_trace, watch
+from headrace.observe import Dashboard, DataFlowTracker, TraceWriter, Watcher, summarize_trace, watch
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.goals import Goal, GoalsWatcher
 from headrace.parts.forwarding import Forwarder, PartGraph, Wishes
@@ -64,7 +65,7 @@ class Recorded:
     """What the parts of a run sent."""
 
     def __init__(self, make: Callable[[], Application], parts: list[str], links: Any = None) -> None:
-        self.parts = parts
+        self.application, self.parts = make(), parts
         self.sent: dict[str, list[Any]] = {part: [] for part in parts}
         wishes = Wishes.of([TraceWriter("unused.json"), GoalsWatcher()])
 
@@ -78,7 +79,7 @@ class Recorded:
         self, *watchers: Any, order: Iterable[str] = (), clocks: dict[str, ClockOffset] | None = None
     ) -> None:
         """Show the run to watchers; `order` names the part of each piece, and the rest comes part by part."""
-        joined = JoinedRun("Plant", self.parts, watchers, {})
+        joined = JoinedRun(self.application, self.parts, watchers, {})
         for part, clock in (clocks or {}).items():
             joined.set_clock(part, clock)
         left = {part: iter(pieces) for part, pieces in self.sent.items()}
@@ -235,6 +236,31 @@ def test_parts_with_simulated_clocks_are_one_table_whose_paths_end_at_the_links(
         f"edge.camera,{LINK}": 20,
         f"{LINK},server.detector": 20,
     }
+
+
+def test_the_dashboard_shows_all_parts() -> None:
+    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
+    compose(recorded.application)
+    dashboard = Dashboard(announce=lambda url: None)
+    told: list[dict[str, Any]] = []
+
+    class Look(Watcher):
+        def resolved(self) -> None:
+            assert dashboard._page is not None
+            told[:] = json.loads(json.dumps([dashboard._page.graph(), dashboard._page.figures()]))
+
+    recorded.join(dashboard, Look())
+    graph, figures = told
+    assert [(each["name"], each["kind"]) for each in graph["operators"]] == [
+        ("edge.camera", "Step"),
+        (LINK, "Link"),
+        ("server.detector", "Step"),
+    ]
+    assert [(each["from"], each["to"]) for each in graph["flows"]] == [(0, 1), (1, 2)]
+    assert [each["count"] for each in figures["operators"]] == [20, 20, 20]
+    assert [(each["names"], each["count"]) for each in figures["paths"]] == [
+        (["edge.camera", "server.detector"], 20)
+    ]
 
 
 def test_a_goal_for_an_operator_that_is_not_there_is_refused() -> None:

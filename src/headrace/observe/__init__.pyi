@@ -1,5 +1,6 @@
 from headrace.observe.attachment import watch as watch
 from headrace.observe.dashboard.dashboard import Dashboard as Dashboard
+from headrace.observe.events.clock_offsets import ClockOffset as ClockOffset
 from headrace.observe.events.records import Arrivals as Arrivals
 from headrace.observe.events.records import Computes as Computes
 from headrace.observe.events.records import Discards as Discards
@@ -25,6 +26,7 @@ from headrace.observe.figures.goals import Goal as Goal
 from headrace.observe.figures.goals import Miss as Miss
 from headrace.observe.figures.prometheus import prometheus_collector as prometheus_collector
 from headrace.observe.figures.statistics import GoalStatistics as GoalStatistics
+from headrace.observe.figures.statistics import LinkStatistics as LinkStatistics
 from headrace.observe.figures.statistics import OperatorStatistics as OperatorStatistics
 from headrace.observe.figures.statistics import PathStatistics as PathStatistics
 from headrace.observe.figures.statistics import QueueStatistics as QueueStatistics

@@ -45,7 +45,14 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import SPANNING, assign, check_options, environment_of, gpus_for
+from headrace.parts.environment import (
+    DASHBOARD,
+    SPANNING,
+    assign,
+    check_options,
+    environment_of,
+    gpus_for,
+)
 from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
 from headrace.parts.process import Process
@@ -97,7 +104,7 @@ def drive(
         except BaseException:
             driver.end_watching(None)
             raise
-        failure = interrupts.first or driver.supervisor.failure
+        failure = interrupts.first or driver.supervisor.failure or driver.watch_failure
         application.outcome = driver.outcome(failure)
         failure = driver.end_watching(application.outcome) or failure
         _tell(application, application.outcome, failure)
@@ -197,14 +204,16 @@ class Driver:
             describe(application),
         )
         self._joined: JoinedRun | None = None
+        self.watch_failure: BaseException | None = None
+        """Why a watcher could not begin, if that was so; the run may be over before it is stopped because of it."""
         watchers = [
             *(each for each in application._watchers if each.spans_parts),
-            *watchers_from_environment(SPANNING),
+            *watchers_from_environment((*SPANNING, DASHBOARD)),
         ]
         if watchers:
             from headrace.parts.joined_run import JoinedRun
 
-            self._joined = JoinedRun(application.name, [part.name for part in parts], watchers, self._gpus)
+            self._joined = JoinedRun(application, [part.name for part in parts], watchers, self._gpus)
         self._looked_at = monotonic()
         # The last request to pause or to resume, and the parts that are paused.
         self._request: Request | None = None
@@ -397,9 +406,8 @@ class Driver:
             return
         try:
             self._joined.describe(part, content)
-        except (
-            Exception
-        ) as error:  # of a watcher that cannot begin, as of a goal for operators that are not there
+        except Exception as error:  # of a watcher that cannot begin
+            self.watch_failure = self.watch_failure or error
             self._control.fail(error)
 
     def _compare_clocks(self, process: Any, answer: TellTime) -> None:

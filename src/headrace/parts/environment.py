@@ -19,8 +19,8 @@ SPANNING = (
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
 )
-"""The variables that ask the driver to watch all parts."""
-_SERVERS = ("HEADRACE_DASHBOARD", "HEADRACE_METRICS")
+"""The variables that ask the driver to watch all parts, and nobody else."""
+DASHBOARD = "HEADRACE_DASHBOARD"
 
 
 def check_options(environment: Mapping[str, str]) -> None:
@@ -29,14 +29,12 @@ def check_options(environment: Mapping[str, str]) -> None:
         raise GraphError(
             "HEADRACE_REPLAY: a recording is replayed in one process; leave out --processes, or --replay"
         )
-    for name in _SERVERS:
-        given = environment.get(name, "")
-        port = given.rpartition(":")[2] if ":" in given else "0"
-        if port != "0":
-            raise GraphError(
-                f"{name}={given}: each process serves a page of its own, so they cannot share a port; leave out "
-                "the port, and each one prints its address"
-            )
+    given = environment.get("HEADRACE_METRICS", "")
+    if ":" in given and given.rpartition(":")[2] != "0":
+        raise GraphError(
+            f"HEADRACE_METRICS={given}: each process serves figures of its own, so they cannot share a port; leave "
+            "out the port, and each one prints its address"
+        )
 
 
 def environment_of(
@@ -61,10 +59,10 @@ def environment_of(
             found.pop("HEADRACE_RECORD" if name == "HEADRACE_RECORD_PORTS" else "", None)
         elif found.get(name):
             found[name] = ",".join(chosen)
-    for name in SPANNING:
-        found.pop(name, None)
     if found.get("HEADRACE_RECORD"):
         found["HEADRACE_RECORD"] = _own_file(found["HEADRACE_RECORD"], part)
+    if ":" in found.get(DASHBOARD, ""):  # the port is that of the driver's page
+        found[DASHBOARD] = f"{found[DASHBOARD].rpartition(':')[0]}:0"
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
     if gpus is not None:

@@ -53,6 +53,7 @@ class PartOperator:
     """An operator of a part; `sends` and `receives` name the flow of which it is one end."""
 
     name: str
+    kind: str
     outputs: tuple[str, ...]
     slice: str
     sm_count: int
@@ -113,6 +114,7 @@ def _operator(info: OperatorInfo) -> PartOperator:
     outputs = tuple(output.port for output in info.outputs)
     return PartOperator(
         info.name,
+        "Link" if name else type(operator).__name__,
         outputs,
         info.slice,
         info.sm_count,

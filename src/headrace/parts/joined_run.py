@@ -58,7 +58,7 @@ class JoinedRun:
     Parameters
     ----------
     application
-        Its name.
+        The application, as the driver has composed it.
     parts
         The names of the parts.
     watchers
@@ -74,14 +74,14 @@ class JoinedRun:
 
     def __init__(
         self,
-        application: str,
+        application: Any,
         parts: Sequence[str],
         watchers: Sequence[Watcher],
         gpus: Mapping[str, Sequence[int] | None],
     ) -> None:
         self.watchers = list(watchers)
         self.run: RunInfo | None = None
-        self._application = application
+        self.fragment = application
         self._graphs: dict[str, PartGraph] = {}
         self._clocks = dict.fromkeys(parts, ClockOffset())
         self._early: list[tuple[str, bytes]] = []
@@ -160,7 +160,7 @@ class JoinedRun:
         is_virtual = any(graph.is_virtual for graph in graphs.values())
         started = min(graph.started + self._clocks[part].offset for part, graph in graphs.items())
         epoch = 0 if is_virtual else time.time_ns() - time.perf_counter_ns()
-        run = RunInfo(self._application, [], started, epoch, is_virtual)
+        run = RunInfo(self.fragment.name, [], started, epoch, is_virtual)
         run.clocks = {part: self._clocks[part] for part in graphs}
         for part, graph in graphs.items():
             self._parts[part] = _Part(part, graph, run, self._gpus.get(part))
@@ -383,7 +383,7 @@ class _Part:
         self._run = run
         self._graph = graph
         self.operators = [
-            OperatorInfo(each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts())
+            OperatorInfo(each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(each.kind))
             for each in graph.operators
         ]
         run.operators += self.operators
@@ -492,9 +492,12 @@ class _QueueCounts:
 
 
 class _NodeCounts:
-    """The counts of an operator in another process."""
+    """The counts of an operator in another process; `operator` has its class and no parameters to change."""
 
-    def __init__(self) -> None:
+    is_elsewhere = True
+
+    def __init__(self, kind: str) -> None:
+        self.operator = type(kind, (), {"live_parameters": {}})()
         self.counts = SimpleNamespace()
         self.lifetimes = SimpleNamespace()
         self.set(0, 0, 0, 0, 0, 0)

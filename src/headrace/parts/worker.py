@@ -60,7 +60,7 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
-from headrace.parts.environment import SPANNING
+from headrace.parts.environment import DASHBOARD, SPANNING
 from headrace.parts.failures import Failure
 
 if TYPE_CHECKING:
@@ -106,9 +106,8 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
     channel = Channel.over(carrier.detach())
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
-        for name in SPANNING:  # which the agent may have, if it is the driver's own
-            os.environ.pop(name, None)
         os.environ.update(assignment.environment)
+        os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
         launch = assignment.program
         name = program or launch.name
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
@@ -165,6 +164,8 @@ def _serve(
     """Run a part, and leave the process."""
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
+    for name in SPANNING:  # the driver watches
+        os.environ.pop(name, None)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)

@@ -25,7 +25,8 @@ class DeviceSlices:
         self._plans: dict[int, gpu.Plan] = {}
         self._keys: dict[OperatorInfo, str] = {}
         for operator in run.operators:
-            pool = _pool_of(operator.node.operator)
+            # The pools of other processes are not known.
+            pool = None if getattr(operator.node, "is_elsewhere", False) else _pool_of(operator.node.operator)
             if pool is None or not operator.slice:
                 continue
             try:

@@ -26,6 +26,7 @@ from headrace.observe.dashboard.log_lines import LogLines
 from headrace.observe.figures.goals import GoalsWatcher
 from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.recent_figures import RecentFigures
+from headrace.observe.figures.statistics import OperatorStatistics
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import Computes, Flows, RunInfo
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal
-    from headrace.observe.figures.statistics import OperatorStatistics
+    from headrace.observe.figures.statistics import Statistics
 
 _LARGEST = 1e300  # value of a parameter in a message
 _MOST_STEPS = 10_000  # that a page may ask for at once
@@ -168,7 +169,7 @@ class RunPage(LiveServer):
                     "faults": _faults_of(each),
                     **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
                 }
-                for each, operator in zip(recent.operators, run.operators, strict=True)
+                for each, operator in zip(_in_order(recent, run), run.operators, strict=True)
             ],
             "queues": [
                 {
@@ -271,6 +272,13 @@ class RunPage(LiveServer):
             _log.exception("the check of parameter %r of %r raised", parameter_name, name)
             return f"{type(error).__name__}: {error}"
         return ""
+
+
+def _in_order(statistics: Statistics, run: RunInfo) -> list[OperatorStatistics]:
+    """Return the statistics of all operators of a run; those of a link are shown as if it were one."""
+    operators = iter(statistics.operators)
+    links = (OperatorStatistics(each.name, each.count, each.rate, each.time) for each in statistics.links)
+    return [next(links if operator.is_link else operators) for operator in run.operators]
 
 
 def _attributes(described: Any, *names: str) -> Fields:

@@ -1,0 +1,51 @@
+"""How the driver learns what time it is on another host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.observe.events.clock_offsets import ClockOffset, clock_name
+from headrace.parts.control import AskTime, TellTime
+from headrace.parts.remote_driver import RemoteDriver
+
+
+class Driver(RemoteDriver):
+    """A driver without processes."""
+
+    def __init__(self) -> None:
+        self.clocks: list[ClockOffset] = []
+        self._joined: Any = SimpleNamespace(set_clock=lambda part, clock: self.clocks.append(clock))
+        self._measured = {}
+        self._clock = clock_name()
+
+
+class Process:
+    """A process that keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.part = "edge"
+        self.asked: list[AskTime] = []
+        self.channel = SimpleNamespace(send=self.asked.append)
+
+
+def test_a_process_of_this_host_has_the_same_clock() -> None:
+    driver = Driver()
+    driver._compare_clocks(Process(), TellTime(0, 10**18, clock_name()))
+    assert driver.clocks == [ClockOffset(0, 0, is_shared=True)]
+
+
+def test_a_process_of_another_host_is_asked_until_its_offset_is_known() -> None:
+    driver = Driver()
+    process = Process()
+    asked = process.asked
+    driver._compare_clocks(process, TellTime(0, 10**18, "another"))
+    ahead = 10**17  # nanoseconds by which the other clock is ahead
+    while len(asked) > len(driver.clocks) - 1:
+        question = asked[-1]
+        driver._compare_clocks(process, TellTime(question.asked, question.asked + ahead, "another"))
+    assert len(driver.clocks) == 8
+    last = driver.clocks[-1]
+    assert not last.is_shared
+    # The answers were given when they were asked for.
+    assert 0 <= last.offset + ahead <= last.error
