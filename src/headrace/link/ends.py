@@ -426,6 +426,8 @@ class Sender(_End):
 
     def take_credits(self) -> int:
         """Return the credits that came back since the last call."""
+        if self.credited == self._taken_credits:
+            return 0
         with self._lock:
             new = self.credited - self._taken_credits
             self._taken_credits = self.credited
