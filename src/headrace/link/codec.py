@@ -114,8 +114,8 @@ def encode(
 def encode_array(data: Any, acq_timestamp: int | None) -> tuple[bytes, bytes, Array] | None:
     """Return description, extra and memory of the usual message: one array of the host, without metadata.
 
-    It writes what `encode` does, in a fraction of the time. It is None for any other message, and for an array whose
-    description is long.
+    It writes what `encode` does, in a fraction of the time. It is None for any other message, and for an array
+    whose description is long.
     """
     if type(data) is np.ndarray:
         known = _array_text(data.dtype, data.shape, data.strides)
@@ -375,8 +375,6 @@ def describe_dtype(dtype: Dtype) -> Any:
 
 
 # Reading.
-
-
 
 
 @lru_cache(_REMEMBERED)

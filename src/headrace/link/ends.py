@@ -490,19 +490,20 @@ class Sender(_End):
         length = piece.nbytes
         machine = self._machine
         if length <= MAX_INLINE:
-            place: tuple[int, int, int] | None = (IN_BULK, 0, length)
+            place = (IN_BULK, 0, length)
             content = piece.tobytes()
+            holder = None
             holders: list[Any] = []
         else:
             content = b""
             holders = []
             with self._lock:
-                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
-            if place is None:
+                found = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+            if found is None:
                 self._stall(length, holders)
                 self._after_lock()
                 return False
-            holder = holders[0][0]
+            place, holder = found, holders[0][0]
             if type(holder) is Slot:
                 try:
                     _copy(holder.memory, piece)

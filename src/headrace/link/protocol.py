@@ -344,7 +344,7 @@ class SendingEnd(LinkEnd):
             raise ProtocolError(
                 f"{places} credits came back, and {self._size - self.credits} of {self._size} were out"
             )
-        holders = []
+        holders: list[Any] = []
         if len(body) == _CREDIT.size:
             self.credits += places
             return places, holders
