@@ -2,15 +2,15 @@
 
     python -m benchmarks.parts [--rounds 3] [--save]        (chrt -f 10 in front of it, on a busy machine)
 
-A camera in one process emits arrays at a fixed rate, and a consumer in another one receives them: the latency is from
-before the camera's `emit` to after the consumer's `receive`. The bare carrier (`benchmarks.link`) is a ring in a memfd
-whose slot numbers travel over a Unix socket with blocking calls. All are measured in turns, so that they see the same
-load of the machine. Throughput is measured with a queue of 4 places, as fast as the camera can. Frames "in place" are
-made in memory of a `RingAllocator`, at the rate of the small ones, which they are compared with. The CPU time is of
-both processes, with all their threads, and of all that the camera and the consumer do.
+A camera in one process emits arrays at a fixed rate, and a consumer in another one receives them: the latency is
+from before the camera's `emit` to after the consumer's `receive`. The bare carrier (`benchmarks.link`) is a ring
+in a memfd whose slot numbers travel over a Unix socket with blocking calls. All are measured in turns, so that
+they see the same load of the machine. Throughput is measured with a queue of 4 places, as fast as the camera can.
+Frames "in place" are made in memory of a `RingAllocator`, at the rate of the small ones, which they are compared
+with. The CPU time is of both processes, with all their threads, and of all that the camera and the consumer do.
 
-Then the start of three fragments is measured: from the start of the program to the first compute of each, its memory
-(Pss, in which pages that processes share count in part), and its CPU time while nothing happens.
+Then the start of three fragments is measured: from the start of the program to the first compute of each, its
+memory (Pss, in which pages that processes share count in part), and its CPU time while nothing happens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,10 @@ class Hop(Application):
 
         kind = SCHEDULERS[scheduler]
         self.scheduler(kind(self) if scheduler == "greedy" else kind(self, worker_thread_number=2))
-        one, other = Part(self, "one", camera), Part(self, "other", lambda part: Ending(part, name="consumer"))
+        one, other = (
+            Part(self, "one", camera),
+            Part(self, "other", lambda part: Ending(part, name="consumer")),
+        )
         self.add_flow(one, other, {("camera.out", "consumer.in")}, size=SLOTS)
 
 

@@ -53,7 +53,8 @@ from headrace.tensor.types import CPU, element_from_dtype, is_of_ml_dtypes
 
 Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
-Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], int]  # dtype, shape, strides, bytes
+# dtype, shape, strides, bytes, and the element type if it is a tensor
+Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], int, DLDataType | None]
 ToDevice = Callable[[Array, DLDataType, tuple[int, ...], tuple[int, ...] | None], Tensor | None]
 
 _PLAIN = frozenset((type(None), bool, int, float, str))
@@ -147,6 +148,19 @@ def decode_array(description: bytes, extra: bytes, length: int) -> tuple[Layout,
         return layout, int(extra[1:-6]) if extra else None
     except Exception:  # as in `decode`
         return None
+
+
+def array_at(layout: Layout, memory: Any, offset: int) -> Any:
+    """Return the array of the usual message, whose layout was checked when it came for the first time."""
+    dtype, shape, strides, _, element = layout
+    try:
+        array: Array = np.ndarray(shape, dtype, memory, offset, strides)
+        if element is None:
+            return array
+        described = (array.__array_interface__["data"][0], shape, strides, element, CPU, False)
+        return Tensor._create(described, array, array.view(), None)
+    except Exception as error:  # what NumPy raises for a shape that cannot be
+        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 def decode(
@@ -388,7 +402,17 @@ def describe_dtype(dtype: Dtype) -> Any:
 def _remembered(description: bytes) -> tuple[Any, Layout | None]:
     """Return the tree of a description and, if the message is one array, how that lies in its memory."""
     tree = json.loads(description)
-    if type(tree) is not list or tree[:2] != ["a", 0]:
+    if type(tree) is not list or len(tree) not in (5, 7) or tree[1] != 0:
+        return tree, None
+    if tree[0] == "t" and tree[5:] == [None, ""]:
+        element, extents, strides, first, end = _read_layout(
+            tuple(tree[2]), tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
+        )
+        if first < 0 or element.typestr is None:
+            return tree, None
+        dtype = element.numpy()
+        return tree, (dtype, extents, strides, max(end, prod(extents) * dtype.itemsize), element)
+    if tree[0] != "a" or len(tree) != 5:
         return tree, None
     dtype = _dtype_of(tree[2])
     shape, strides = tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
@@ -402,6 +426,7 @@ def _remembered(description: bytes) -> tuple[Any, Layout | None]:
         shape,
         steps,
         max(end, prod(shape) * dtype.itemsize),
+        None,
     )  # which strides of 0 make differ
 
 

@@ -32,7 +32,7 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolErr
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.codec import Encoded, Layout, decode, decode_array, encode, encode_array
+from headrace.link.codec import Encoded, array_at, decode, decode_array, encode, encode_array
 from headrace.link.device import (
     DeviceBytes,
     DeviceCopies,
@@ -435,6 +435,8 @@ class Sender(_End):
 
     def take_credits(self) -> int:
         """Return the credits that came back since the last call."""
+        if self.credited == self._taken_credits:
+            return 0
         with self._lock:
             new = self.credited - self._taken_credits
             self._taken_credits = self.credited
@@ -499,6 +501,7 @@ class Sender(_End):
         if length <= MAX_INLINE:
             place = (IN_BULK, 0, length)
             content = piece.tobytes()
+            holder = None
             holders: list[Any] = []
         else:
             content = b""
@@ -509,8 +512,7 @@ class Sender(_End):
                 self._stall(length, holders)
                 self._after_lock()
                 return False
-            place = found
-            holder = holders[0][0]
+            place, holder = found, holders[0][0]
             if type(holder) is Slot:
                 try:
                     _copy(holder.memory, piece)
@@ -960,7 +962,7 @@ class Receiver(_End):
                             memory = np.asarray(Lease(shared, offset, length, loan, self._give_back))
                             offset = 0
                     if memory is not None:
-                        return _new(Parcel, (_array(usual[0], memory, offset), usual[1], None, number))
+                        return _new(Parcel, (array_at(usual[0], memory, offset), usual[1], None, number))
             pieces = self._pieces(frame, bulk)
             if description is None:
                 content = pieces.pop(0).tobytes()
@@ -1126,14 +1128,6 @@ def _fit(encoded: Encoded) -> tuple[bytes | None, list[Any]]:
     if len(pieces) > MOST_PLACES:
         raise CrossingError(f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}")
     return description_or_none, pieces
-
-
-def _array(layout: Layout, memory: Any, offset: int) -> Any:
-    """Return the array of the usual message, whose layout was checked when it came for the first time."""
-    try:
-        return np.ndarray(layout[1], layout[0], memory, offset, layout[2])
-    except Exception as error:  # what NumPy raises for a shape that cannot be
-        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 def _as_bytes(piece: Any) -> Any:

@@ -70,11 +70,19 @@ class PartIdleness:
     Attributes
     ----------
     on_idle
-        Called with a report whenever the part is found to be idle, by a worker that must not be kept waiting.
+        Called with a report when the part is found to be idle, by a worker that must not be kept waiting.
+    waits_to_be_asked
+        Whether it only notes that the part was idle, and reports the next time after `ask`: parts are idle between
+        frames, and a report takes longer than a frame.
+    was_idle
+        Whether the part was idle and has not reported.
     """
 
     def __init__(self) -> None:
         self.on_idle: Callable[[IdleReport], object] | None = None
+        self.waits_to_be_asked = False
+        self.was_idle = False
+        self._is_asked = False
         self._operators: list[Any] = []
         self._engine: Any = None
         self._stage: int | None = None
@@ -91,8 +99,10 @@ class PartIdleness:
         engine.on_idle = self._report
 
     def ask(self) -> None:
-        """Report again, if the part is idle; from any thread."""
+        """Report again, as soon as the part is idle; from any thread."""
         self._last = None
+        self.was_idle = False
+        self._is_asked = True
         self._wake()
 
     def end(self, stage: int) -> None:
@@ -114,6 +124,9 @@ class PartIdleness:
             self._engine.request_stop("")
 
     def _report(self) -> None:
+        if self.waits_to_be_asked and not self._is_asked:
+            self.was_idle = True
+            return
         engine, on_idle = self._engine, self.on_idle
         waiting = [each for each in self._operators if not each.is_done]
         if on_idle is None or engine.stopping or not all(each.waits_for_link for each in waiting):
@@ -127,4 +140,5 @@ class PartIdleness:
         )
         if report != self._last:
             self._last = report
+            self._is_asked = False
             on_idle(report)

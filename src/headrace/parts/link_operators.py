@@ -268,7 +268,7 @@ class LinkCondition(CudaStreamCondition):
 
     def is_complete(self, message: Any) -> bool:
         """Return whether the device has done the work behind a message; if not, it calls back when it has."""
-        return type(message) is not Envelope or self._is_done(message)
+        return type(message) is not Envelope or not message.has_fences or self._is_done(message)
 
 
 class SendToPart(LinkOperator):
@@ -315,8 +315,8 @@ class SendToPart(LinkOperator):
             return False
         queue = self._queue
         if self.flow.keeps_places:
-            message = queue.peek(self._out) if len(queue) > self._out else None
             has_message = len(queue) > self._out
+            message = queue.peek(self._out) if has_message else None
         else:
             message = self._held[0] if self._held else queue.peek()
             has_message = bool(self._held) or bool(len(queue))
@@ -335,7 +335,9 @@ class SendToPart(LinkOperator):
         if self._next_link is not None:
             self._change_link()
         link, queue = self._link, self._queue
-        self._take_back(link.take_credits())
+        returned = link.take_credits()
+        if returned:
+            self._take_back(returned)
         if link.failure is not None:
             return
         if link.has_ended:

@@ -223,7 +223,6 @@ class Worker:
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
-        self._idle: IdleReport | None = None
         self._wave = 0
         self._lock = threading.Lock()
 
@@ -263,6 +262,7 @@ class Worker:
             self.cut.on_failure = self._on_failure
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
+                self.cut.idleness.waits_to_be_asked = True
             self._forward(application)
             runner.run_here(application, control, limits)
         except BaseException as error:
@@ -354,7 +354,8 @@ class Worker:
         while True:
             if not self.channel.wait(_BEAT):
                 self.channel.send(Beat())
-                self._tell_idle()
+                if self.cut is not None and self.cut.idleness.was_idle:
+                    self.cut.idleness.ask()
                 continue
             messages = self.channel.receive()
             if messages is None:
@@ -389,7 +390,7 @@ class Worker:
             case Request(kind):
                 self._pause(kind)
             case Ask(wave):
-                self._idle, self._wave = None, wave
+                self._wave = wave
                 self.cut.idleness.ask()
             case EndIdle(stage):
                 self.cut.idleness.end(stage)
@@ -412,16 +413,9 @@ class Worker:
     # Whether anything can run in the part.
 
     def _on_idle(self, report: IdleReport) -> None:
-        """Note that the part is idle; tell the driver at the next beat, as parts are idle between frames."""
-        self._idle = report
-        if self._wave:
-            self._tell_idle()
-
-    def _tell_idle(self) -> None:
-        report, self._idle = self._idle, None
-        if report is not None:
-            wave, self._wave = self._wave, 0
-            self.channel.send(Idle(report, wave))
+        """Tell the driver that the part is idle, after it was asked by the driver or at a beat."""
+        wave, self._wave = self._wave, 0
+        self.channel.send(Idle(report, wave))
 
 
 class PartControl(RunControl):
