@@ -152,6 +152,7 @@ def test_parameters_of_conditions_resources_and_schedulers_can_be_set() -> None:
             "tick.period=1",
             r"--set tick.period=1: 'tick' has no parameter 'period'; it has 'recess_period', 'policy'",
         ),
+        ("tick.name=other", r"^--set tick.name=other: 'tick' has no parameter 'name'"),
         ("tick.recess_period=soon", r"^--set tick.recess_period=soon: .*soon"),
         ("every.n=many", r"^--set every.n=many: parameter 'n' of Every 'every' must be an int"),
         ("count_condition.count=1", r"several are called 'count_condition'; give each a name of its own"),

@@ -78,7 +78,8 @@ def constructor(init: Constructor) -> Constructor:
             return
         # What users set wins over what the program gives.
         known = known_keywords(type(self))
-        name = place._qualified(kwargs.get("name") or known.pop("name", "") or type(self).__name__.lower())
+        usual = known.pop("name", "")
+        name = place._qualified(kwargs.get("name") or usual or type(self).__name__.lower())
         with place._root._component_settings(name, known) as values:
             here = [each for each in signature.positional[: len(args)] if each in values]
             given = list(args)

@@ -18,6 +18,7 @@ A scheduler with several workers holds `lock` around everything here except `ann
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,6 @@ from headrace._runtime.scheduling.timers import Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.waiting import WaitingWorkers
 from headrace._runtime.scheduling.watchdog import Watchdog
-from headrace.core.errors import StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 STANDSTILL = 64
-"""The number of looks, each after `SWEEPS` sweeps, that find virtual time where it was until a run is given up."""
+"""The number of looks, each after `SWEEPS` sweeps, that find virtual time where it was until there is a warning."""
 
 
 class Engine:
@@ -374,7 +374,10 @@ class Engine:
             self.polling.poll()
 
     def _look_for_standstill(self, ready_queue: ReadyQueue) -> None:
-        """Fail if the end of the run cannot come: its time stands still, because there is always work."""
+        """Warn if the end of the run may not come: its time stands still, because there always was work so far.
+
+        Not an error: a source may have any number of messages at one time, and an end of its own.
+        """
         now = self.clock.timestamp()
         if now != self.standstill[0] or any(
             node.count_limit is not None and not node.retired for node in self.nodes
@@ -382,17 +385,17 @@ class Engine:
             self.standstill = (now, 0)
             return
         self.standstill = (now, self.standstill[1] + 1)
-        if self.standstill[1] >= STANDSTILL:
+        if self.standstill[1] == STANDSTILL:
             names = ", ".join(sorted(repr(node.name) for node in ready_queue.now))
-            self.errors.append(
-                StuckError(
-                    f"the run lasts until {self.limit} ns of its clock {self.clock.name!r}, which has stood still "
-                    f"at {now} ns for {STANDSTILL * (SWEEPS + 1):,} rounds: virtual time moves when there is "
-                    f"nothing to compute, and there always is ({names}); give an operator a PeriodicCondition or a "
-                    "CountCondition, or let a compute take time with the clock's sleep_for"
-                )
+            warnings.warn(
+                f"the run lasts until {self.limit} ns of its clock {self.clock.name!r}, which has stood still "
+                f"at {now} ns for {STANDSTILL * (SWEEPS + 1):,} rounds: virtual time moves when there is "
+                f"nothing to compute, and so far there always was ({names}); if it does not end by itself, give "
+                "an operator a PeriodicCondition or a CountCondition, or let a compute take time with the clock's "
+                "sleep_for",
+                RuntimeWarning,
+                stacklevel=2,
             )
-            self.end()
 
     def compute_with_extra_work(self, node: Node) -> None:
         """Run a node whose step consists of more than its compute."""
