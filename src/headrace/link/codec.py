@@ -415,19 +415,14 @@ def _remembered(description: bytes) -> tuple[Any, Layout | None]:
     if tree[0] != "a" or len(tree) != 5:
         return tree, None
     dtype = _dtype_of(tree[2])
-    shape, strides = tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
-    steps, first, end = compute_layout(shape, strides, 1, dtype.itemsize)
+    shape, given = tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
+    steps, first, end = compute_layout(shape, given, 1, dtype.itemsize)
     if first < 0 or not all(type(number) is int for number in (*shape, *steps)):
         raise ProtocolError(
-            f"a frame is damaged: there is no shape {shape!r:.200} with strides {strides!r:.200}"
+            f"a frame is damaged: there is no shape {shape!r:.200} with strides {given!r:.200}"
         )
-    return tree, (
-        dtype,
-        shape,
-        steps,
-        max(end, prod(shape) * dtype.itemsize),
-        None,
-    )  # which strides of 0 make differ
+    # Strides of 0 make the two ends differ.
+    return tree, (dtype, shape, steps, max(end, prod(shape) * dtype.itemsize), None)
 
 
 @lru_cache(_REMEMBERED)
