@@ -92,6 +92,7 @@ soak: $(READY)  ## minutes of random graphs with faults injected; not part of th
 bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
 	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
 	$(BIN)/python -m benchmarks.stream_chain
+	$(BIN)/python -m benchmarks.stream_steps
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.workers
 	$(BIN)/python -m benchmarks.memory

@@ -42,6 +42,7 @@ def current(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     stand_in(
         monkeypatch,
         "torch",
+        Tensor=SimpleNamespace(untyped_storage=None),
         cuda=SimpleNamespace(
             ExternalStream=lambda handle: SimpleNamespace(
                 stream_id=int(handle), device_index=0, device_type=1
@@ -52,7 +53,7 @@ def current(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         _C=SimpleNamespace(
             _cuda_getDevice=lambda: 0,
             _cuda_getCurrentStream=lambda device: (streams["torch"], device, 1),
-            _cuda_setStream=lambda *, stream_id, device_index, device_type: streams.update(torch=stream_id),
+            _cuda_setStream=lambda stream_id, device_index, device_type: streams.update(torch=stream_id),
         ),
     )
     return streams

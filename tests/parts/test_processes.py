@@ -102,7 +102,7 @@ def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None
     assert os.listdir(".") == []
 
 
-@pytest.mark.parametrize(("what", "status"), [("int@run", 130), ("term@run", 143), ("term@import", 143)])
+@pytest.mark.parametrize(("what", "status"), [("int@run", 130), ("term@import", 143)])
 def test_a_signal_to_a_process_ends_all_with_the_status_of_one(what: str, status: int) -> None:
     assert run(what) == status
 

@@ -19,7 +19,7 @@ from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
 from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.wish import Wish
-from tests.harness import wait_until
+from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
     FAULT,
     REJECT,
@@ -115,6 +115,27 @@ def test_an_inbox_keeps_the_newest_and_counts_the_others() -> None:
         wait_until(lambda: [each.data for _, each in reader.subscription._inbox] == [8, 9], "they arrived")
         assert reader.values(2) == [8, 9]
         assert (reader.subscription.received, reader.subscription.missed) == (2, 8)
+
+
+def test_an_outbox_keeps_its_size_while_the_device_still_works_on_a_message() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    class Work:
+        def sync(self) -> None:
+            begun.set()
+            done.wait(PATIENCE)
+
+    with published() as publication, reading() as reader:
+        await_subscribers(publication)
+        publication.publish(0, event=Work())
+        assert begun.wait(PATIENCE)
+        for value in range(1, 6):
+            publication.publish(value)
+        assert [len(each.outbox) for each in publication.subscribers] == [1]
+        assert publication.lost == 4
+        done.set()
+        while reader.next().data != 5:
+            pass
 
 
 def test_with_reject_the_oldest_stay() -> None:

@@ -7,7 +7,8 @@ check.
 
 A run uses :class:`LastingStream`. One compute makes its stream current, and the stream stays current until the
 thread computes on another one, or leaves the run: then what was current before the run is restored. So a compute
-reads nothing and restores nothing, and one that finds its stream current sets nothing.
+reads nothing and restores nothing. It always sets its stream: the program may have set another one, and reading
+the current stream takes as long.
 """
 
 from __future__ import annotations
@@ -102,46 +103,65 @@ class LastingStream:
     """Make a stream current for one compute after the other; it stays current until another one is, or `leave`.
 
     One instance serves all threads.
+
+    Attributes
+    ----------
+    libraries
+        The libraries in use.
+    make_current
+        Makes the stream current in these libraries, and does nothing else of what `enter` does.
+    modules
+        The number of imported modules when the libraries in use were last found.
     """
 
-    __slots__ = ("_libraries", "_modules", "_runs_cuda", "_setters", "_states", "handle")
+    __slots__ = ("_runs_cuda", "handle", "libraries", "make_current", "modules")
 
     def __init__(self, stream: SupportsStream) -> None:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
         self._runs_cuda = self.handle.backend.runs_cuda
-        self._libraries: Sequence[StreamLibrary] = ()
-        # What each library returns while the stream is current, and what makes it current.
-        self._states: list[tuple[StreamLibrary, Any]] = []
-        self._setters: list[Callable[[], object]] = []
-        # The number of imported modules when the libraries in use were last found.
-        self._modules = -1
-
-    def is_replaced(self) -> bool:
-        """Return whether the program has made another stream current in a library; asked where this one was."""
-        if len(_modules) != self._modules:
-            return True
-        for library, state in self._states:
-            found = library.read_stream()
-            if found is not state and found != state:
-                return True
-        return False
+        self.libraries: Sequence[StreamLibrary] = ()
+        self.make_current: Callable[[], object] = _nothing
+        self.modules = -1
 
     def enter(self, here: Current) -> None:
         """Make the stream current on this thread."""
-        if len(_modules) != self._modules:
+        if len(_modules) != self.modules:
             self._find_libraries()
-        if here.remembered is not self._libraries:
-            _remember(here, self._libraries)
+        if here.remembered is not self.libraries:
+            _remember(here, self.libraries)
         here.innermost = self
-        for make_current in self._setters:
-            make_current()
+        self.make_current()
 
     def _find_libraries(self) -> None:
         libraries = array_libraries.with_streams(self._runs_cuda)
-        self._states = _states_of(self.handle, libraries)
-        self._setters = [library.stream_setter(state) for library, state in self._states]
-        self._libraries = libraries
-        self._modules = len(_modules)
+        states = _states_of(self.handle, libraries)
+        self.make_current = _all_of([library.stream_setter(state) for library, state in states])
+        self.libraries = libraries
+        self.modules = len(_modules)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _all_of(setters: list[Callable[[], object]]) -> Callable[[], object]:
+    """Return a function that calls all of the functions: the only one itself, usually."""
+    if len(setters) == 1:
+        return setters[0]
+    if len(setters) == 2:
+        first, second = setters
+
+        def set_both() -> None:
+            first()
+            second()
+
+        return set_both
+
+    def set_all() -> None:
+        for make_current in setters:
+            make_current()
+
+    return set_all
 
 
 def _remember(here: Current, libraries: Sequence[StreamLibrary]) -> None:

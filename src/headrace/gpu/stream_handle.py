@@ -68,11 +68,17 @@ class StreamHandle(int):
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, created on the first call."""
-        return self.of_library("cupy")
+        try:
+            return self._objects["cupy"]
+        except (AttributeError, KeyError):
+            return self.of_library("cupy")
 
     def torch(self) -> Any:
         """Return PyTorch's object for this stream, created on the first call."""
-        return self.of_library("torch")
+        try:
+            return self._objects["torch"]
+        except (AttributeError, KeyError):
+            return self.of_library("torch")
 
     def numba(self) -> Any:
         """Return Numba's object for this stream, created on the first call."""

@@ -12,14 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +31,6 @@ from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.parts.control import (
     Assignment,
     Beat,
-    Channel,
     Composed,
     Connect,
     Ended,
@@ -48,8 +43,8 @@ from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
 from headrace.parts.environment import assign, check_options, environment_of
 from headrace.parts.launch import Launch
-from headrace.parts.lines import Lines
 from headrace.parts.outcomes import merge
+from headrace.parts.process import Process
 from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
 
 if TYPE_CHECKING:
@@ -57,12 +52,12 @@ if TYPE_CHECKING:
 
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.lines import Lines
     from headrace.parts.supervision import Action
 
 _log = logging.getLogger("headrace.parts")
 _LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
 _AT_ONCE = 200  # links in one message
-_BOOT = "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import main; main({}, {!r})"
 
 
 def drive(
@@ -412,99 +407,6 @@ class Driver:
             _records(supervisor),
             restarts,
         )
-
-
-class Process:
-    """The process of a part, its control channel and its pipes."""
-
-    def __init__(
-        self, part: str, environment: dict[str, str], on_error: Callable[[BaseException], None]
-    ) -> None:
-        self.part = part
-        self.channel, theirs = Channel.pair()
-        out, err = os.pipe(), os.pipe()
-        root = str(Path(__file__).parents[2])
-        command = [
-            sys.executable,
-            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-            "-c",
-            _BOOT.format(root, theirs.fileno(), part),
-        ]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out[1],
-                stderr=err[1],
-                env=environment,
-                pass_fds=(theirs.fileno(),),
-            )
-        except BaseException:
-            self.channel.close()
-            os.close(out[0])
-            os.close(err[0])
-            raise
-        finally:
-            theirs.close()
-            os.close(out[1])
-            os.close(err[1])
-        self.stdout = Lines(out[0], lambda: sys.stdout, on_error)
-        self.stderr = Lines(err[0], lambda: sys.stderr, on_error)
-        self.pidfd = os.pidfd_open(self._process.pid)
-        self._was_interrupted = False
-
-    @property
-    def sources(self) -> tuple[Any, ...]:
-        """What the driver waits for."""
-        return self.channel, self.pidfd, self.stdout, self.stderr
-
-    def composed(self, _: Any) -> None:
-        """Pass on what the process writes from now on."""
-        self.stdout.open()
-        self.stderr.open()
-
-    def has_data(self) -> bool:
-        """Return whether something waits in the channel."""
-        return bool(self.channel.wait(0))
-
-    def interrupt(self) -> None:
-        """Send Ctrl-C."""
-        self._was_interrupted = True
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGINT)
-
-    def kill(self) -> None:
-        """End it at once."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Wait for its end, which is near, and let go of everything."""
-        self._process.wait()
-        self.stdout.read_all()
-        self.stderr.read_all()
-        self.stdout.close()
-        self.stderr.close()
-        self.channel.close()
-        os.close(self.pidfd)
-
-    def how(self) -> str:
-        """Return in words how it ended."""
-        status = self._process.returncode
-        process = f"its process {self._process.pid}"
-        if status < 0:
-            text = f"{process} was ended by {signal.Signals(-status).name}"
-        else:
-            text = f"{process} ended with status {status}"
-        words = self.stderr.last_words
-        return f"{text} (its last words: {words})" if words else text
-
-    def interrupt_of_exit(self) -> BaseException | None:
-        """Return what a program raises that was ended as this process was, if that was Ctrl-C or SIGTERM."""
-        status = -self._process.returncode
-        if status == signal.SIGINT and not self._was_interrupted:
-            return KeyboardInterrupt()
-        return SystemExit(128 + status) if status == signal.SIGTERM else None
 
 
 def _connected() -> tuple[socket.socket, socket.socket]:

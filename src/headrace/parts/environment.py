@@ -99,7 +99,7 @@ def _own_file(name: str, part: str) -> str:
 def assign(
     what: str, wanted: Mapping[str, int | Sequence[int] | None], there: Sequence[int]
 ) -> dict[str, Any]:
-    """Give each part the GPUs or cores that it asks for by number or by a count; None for what asks for none.
+    """Assign to each part the GPUs or cores that it asks for by number or by a count; None for what asks for none.
 
     Those that are named may be shared. Those that are counted are not: each part gets its own, of the rest.
     """

@@ -57,7 +57,7 @@ def test_the_stream_of_a_message_is_named_until_all_of_its_work_is_done() -> Non
     sender, other = stream(), Fences(stream())
     message = stamping(Fences(sender))("tensors")
     event = other.insert()
-    message.more_fences = ((other, other.last, event),)
+    message.set_more_fences(((other, other.last, event),))
     work = EmittedWork(sender)
     work.attach(message)
     assert message.fences is not None

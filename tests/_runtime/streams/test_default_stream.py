@@ -38,6 +38,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(
         monkeypatch,
         "torch",
+        Tensor=SimpleNamespace(untyped_storage=None),
         cuda=SimpleNamespace(
             current_stream=None,
             ExternalStream=lambda stream, device: ("torch", int(stream), *([device] if device else [])),

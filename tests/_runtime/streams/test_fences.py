@@ -43,9 +43,9 @@ class Device:
         self.made.append(Event(self))
         return self.made[-1]
 
-    def timeline(self, limit: int = 8) -> tuple[Fences, InFlight]:
+    def timeline(self, limit: int = 8) -> tuple[Fences, Computes]:
         fences = Fences(ManagedStream(self, 0, self.create_event))
-        return fences, InFlight(fences, limit)
+        return fences, Computes(fences, limit)
 
 
 class Event:
@@ -60,62 +60,82 @@ class Event:
         return self.point <= self.device.done
 
 
+class Computes:
+    """The computes of an operator that receives a frame in each of them, and holds none."""
+
+    def __init__(self, fences: Fences, limit: int) -> None:
+        self.in_flight = InFlight(fences, limit)
+        self.received: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.in_flight, name)
+
+    def end(self, frame: Any) -> None:
+        """End a compute that received a frame, and look at those so far where that is due."""
+        self.received.append(frame)
+        self.numbers.append(self.fences.last + 1)
+        if len(self.numbers) >= self.look_at:
+            self.look()
+
+    def look(self) -> None:
+        released, self.received = self.received, []
+        self.turn(released)
+
+    @property
+    def held(self) -> list[Any]:
+        return [*self.in_flight.frames, *self.received]
+
+
 def emit(fences: Fences, data: Any) -> Envelope:
     return stamping(fences)(data)
 
 
-def held(in_flight: InFlight) -> list[Any]:
-    return [frame for frames in in_flight.frames for frame in frames or ()]
-
-
 def test_what_is_kept_lives_until_a_fence_after_it_is_complete() -> None:
     device = Device()
-    fences, in_flight = device.timeline()
+    fences, computes = device.timeline()
     emit(fences, "before")  # a fence that came before the end of the compute says nothing about it
-    in_flight.add(["first"])
+    computes.end("first")
     device.done = device.recorded
-    in_flight.release_completed()
-    assert held(in_flight) == ["first"]
+    computes.look()
+    assert computes.held == ["first"]
     emit(fences, "after")
-    in_flight.release_completed()
-    assert held(in_flight) == ["first"]
+    computes.look()
+    assert computes.held == ["first"]
     device.done = device.recorded
-    in_flight.release_completed()
-    assert held(in_flight) == []
+    computes.look()
+    assert computes.held == []
 
 
-def test_without_an_emit_a_fence_is_inserted_every_other_time() -> None:
+def test_without_an_emit_a_fence_is_inserted_with_each_look() -> None:
     device = Device()
-    _fences, in_flight = device.timeline(limit=100)
-    for n in range(10):
-        in_flight.add([n])
-    assert device.recorded == 5
-    device.done = 4
-    in_flight.release_completed()
-    assert held(in_flight) == [8, 9]
+    _fences, computes = device.timeline(limit=100)
+    for n in range(41):
+        computes.end(n)
+        device.done = device.recorded
+    assert device.recorded == 7
+    assert computes.held == list(range(31, 41))
 
 
 @pytest.mark.parametrize("behind", [0, 1, 3, 7])
 def test_an_event_is_recorded_again_only_when_it_is_done(behind: int) -> None:
     device = Device()
-    fences, in_flight = device.timeline(limit=12)
+    fences, computes = device.timeline(limit=12)
     for n in range(500):
         emit(fences, n)
-        if in_flight.add([n]) >= in_flight.release_at:
-            in_flight.release_completed()
-        assert not in_flight.is_full
+        computes.end(n)
+        assert not computes.is_full
         device.done = max(device.recorded - behind, 0)
     assert len(device.made) <= 16
 
 
 def test_a_device_that_stands_still_is_given_new_events() -> None:
     device = Device()
-    fences, in_flight = device.timeline(limit=100)
+    fences, computes = device.timeline(limit=100)
     for n in range(10):
         emit(fences, n)
-        in_flight.add([n])
+        computes.end(n)
     device.done = 4
-    in_flight.release_completed()
+    computes.look()
     for n in range(40):
         emit(fences, n)  # `record` sees to it that none of the six that are not done is among them
     assert len(device.made) == 46
@@ -123,64 +143,79 @@ def test_a_device_that_stands_still_is_given_new_events() -> None:
 
 def test_events_are_used_again_where_nothing_is_kept() -> None:
     device = Device()
-    fences, _in_flight = device.timeline()
+    fences, _computes = device.timeline()
     for n in range(500):
         emit(fences, n)
         device.done = device.recorded - 1
     assert len(device.made) <= 16
 
 
-@pytest.mark.parametrize(("behind", "most"), [(0, 0.17), (1, 0.31), (3, 0.51)])
+@pytest.mark.parametrize(("behind", "most"), [(0, 0.26), (1, 0.65), (3, 0.8)])
 def test_the_device_is_queried_once_for_several_computes(behind: int, most: float) -> None:
     device = Device()
-    fences, in_flight = device.timeline()
+    fences, computes = device.timeline()
     for n in range(600):
         emit(fences, n)
         device.done = max(device.recorded - 1 - behind, 0)
-        if in_flight.add([n]) >= in_flight.release_at:
-            in_flight.release_completed()
-        assert not in_flight.is_full
+        computes.end(n)
+        assert not computes.is_full
     assert device.looks <= most * 600
+
+
+@pytest.mark.parametrize("emits", [False, True])
+@pytest.mark.parametrize(("limit", "most"), [(1, 2), (2, 3), (4, 5), (8, 12), (100, 12)])
+def test_while_the_device_keeps_up_few_frames_are_kept(limit: int, most: int, emits: bool) -> None:
+    device = Device()
+    fences, computes = device.timeline(limit)
+    counts = set()
+    for n in range(100):
+        if emits:
+            emit(fences, n)
+        device.done = device.recorded
+        computes.end(n)
+        if computes.is_full:
+            device.done = device.recorded
+            computes.look()
+        counts.add(len(computes.held))
+        assert not computes.is_full
+    assert max(counts) <= most
 
 
 def test_a_device_that_has_caught_up_is_found_to_have() -> None:
     device = Device()
-    fences, in_flight = device.timeline(limit=100)
+    fences, computes = device.timeline(limit=100)
     for n in range(400):
         emit(fences, n)
         behind = 40 if n < 200 else 0
         device.done = max(device.recorded - behind, device.done)
-        if in_flight.add([n]) >= in_flight.release_at:
-            in_flight.release_completed()
-    assert len(held(in_flight)) <= 12
+        computes.end(n)
+    assert len(computes.held) <= 12
 
 
 def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     device = Device()
-    fences, in_flight = device.timeline()
+    fences, computes = device.timeline()
     lent = [emit(fences, n).event for n in range(3)][1]
     fences.lend(lent)
     point = lent.point
     for n in range(100):
         emit(fences, n)
         device.done = device.recorded
-        if in_flight.add([n]) >= in_flight.release_at:
-            in_flight.release_completed()
+        computes.end(n)
     assert lent.point == point
     assert len(device.made) <= 16
 
 
 def test_a_bound_of_one_holds_with_more_fences_in_a_compute_than_there_are_events() -> None:
     device = Device()
-    fences, in_flight = device.timeline(limit=1)
+    fences, computes = device.timeline(limit=1)
     for n in range(40):
         emit(fences, n)
-    in_flight.add(["received"])
-    in_flight.release_completed()
-    assert in_flight.is_full
-    device.done = in_flight.oldest_event().point
-    in_flight.release_completed()
-    assert not in_flight.is_full
+    computes.end("received")
+    assert computes.is_full
+    device.done = computes.oldest_event().point
+    computes.look()
+    assert not computes.is_full
 
 
 def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,48 +301,53 @@ def test_any_number_of_fences_in_a_compute_and_any_pace_of_the_device(limit: int
     for seed in range(100):
         some = random.Random(seed)
         device = Device()
-        fences, in_flight = device.timeline(limit)
+        fences, computes = device.timeline(limit)
         emits, pace = some.choice([0, 1, 5, 12, 30]), some.choice([0, 1, 3, 20])
         completed = 0
+        ends: list[int] = []  # what had been recorded at the end of each compute
         for n in range(60):
             for _ in range(some.randint(0, emits)):
                 emit(fences, n)
                 device.done = min(device.done + some.randint(0, pace), device.recorded)
-            if in_flight.add([n]) >= in_flight.release_at:
-                in_flight.release_completed()
-            while in_flight.is_full:
-                device.done = max(device.done, in_flight.oldest_event().point)
-                in_flight.release_completed()
+            ends.append(device.recorded)
+            computes.end(n)
+            while computes.is_full:
+                device.done = max(device.done, computes.oldest_event().point)
+                computes.look()
             assert completed <= fences.completed <= device.done
             completed = fences.completed
+            # A frame is kept at least until a fence after its compute is complete, and in order.
+            assert computes.held == list(range(n + 1))[n + 1 - len(computes.held) :]
+            assert all(device.done > ends[frame] for frame in range(n + 1 - len(computes.held)))
+            assert len(computes.numbers) < limit or limit == 1
 
 
 def test_an_event_that_was_lent_speaks_for_its_fence_until_that_is_complete() -> None:
     device = Device()
-    fences, in_flight = device.timeline()
+    fences, computes = device.timeline()
     for n in range(3):
-        in_flight.add([n])
+        computes.numbers.append(fences.last + 1)
+        computes.turn([n])
         message = emit(fences, n)
     fences.lend(message.event)
-    device.done = 2
+    device.done = device.recorded - 1
     for _ in range(3):
-        in_flight.release_completed()
-        assert held(in_flight) == [2]
-    device.done = 3
-    in_flight.release_completed()
-    assert held(in_flight) == []
+        computes.look()
+        assert computes.held == [2]
+    device.done = device.recorded
+    computes.look()
+    assert computes.held == []
 
 
 def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
     device = Device()
-    fences, in_flight = device.timeline()
+    fences, computes = device.timeline()
     for n in range(100):
         event = emit(fences, n).event
         fences.lend(event)
         fences.lend(event)
         device.done = device.recorded
-        if in_flight.add([n]) >= in_flight.release_at:
-            in_flight.release_completed()
+        computes.end(n)
     assert len(fences._lent) <= 20
 
 
@@ -367,14 +407,15 @@ def test_the_frame_of_a_compute_that_asked_late_is_in_flight_when_the_next_one_b
 def test_the_last_computes_are_released_where_no_other_follows() -> None:
     """The fence after the last one is missing: the next compute would have inserted it."""
     device = Device()
-    _, in_flight = device.timeline()
+    _, computes = device.timeline()
     for frame in ("one", "two", "three"):
-        in_flight.add([frame])
-    assert not in_flight.settle()
-    assert in_flight.frames_kept == 3
+        computes.end(frame)
+    computes.look()
+    assert not computes.settle()
+    assert len(computes.held) == 3
     inserted = device.recorded
-    assert not in_flight.settle()
+    assert not computes.settle()
     assert device.recorded == inserted
     device.done = device.recorded
-    assert any(in_flight.settle() for _ in range(3))  # the newest fences are not looked at first
-    assert in_flight.frames_kept == 0
+    assert any(computes.settle() for _ in range(3))  # the newest fences are not looked at first
+    assert computes.held == []

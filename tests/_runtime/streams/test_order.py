@@ -95,7 +95,7 @@ def test_all_further_fences_of_a_message_are_remembered_too() -> None:
     message = emit(one, "frame")
     others = [timeline() for _ in range(3)]
     events = [other.insert() for other in others]
-    message.more_fences = tuple((other, 1, event) for other, event in zip(others, events, strict=True))
+    message.set_more_fences(tuple((other, 1, event) for other, event in zip(others, events, strict=True)))
     order.add_message(message, turn=1)
     order.settle(own, is_only=True)
     assert own.stream.waited == [message.event, *events]

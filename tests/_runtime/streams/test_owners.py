@@ -235,7 +235,7 @@ class Held:
 
     def end_compute(self) -> int:
         """Return how many were let go, and keep none of them."""
-        return len(self.frames.end_compute() or [])
+        return len(self.frames.look() or [])
 
 
 def test_an_array_that_nobody_holds_is_let_go() -> None:
@@ -279,11 +279,11 @@ def test_operators_that_watch_the_same_array_do_not_hold_it() -> None:
     for holder in holders:
         add_owners(array, holder.received)
     for holder in holders:
-        assert holder.end_compute() == []
+        assert holder.look() == []
     del array
     for holder in holders:
         assert died.alive
-        assert len(holder.end_compute() or []) == 1
+        assert len(holder.look() or []) == 1
     assert not died.alive
 
 

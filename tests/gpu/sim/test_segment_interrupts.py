@@ -125,7 +125,7 @@ class InterruptOnTheWay(InterruptAtTheEndOf):
         if not frame.f_code.co_filename.endswith(self.name):
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and line == "for make_current in self._setters:":
+        if event == "line" and line == "set_streams()":
             self.seen.add(len(self.seen))
             if len(self.seen) == 3:
                 sys.settrace(None)
@@ -135,7 +135,7 @@ class InterruptOnTheWay(InterruptAtTheEndOf):
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
 @pytest.mark.parametrize(
-    "interrupt", [InterruptAtTheEndOf("capture/recording.py"), InterruptOnTheWay("gpu/ambient.py")]
+    "interrupt", [InterruptAtTheEndOf("capture/recording.py"), InterruptOnTheWay("streams/steady_compute.py")]
 )
 def test_an_interrupt_between_two_streams(machine: sim.Machine, interrupt: InterruptAtTheEndOf) -> None:
     class Ambient(Stage):

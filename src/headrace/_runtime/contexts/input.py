@@ -21,7 +21,6 @@ from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.streams.held_frames import HeldFrames
     from headrace._runtime.streams.node_streams import NodeStreams
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.errors import PortError
@@ -37,13 +36,15 @@ class InputContext:
     ----------
     ports
         The input ports.
+    announces
+        Whether a receive announces the room that it makes (`announce_room`).
     details
         The metadata and timestamps of this compute's messages, by port.
     """
 
     __slots__ = (
-        *("_announce", "_by_name", "_is_watched", "_held", "_node", "_streams"),
-        *("details", "ports"),
+        *("_announce", "_by_name", "_is_watched", "_node", "_streams"),
+        *("announces", "details", "ports"),
     )
 
     def __init__(self, node: RunningOperator) -> None:
@@ -58,8 +59,8 @@ class InputContext:
         # message to the streams.
         self._is_watched = False
         self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
+        self.announces = False
         self._streams: NodeStreams | None = None
-        self._held: HeldFrames  # those of `_streams`, where there is one
         self.details: dict[str, list[Details]] = {}
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
@@ -72,13 +73,12 @@ class InputContext:
         If this compute takes long, a producer can make the next message meanwhile. None ends this.
         """
         self._announce = announce
+        self.announces = announce is not None
         self._is_watched = announce is not None or self._streams is not None
 
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
         self._streams = streams
-        if streams is not None:
-            self._held = streams.lifetimes.held
         self._is_watched = self._announce is not None or streams is not None
 
     def clear(self) -> None:
@@ -114,42 +114,33 @@ class InputContext:
                     port.item = item
                 else:
                     port.add(item)
-                # A copy of `NodeStreams.received`, `wait_for` and `_open` for a message with one fence and nothing
-                # else: most messages between operators that use streams are of this kind. Without the copy, a step
-                # of `benchmarks.stream_chain` takes 28 % longer (pure Python).
-                if type(item) is Envelope and item.details is None and item.more_fences is None:
+                # A copy of `NodeStreams.received`, `wait_for` and `_open` for an array with at most one fence: most
+                # messages between operators that use streams are of this kind. `kind` is the last one's type.
+                kept = port.kept
+                if kept is not None:
                     own = port.own
-                    if own is not None:
+                    if type(item) is Envelope and item.extra is None and own is not None:
                         fences = item.fences
-                        if fences is not None and fences.stream is not own and item.number > fences.completed:
+                        if fences is not None and item.number > fences.completed and fences.stream is not own:
                             own.wait(item.event)
                         if item.work is not None:
                             streams.note_work(item.work, own)
-                    if port.is_noted:
-                        streams.note(port, item)
-                    data = item.data
-                    held = self._held
-                    owner_of = array_owners.get(type(data))
-                    if owner_of is not None and held.is_on and not in_use:
+                        data = item.data
+                        if type(data) is port.kind and not in_use:
+                            try:
+                                kept.append(port.owner_of(data))
+                            except Exception:  # a sparse tensor has no owner
+                                add_owners(data, kept)
+                            return data
+                        return self._keep(port, data, kept)
+                    if type(item) is port.kind and not in_use:  # of an operator on the same stream
                         try:
-                            held.received.append(owner_of(data))
-                        except Exception:  # a sparse tensor has no owner
-                            add_owners(data, held.received)
-                        return data
-                    if type(data) in PLAIN:
-                        return data
-                    if held.is_on:
-                        add_owners(data, held.received)
-                    return data.copy() if type(data) in MAPPINGS else data
-                owner_of = array_owners.get(type(item))
-                if (
-                    owner_of is not None and self._held.is_on and not in_use
-                ):  # of an operator on the same stream
-                    try:
-                        self._held.received.append(owner_of(item))
+                            kept.append(port.owner_of(item))
+                        except Exception:
+                            add_owners(item, kept)
                         return item
-                    except Exception:
-                        pass
+                    if type(item) is not Envelope and type(item) is not Batch:
+                        return self._keep(port, item, kept)
                 if type(item) not in PLAIN:
                     streams.received(port, item)
         else:
@@ -159,6 +150,26 @@ class InputContext:
         if type(item) is Batch:
             return self._open_all(port, item)
         return _own_map(item)
+
+    def _keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
+        """Keep a received object that is not of the type of the last one, and return it."""
+        kind = type(data)
+        if kind in PLAIN:
+            return data
+        add_owners(data, kept)
+        owner_of = array_owners.get(kind)
+        if owner_of is not None:
+            port.kind, port.owner_of = kind, owner_of
+        return data.copy() if kind in MAPPINGS else data
+
+    def receive_taken(self, port: InputPort, item: Any) -> Any:
+        """Receive what was taken from a port."""
+        usual = port.take
+        port.take = lambda: item
+        try:
+            return self.receive(port.name)
+        finally:
+            port.take = usual
 
     def _receive_as(self, kind: str, name: str) -> Any:
         """Receive one message, or a tuple of all that wait, whatever the input declares."""

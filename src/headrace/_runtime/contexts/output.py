@@ -169,7 +169,7 @@ class OutputContext:
         details = Details(timestamp, dict(metadata) if metadata else None)
         if type(data) is not Envelope:
             return make_envelope(data, details)
-        data.details = details
+        data.add_details(details)
         return data
 
 

@@ -51,7 +51,6 @@ class Fences:
     __slots__ = (
         "_behind",
         "_lent",
-        "_record",
         "completed",
         "events",
         "is_over",
@@ -65,7 +64,6 @@ class Fences:
         self.last = 0
         self.completed = 0
         self.is_over = False
-        self._record = stream.record
         self.events: deque[Any] = deque()
         self.reach = 0
         # Events that a callback waits for. Any thread may append.
@@ -75,13 +73,13 @@ class Fences:
 
     def insert(self) -> Any:
         """Insert a fence after the work submitted so far, and return its event."""
+        # `stamping` has a copy.
         number = self.last + 1
         if number > self.reach:
-            self._add_event()
+            self.add_event()
         events = self.events
-        record = self._record
         event = events.popleft()
-        record(event)
+        self.stream.record(event)
         events.append(event)
         self.last = number
         return event
@@ -110,8 +108,19 @@ class Fences:
             behind += further
             number = max(last - behind, least)
         self._behind = behind if further else max(behind - 1, 1)  # it may have caught up by the next time
+        self._complete(number)
+
+    def has_passed(self, number: int) -> bool:
+        """Query whether a fence is complete."""
+        if number > self.completed:
+            if not self.events[number - self.last - 1].is_done:
+                return False
+            self._complete(number)
+        return True
+
+    def _complete(self, number: int) -> None:
         self.completed = number
-        self.reach = number + len(events)
+        self.reach = number + len(self.events)
         # Only now: a thread that lends an event and then finds its fence incomplete relies on this order.
         if self._lent:
             self._replace_lent()
@@ -135,7 +144,7 @@ class Fences:
             if event not in events:
                 lent.remove(event)
 
-    def _add_event(self) -> None:
+    def add_event(self) -> None:
         """Make sure that an event can be recorded: an event that is no longer needed, or else a new one."""
         if self.last - self.completed >= _MANY:
             self.update(self.completed + 1)

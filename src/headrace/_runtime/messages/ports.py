@@ -15,6 +15,7 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
@@ -44,6 +45,10 @@ class InputPort:
         The stream that is ordered after each message as it is received; None until the operator requests it.
     is_noted
         Whether `NodeStreams.note` must also handle each message.
+    kept
+        Where the owner of a received array is kept, if `receive` has nothing else to do than that and a wait.
+    kind, owner_of
+        The type of the arrays that come here, and the function that returns the owner of one.
     is_optional
         Whether the operator runs without messages here.
     count
@@ -64,9 +69,11 @@ class InputPort:
             "is_noted",
             "is_optional",
             "item",
+            "kept",
+            "kind",
             "name",
         ),
-        *("own", "queues", "received_in", "take"),
+        *("own", "owner_of", "queues", "received_in", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -90,6 +97,9 @@ class InputPort:
         self.empty_in: int | None = None
         self.own: ManagedStream | None = None
         self.is_noted = True
+        self.kept: list[Any] | None = None
+        self.kind: Any = None
+        self.owner_of: Callable[[Any], Any] = _itself
         self.count = 1
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
 
@@ -218,17 +228,20 @@ class OutputPort:
         Returns the message to send for emitted tensors; None if they are sent as they are.
     stamp_object
         The same for other objects; None also if the receiver works on the stream of the sender.
+    fences
+        The timeline of the fence that all messages carry, if there is no other fence that they may carry.
     pending, settle
         The received work that the stream is not ordered after yet, and the function that orders it.
     """
 
-    __slots__ = ("pending", "queues", "settle", "stamp", "stamp_object", "stream")
+    __slots__ = ("fences", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
         self.stamp_object: Callable[[Any], Any] | None = None
+        self.fences: Fences | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
 
@@ -238,6 +251,10 @@ def messages_in(item: Any) -> Iterator[Envelope]:
     for part in parts_of(item):
         if type(part) is Envelope:
             yield part
+
+
+def _itself(data: Any) -> Any:
+    return data
 
 
 def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> PortError:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace import waits
+from headrace.gpu.ambient import leave
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
@@ -33,6 +34,7 @@ class WorkerThread:
                     self._entering.release()
                     work()
             finally:
+                leave()  # another thread may be given its number
                 self._left = True
                 if self._entering.locked():
                     self._entering.release()

@@ -18,6 +18,10 @@ class Inputs(InputContext, Protocol):
     """The inputs of an operator (`contexts.input.InputContext`)."""
 
     ports: list[InputPort]
+    announces: bool
+
+    def receive_taken(self, port: InputPort, item: Any) -> Any:
+        """Receive what was taken from a port."""
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues at an input."""

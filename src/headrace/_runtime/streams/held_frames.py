@@ -3,17 +3,16 @@
 CuPy and PyTorch reuse a freed block at once on the stream on which it was allocated, even if another stream still
 reads it. So the owners of the memory that an operator received (`owners`) are kept here.
 
-After a compute there are two kinds of owners. Owners with no other reference were released in the compute. They
-live until the operator's streams have completed a fence after it (`lifetimes`). The others are held: by the
-operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
-(`watch`), and checked again after later computes. An owner that is no longer held is treated as if it had just been
-received.
+After a few computes (`lifetimes`) there are two kinds of owners. Owners with no other reference were released in
+those computes. They live until the operator's streams have completed a fence after that. The others are held: by
+the operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
+(`watch`), and checked again later. An owner that is no longer held is treated as if it had just been received.
 
 Memory of headrace's own allocators is neither kept nor watched after the compute. It knows the streams that may
 work on it, and its next user is ordered after them (`headrace.gpu.allocation`). The operator is added to its users.
 
-Watched frames are checked after every compute. If there are many, they are checked less often, so that a compute
-pays for about 32 checks. So at most one in 32 of the frames that a program holds is released late.
+If many frames are watched, they are checked less often, so that a look pays for about 32 checks. So at most one in
+32 of the frames that a program holds is released late.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ class HeldFrames:
     is_on
         Whether received frames are kept, because a stream may read them or because this is the first compute.
     received
-        The owners of the memory that this compute received; an owner may appear more than once.
+        The owners of the memory that was received since the last `look`, always in the same list; an owner may
+        appear more than once.
     watched
         The frames that were still held at the end of a compute, by the identity of the owner.
     """
@@ -53,20 +53,22 @@ class HeldFrames:
         self.is_on = True
         self.received: list[Any] = []
         self.watched: dict[int, Watched] = {}
-        self._countdown = 0  # computes left before `watched` is checked again
+        self._countdown = 0  # looks left before `watched` is checked again
 
-    def end_compute(self) -> list[Any] | None:
-        """Return the owners that must live until the streams have completed their work so far, and reset."""
+    def look(self) -> list[Any] | None:
+        """Return the owners that must live until the streams have completed their work so far, between computes."""
         received, watched = self.received, self.watched
         released: list[Any] | None = None
         if in_use and received and has_allocations(received):
             sort_allocations(received, self._user)
         if received:
-            if watched and len(received) == 1 and id(received[0]) in watched:
+            if only_kept(received):
+                released = received[:]
+                received.clear()
+            elif watched and watched.keys() >= set(map(id, received)):
                 received.clear()  # the usual case if the producer keeps a frame in order to reuse it
             else:
-                self.received = []
-                released = received if only_kept(received) else self._sort(received)
+                released = self._sort()
         if watched:
             self._countdown -= 1
             if self._countdown < 0:
@@ -75,23 +77,21 @@ class HeldFrames:
 
     def clear(self) -> None:
         """Release everything."""
-        self.received = []
+        self.received.clear()
         self.watched.clear()
 
-    def _sort(self, received: list[Any]) -> list[Any]:
+    def _sort(self) -> list[Any]:
         """Watch the owners that are still held, and return the others; at least one is held or appears twice."""
-        if len(received) == 1:
-            self._begin(received.pop())
-            return received
-        once = list({id(owner): owner for owner in received}.values())
-        received.clear()
+        once = list({id(owner): owner for owner in self.received}.values())
+        self.received.clear()
+        released: list[Any] = []
         while once:
             one = [once.pop()]
             if only_kept(one):
-                received += one
+                released += one
             else:
                 self._begin(one.pop())
-        return received
+        return released
 
     def _begin(self, owner: Any) -> None:
         self.watched[id(owner)] = self._watch.begin(owner)

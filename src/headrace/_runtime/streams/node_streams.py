@@ -145,11 +145,9 @@ class NodeStreams:
         try:
             current = self._current
             if current is not None:
-                allocation, here = self.allocation, thread.current
-                if here.innermost is not current or allocation.current_on < 0 or current.is_replaced():
-                    if get_ident() != allocation.current_on:
-                        allocation.make_own_current()
-                    current.enter(here)
+                if get_ident() != self.allocation.current_on:
+                    self.allocation.make_own_current()
+                current.enter(thread.current)
             self._compute(op_input, op_output, context)
             if self.checker is not None:
                 self.checker.end_compute(self._ports)
@@ -165,7 +163,7 @@ class NodeStreams:
             # Something may have been put around the compute meanwhile.
             if self._state is _ON and is_usual and self.node.compute == self._watched_compute:
                 self._steady = self.node.compute = steady_compute(
-                    self._compute, self._current, self.allocation, self.lifetimes, self._ports
+                    self.node, self._compute, self._current, self.allocation, self.lifetimes
                 )
 
     def _end_steady(self) -> None:
@@ -264,6 +262,7 @@ class NodeStreams:
         """Keep the frames of an operator that requests its first stream after its first compute."""
         held = self.lifetimes.held
         held.is_on = True
+        self._update_inputs()
         operator = self.node.operator
         found: list[Any] = [variables_of_compute(), operator.__dict__, attributes_of_class(type(operator))]
         found += [modules_of_compute(), operator.metadata]
@@ -278,6 +277,7 @@ class NodeStreams:
         """
         self.lifetimes.held.is_on = False
         self.lifetimes.held.clear()
+        self._update_inputs()
         self._enter(_ON if self.order.has_received or self.checker is not None else _OFF)
 
     # Received messages. `InputContext.receive` has a copy of `received` for a message with one fence.
@@ -533,7 +533,7 @@ class NodeStreams:
     def _order_each(self, port: InputPort, own: ManagedStream) -> None:
         """From now on, order the operator's own stream after each message as it is received."""
         port.own = own
-        port.is_noted = self._is_noted(port)
+        self._update_inputs()
 
     def _emit_everywhere(self, own: ManagedStream) -> None:
         self.outputs.choose_for_others(own)
@@ -541,11 +541,14 @@ class NodeStreams:
 
     def _update_outputs(self) -> None:
         self.outputs.update()
-        for port in self._ports:
-            port.is_noted = self._is_noted(port)
+        self._update_inputs()
 
-    def _is_noted(self, port: InputPort) -> bool:
-        return port.own is None or not self.outputs.is_only
+    def _update_inputs(self) -> None:
+        """Update what a receive has to do at each port."""
+        held = self.lifetimes.held
+        for port in self._ports:
+            port.is_noted = port.own is None or not self.outputs.is_only
+            port.kept = held.received if held.is_on and not port.is_noted else None
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
         if self._state is _OFF:

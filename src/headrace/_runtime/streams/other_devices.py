@@ -81,7 +81,8 @@ class OtherDevices:
         # After the copies, and so after all that the message came after.
         fences = streams.order.fences_on(own)
         copied.event = fences.insert()
-        copied.fences, copied.number, copied.more_fences = fences, fences.last, None
+        copied.fences, copied.number = fences, fences.last
+        copied.set_more_fences(())
         return copied
 
     def _copy(self, leaf: Any, own: ManagedStream) -> Any:

@@ -96,6 +96,7 @@ class OutputStreams:
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
             port.stamp_object = None if is_handed_on else port.stamp
+            port.fences = fences if stream is not None and is_used_alone and not is_handed_on else None
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""
@@ -124,7 +125,7 @@ class OutputStreams:
                     continue
                 event = other.insert()
                 more.append((other, other.last, event))
-            message.more_fences = tuple(more) or None
+            message.set_more_fences(tuple(more))
             return message
 
         return stamp
@@ -153,5 +154,5 @@ class OutputStreams:
         message = make_envelope(data)
         if fences:
             message.fences, message.number, message.event = fences[0]
-        message.more_fences = (*fences[1:], *default) or None
+        message.set_more_fences((*fences[1:], *default))
         return message

@@ -278,14 +278,10 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> None:
 
 
 def only_kept(owners: list[Any]) -> bool:
-    """Return whether only this list refers to the owners in it, and each appears once."""
-    for owner in owners:
-        if getrefcount(owner) > _ALONE:
-            return False
-        users = hidden_users.get(type(owner))
-        if users is not None and users(owner) > 1:
-            return False
-    return True
+    """Return whether only this list refers to the owners in it, and each appears once; there is at least one."""
+    if max(map(getrefcount, owners)) > _ALONE:
+        return False
+    return not (hidden_users and any(map(is_shared_elsewhere, owners)))
 
 
 def is_shared_elsewhere(owner: Any) -> bool:
@@ -296,9 +292,7 @@ def is_shared_elsewhere(owner: Any) -> bool:
 
 def _count_alone() -> int:
     """Return the count that `only_kept` reads for an object that only its list refers to."""
-    for owner in [object()]:
-        count = getrefcount(owner)
-    return count
+    return max(map(getrefcount, [object()]))
 
 
 _ALONE = _count_alone()

@@ -367,7 +367,7 @@ class _Copying:
                 managed.wait(event)  # the operator's own stream, whose timer leaves out the wait
             else:
                 managed.stream.wait(event)
-        message.more_fences = (*(message.more_fences or ()), (reader.fences, reader.fences.last, event))
+        message.set_more_fences((*(message.more_fences or ()), (reader.fences, reader.fences.last, event)))
 
 
 def _as_bytes(buffer: Any) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -46,9 +47,8 @@ class CuPy(DeviceLibrary):
             return cupy.asarray(tensor)
         return cupy.from_dlpack(tensor)
 
-    def owner(self, array: Any) -> Any:
-        """Return CuPy's memory object."""
-        return array.data.mem
+    owner: Callable[[Any], Any] = staticmethod(attrgetter("data.mem"))  # type: ignore[assignment]
+    """Return CuPy's memory object."""
 
     def begin(self, array: Any) -> int:
         """Return the address of CuPy's memory object."""

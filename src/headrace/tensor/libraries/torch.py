@@ -45,9 +45,8 @@ class PyTorch(DeviceLibrary):
         """Return a PyTorch tensor on the memory of a tensor."""
         return torch.from_dlpack(tensor)
 
-    def owner(self, array: Any) -> Any:
-        """Return the storage; sparse tensors and some backends have none, and raise."""
-        return array.untyped_storage()
+    owner = staticmethod(torch.Tensor.untyped_storage)
+    """Return the storage; sparse tensors and some backends have none, and raise."""
 
     def begin(self, array: Any) -> int:
         """Return the address of the storage."""
@@ -87,7 +86,7 @@ class PyTorch(DeviceLibrary):
     def stream_setter(self, state: Any) -> Callable[[], object]:
         """Return PyTorch's own call."""
         stream_id, device_index, device_type = state
-        return partial(_set_parts, stream_id=stream_id, device_index=device_index, device_type=device_type)
+        return partial(_set_parts, stream_id, device_index, device_type)
 
     def stream_state(self, handle: StreamHandle) -> Any:
         """Return the parts of a stream."""

@@ -1,0 +1,142 @@
+"""The compute of a function of one array: what it does in short is what `receive` and `emit` do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import CountCondition, gpu, op
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
+from headrace.tensor import Library, register_library
+from tests.harness import MakeScheduler, greedy, run
+from tests.harness.internals import node_of
+from tests.harness.libraries import fresh_registry
+
+FRAMES = 40
+
+
+class Memory:
+    pass
+
+
+class Array:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.memory = Memory()
+
+
+class Arrays(Library):
+    name = "Arrays"
+    types = (Array,)
+    works_on_simulated_streams = True
+
+    def owner(self, array: Array) -> Memory:
+        if array.number % 7 == 3:
+            raise RuntimeError("it has none")
+        return array.memory
+
+    def read_stream(self) -> Any:
+        return None
+
+    def set_stream(self, state: Any) -> None:
+        pass
+
+    def stream_state(self, handle: gpu.StreamHandle) -> Any:
+        return handle
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
+    fresh_registry(monkeypatch)
+    register_library(Arrays())
+
+
+def chain(function: Any, last: Any, scheduler: MakeScheduler = greedy, metadata: bool = False) -> Any:
+    def compose(app: Any) -> None:
+        app.enable_metadata(metadata)
+        pool = CudaStreamPool(app, stream_flags=1)
+
+        @op(outputs="out")
+        def source(*, metadata: Any) -> Array:
+            source.sent += 1
+            if source.sent % 5 == 0:
+                metadata["number"] = source.sent
+            return Array(source.sent)
+
+        source.sent = 0
+        first = source(app, CountCondition(app, FRAMES), pool, name="first")
+        app.middle = op(function)(app, pool, name="middle")
+        app.last = op(last)(app, pool, name="last")
+        app.add_flow(first, app.middle)
+        app.add_flow(app.middle, app.last)
+
+    return run(compose, scheduler)
+
+
+@pytest.mark.parametrize("metadata", [False, True])
+def test_arrays_other_values_and_nothing_come_in_order(scheduler: MakeScheduler, metadata: bool) -> None:
+    seen: list[Any] = []
+
+    def function(x: Array) -> Any:
+        kinds = {0: None, 1: x.number, 2: {"number": x.number}}
+        return kinds.get(x.number % 6, Array(x.number))
+
+    def last(x: Any) -> None:
+        seen.append(x.number if isinstance(x, Array) else x["number"] if isinstance(x, dict) else x)
+
+    chain(function, last, scheduler, metadata)
+    assert seen == [number for number in range(1, FRAMES + 1) if number % 6]
+
+
+def test_metadata_passes_an_array_that_is_sent_in_short() -> None:
+    seen: list[Any] = []
+
+    def last(x: Array, *, metadata: Any) -> None:
+        seen.append((x.number, metadata.get("number")))
+
+    chain(lambda x: Array(x.number), last, metadata=True)
+    assert seen == [(n, n if n % 5 == 0 else None) for n in range(1, FRAMES + 1)]
+
+
+def test_an_error_of_the_function_is_not_taken_for_an_empty_queue() -> None:
+    def function(x: Array) -> Any:
+        return Array(x.number) if x.number < 20 else [][0]
+
+    with pytest.raises(IndexError, match="list index"):
+        chain(function, lambda x: None)
+
+
+def test_what_the_function_holds_is_the_array_that_it_received(scheduler: MakeScheduler) -> None:
+    held: list[Array] = []
+
+    def last(x: Array) -> None:
+        held[:] = [*held, x][-3:]
+
+    app = chain(lambda x: Array(x.number), last, scheduler)
+    assert [x.number for x in held] == [FRAMES - 2, FRAMES - 1, FRAMES]
+    assert not node_of(app.last).streams.lifetimes.held.received
+
+
+def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = {"wait": 0, "record": 0}
+
+    def count(name: str) -> None:
+        original = getattr(sim.Stream, name)
+
+        def counted(self: Any, *args: Any) -> Any:
+            calls[name] += 1
+            return original(self, *args)
+
+        monkeypatch.setattr(sim.Stream, name, counted)
+
+    count("wait")
+    count("record")
+
+    def last(x: Array) -> None:
+        pass
+
+    chain(lambda x: Array(x.number), last)
+    assert calls["wait"] == 2 * FRAMES  # of the stage and the last one
+    assert 2 * FRAMES <= calls["record"] <= 2 * FRAMES + FRAMES // 2  # the last one emits nothing
