@@ -405,13 +405,13 @@ def _remembered(description: bytes) -> tuple[Any, Layout | None]:
     if type(tree) is not list or len(tree) not in (5, 7) or tree[1] != 0:
         return tree, None
     if tree[0] == "t" and tree[5:] == [None, ""]:
-        element, extents, strides, first, end = _read_layout(
+        element, extents, steps, first, end = _read_layout(
             tuple(tree[2]), tuple(tree[3]), None if tree[4] is None else tuple(tree[4])
         )
         if first < 0 or element.typestr is None:
             return tree, None
         dtype = element.numpy()
-        return tree, (dtype, extents, strides, max(end, prod(extents) * dtype.itemsize), element)
+        return tree, (dtype, extents, steps, max(end, prod(extents) * dtype.itemsize), element)
     if tree[0] != "a" or len(tree) != 5:
         return tree, None
     dtype = _dtype_of(tree[2])
