@@ -29,6 +29,10 @@ from headrace.resources import ManualClock, UnboundedAllocator
 from headrace.tensor.copies import simulated_memory
 
 
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")  # at once, since several threads write
+
+
 @op
 def numbers():
     yield from range(8)
@@ -41,7 +45,7 @@ def triple(value):
 
 @op
 def show(value):
-    print("shown:", value)
+    say("shown:", value)
 
 
 class Reader(Operator):
@@ -52,7 +56,7 @@ class Reader(Operator):
         frame = op_input.receive("in")
         op_input.receive_cuda_stream("in").stream.sync()
         values = np.unique(simulated_memory(frame).view(np.float32))
-        print("frame:", frame.device.is_cuda, values.tolist())
+        say("frame:", frame.device.is_cuda, values.tolist())
 
 
 class Edge(Fragment):
@@ -91,9 +95,9 @@ if __name__ == "__main__":
     for processes in (False, True):
         outcome = Plant().run(processes=processes)
         computes = {name: each.computes for name, each in outcome.operators.items() if "[" not in name}
-        print("outcome:", outcome.ended_by, computes, outcome.undelivered, outcome.dropped)
-        print("segments:", [(each.name, each.state, each.frames) for each in outcome.segments])
-        print("---")
+        say("outcome:", outcome.ended_by, computes, outcome.undelivered, outcome.dropped)
+        say("segments:", [(each.name, each.state, each.frames) for each in outcome.segments])
+        say("---")
 """
 
 
