@@ -15,17 +15,22 @@ from headrace.core.resource import Resource
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from headrace.core.composition import Composition
     from headrace.core.graph import Graph
 
 
-def compose(fragment: Composition) -> Graph:
-    """Compose a fragment, check what it declared, and return its graph."""
+def compose(fragment: Composition, look: Callable[[], object] | None = None) -> Graph:
+    """Compose a fragment, check what it declared, and return its graph.
+
+    `look` is called when the graph is as the program declared it, before operators are replaced by their replicas.
+    """
     made = fragment._compose_graph()
     settle_execution(fragment.graph)
     check(fragment, made)
+    if look is not None:
+        look()
     fragment._keep_part()
     _check_resources(fragment)
     fragment._expand_replicas()

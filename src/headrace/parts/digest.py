@@ -129,7 +129,7 @@ def _array(value: Any) -> str:
 def _code(operator: Operator) -> Any:
     """Return the class of an operator, or its function."""
     declared = getattr(operator, "declared", None)
-    return type(operator) if declared is None else declared.function
+    return getattr(declared, "function", type(operator))
 
 
 def _file(code: Any) -> tuple[str, str]:

@@ -95,8 +95,9 @@ def drive(
         application.outcome = None
         try:
             interrupts.held = False
-            compose(application)
-            driver = (make or Driver)(application, control, launch, earlier)
+            declared: list[Any] = []
+            compose(application, lambda: declared.extend(_declared(application)))
+            driver = (make or Driver)(application, control, launch, earlier, *declared)
         finally:
             interrupts.held = True
         try:
@@ -119,6 +120,12 @@ def drive(
         raise failure
     outcome: Outcome = application.outcome
     return outcome
+
+
+def _declared(application: Any) -> tuple[Sequence[CutFlow], dict[str, str]]:
+    """Return the flows between parts and the description of the program, at the moment at which parts take them."""
+    graph = getattr(application, "fragment_graph", None)  # a Fragment that runs by itself has none
+    return (cut_flows(application), describe(application)) if graph is not None else ((), {})
 
 
 def _waits_for(driver: Driver | None) -> str:
@@ -179,8 +186,10 @@ class Driver:
         control: DriverControl,
         launch: Launch,
         earlier: Sequence[Outcome | Failure | None],
+        flows: Sequence[CutFlow],
+        description: dict[str, str],
     ) -> None:
-        graph = getattr(application, "fragment_graph", None)  # a Fragment that runs by itself has none
+        graph = getattr(application, "fragment_graph", None)
         parts: list[Any] = [] if graph is None else list(graph.fragments)
         if not parts:
             raise GraphError(
@@ -200,8 +209,8 @@ class Driver:
             self._ports[operator.fragment.name] += [(operator.name, name) for name in names]
         self.supervisor = Supervisor(
             {part.name: Part(part.name, part.on_loss) for part in parts},
-            cut_flows(application),
-            describe(application),
+            flows,
+            description,
         )
         self._joined: JoinedRun | None = None
         self.watch_failure: BaseException | None = None

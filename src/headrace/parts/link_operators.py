@@ -124,6 +124,7 @@ class LinkOperator(Operator):
         # When each message of the first link was sent or taken, if somebody wants to know.
         self._now: Callable[[], int] | None = None
         self._times: list[int] = []
+        self._is_stalled = False  # whether a message could not be sent though there was a credit for it
         self._construct(fragment, (), flow.name, {})
         self._condition = LinkCondition(self, name="link")
         self.conditions[self._condition.name] = self._condition
@@ -213,8 +214,13 @@ class LinkOperator(Operator):
 
     @property
     def waits_for_link(self) -> bool:
-        """Whether it waits for the other part, and for nothing else."""
-        return not (self.has_news or self.has_work or self._has_failed or self._condition.waits_for_device)
+        """Whether it waits for a message or a credit of the other part, and for nothing else.
+
+        A sender without memory waits for an answer or for slots, of which neither end has a count. So it may go on
+        though both ends have counted the same.
+        """
+        is_busy = self.has_news or self.has_work or self._is_stalled or self._condition.waits_for_device
+        return not (is_busy or self._has_failed)
 
     @property
     def passed(self) -> tuple[int, int]:
@@ -284,7 +290,6 @@ class SendToPart(LinkOperator):
         self._lost = 0
         # A message that was taken from a queue that drops, and could not be sent yet.
         self._held: list[Any] = []
-        self._is_stalled = False
         self._has_said_end = False
         self._is_dropping = False
 

@@ -104,6 +104,9 @@ def _expand(
         inner += _give_jobs(operator, distributor, lane, number)
         if collector is not None:
             inner += _take_results(operator, collector, lane)
+    for made in (distributor, collector, *(lane.operator for lane in crew.lanes)):
+        if made is not None:
+            made.fragment = operator.fragment  # which is a part of this one, perhaps
     operator._stand_in, operator._result_collector = distributor, collector
     operator._replica_copies = tuple(lane.operator for lane in crew.lanes)
     distributor._stands_for = operator

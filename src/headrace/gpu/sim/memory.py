@@ -536,20 +536,20 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
     """Return a recorded copy of device memory with other addresses; the lock is held."""
     device = node.context.device
 
-    def memory_at(address: int) -> Bytes:
+    def memory_at(address: int) -> Span:
         for pool in (pool for each in device.machine.devices for pool in each.pools):
             found = pool.find(address, size)
             if found is not None:
-                return found
+                return Span(pool, found)
         raise CUDAError(
             f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}"
         )
 
-    written, read = memory_at(target), memory_at(source)
-    engine = device.within_device
     changed = copy(node)
+    changed.spans = [memory_at(target), memory_at(source)]
+    written, read = (span.memory for span in changed.spans)
+    engine = device.within_device
     changed.operation = Transfer(engine, size, partial(np.copyto, written, read))
-    changed.spans = [Span(device.memory, written), Span(device.memory, read)]
     changed.details = {"dst": written, "src": read}
     return changed
 

@@ -63,10 +63,11 @@ def parse_patterns(text: str) -> list[str]:
 
 
 def ports_of(run: RunInfo) -> Iterator[Port]:
-    """Yield the ports of a run: the outputs and then the queues of the inputs of each operator."""
+    """Yield the ports of a run: the outputs and then the queues of the inputs of each operator of the program."""
     for operator in run.operators:
-        yield from operator.outputs
-        yield from operator.inputs
+        if not operator.node.operator._is_link:
+            yield from operator.outputs
+            yield from operator.inputs
 
 
 def describe(port: Port) -> RecordedPort:
