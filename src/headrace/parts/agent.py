@@ -109,7 +109,7 @@ class Agent:
         wanted: int | Sequence[int] | None,
         there: Sequence[int],
     ) -> None:
-        """Give a part what it wants of what is there; it has the same when it is started again."""
+        """Assign to a part what it wants of what is there; it has the same when it is started again."""
         if wanted is not None and part not in given:
             others = {other: tuple(own) for other, own in given.items()}
             given[part] = assign(what, {**others, part: wanted}, there)[part]
