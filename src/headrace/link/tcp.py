@@ -84,7 +84,7 @@ class TcpCarrier:
             raise ValueError("descriptors do not travel over TCP")
         was_idle = not self._waiting
         self._waiting.append(memoryview(header + body))
-        self._waiting.extend(memoryview(part).cast("B") for part in bulk if memoryview(part).nbytes)
+        self._waiting.extend(memoryview(part).cast("B") for part in bulk if len(part))
         if was_idle:
             self.flush()
 

@@ -63,7 +63,7 @@ class Hosting(Protocol):
     """Who starts the processes of parts."""
 
     def start(self, part: str, number: int) -> None:
-        """Have the process of a part started; it connects to the driver."""
+        """Ask for the process of a part; it connects to the driver."""
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Use an agent that has connected, and that runs these fragments; return False if it was refused."""
@@ -106,7 +106,7 @@ class RemoteDriver(Driver):
         self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
 
     def run(self) -> None:
-        """Have the processes started, and return when all have ended."""
+        """Start the processes, and return when all have ended."""
         sys.stdout.flush()  # before what the processes write
         with ExitStack() as stack:
             stack.callback(self._hosting.close)
@@ -293,7 +293,7 @@ class Agents:
         """The agent of this host, if there is one."""
 
     def start(self, part: str, number: int) -> None:
-        """Have the process of a part started by an agent that runs it, now or when it connects."""
+        """Ask an agent that runs it for the process of a part, now or when it connects."""
         able = [channel for channel, (fragments, _) in self._agents.items() if _has(fragments, part)]
         if not able:
             self._waiting[part] = number
