@@ -41,6 +41,12 @@ class Application(Fragment):
                 f"{type(self).__name__}: argv must be a list of words such as sys.argv, not {argv!r}; "
                 f"a name is given by keyword: {type(self).__name__}(name={argv!r})"
             )
+        for word in ("gpus", "cpus", "on_loss"):
+            if word in kwargs:
+                raise TypeError(
+                    f"{type(self).__name__}: {word}= is for the fragments of an application, which may run in "
+                    "processes of their own; give it to one of them"
+                )
         super().__init__(None, name, *args, **kwargs)
         self.argv: list[str] = list(sys.argv if argv is None else argv)
         self._options: list[tuple[str, str]] = []

@@ -45,6 +45,8 @@ LIBRARIES = {
     "MCAP": (["mcap"], "record"),
     "shtab": (["shtab"], "completion"),
     "Zenoh": (["eclipse-zenoh"], "zenoh"),
+    "cryptography": (["cryptography"], "tls"),
+    "Ray": (["ray"], "cluster"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,7 +46,7 @@ class PyTorch(DeviceLibrary):
         """Return a PyTorch tensor on the memory of a tensor."""
         return torch.from_dlpack(tensor)
 
-    owner = staticmethod(torch.Tensor.untyped_storage)
+    owner = staticmethod(methodcaller("untyped_storage"))
     """Return the storage; sparse tensors and some backends have none, and raise."""
 
     def begin(self, array: Any) -> int:
