@@ -46,7 +46,7 @@ class PyTorch(DeviceLibrary):
         """Return a PyTorch tensor on the memory of a tensor."""
         return torch.from_dlpack(tensor)
 
-    owner = staticmethod(methodcaller("untyped_storage"))
+    owner = staticmethod(methodcaller("untyped_storage"))  # type: ignore[assignment]
     """Return the storage; sparse tensors and some backends have none, and raise."""
 
     def begin(self, array: Any) -> int:
