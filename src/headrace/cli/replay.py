@@ -89,8 +89,8 @@ def _serve(recording: Recording, port: int) -> int:
     from headrace.observe.dashboard.recording_page import RecordingPage
 
     page = RecordingPage(recording, port=port)
-    print(f"{recording.name}: {page.url} (Ctrl-C ends)", flush=True)
     try:
+        print(f"{recording.name}: {page.url} (Ctrl-C ends)", flush=True)
         page.wait()
     except KeyboardInterrupt:
         return 130
