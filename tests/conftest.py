@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,13 @@ from tests.harness import SCHEDULERS, MakeScheduler
 from tests.limits import pytest_collection_modifyitems, pytest_configure, pytest_runtest_protocol  # noqa: F401
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
+
+# Many tests start programs beside other tests. These keep their bytecode, and the idle threads of NumPy's and
+# PyTorch's libraries sleep instead of spinning for a tenth of a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # How long an example takes, and how long it takes to make one, depends on the machine. Every run has the same ones.
 settings.register_profile(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,29 +21,22 @@ PLANT = str(Path(__file__).with_name("plant.py"))
 SHOWN = [f"shown: {10 * number}" for number in range(5)]
 
 
-@pytest.fixture(scope="module")
-def byte_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("byte_code")
-
-
 @pytest.fixture(autouse=True)
-def environment(tmp_path: Path, byte_code: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of its own, logging as a program finds it, and byte code that all processes share."""
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of its own, and logging as a program finds it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_DEVICE", "sim")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(byte_code))
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     with logging_of_a_program():
         yield
 
 
 def children() -> set[str]:
-    return {
-        child
-        for task in os.listdir("/proc/self/task")
-        for child in Path(f"/proc/self/task/{task}/children").read_text().split()
-    }
+    found: set[str] = set()
+    for task in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError):  # a thread of another test has ended meanwhile
+            found.update(Path(f"/proc/self/task/{task}/children").read_text().split())
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,6 @@ from tests.parts.test_processes import (  # noqa: F401
     ENDLESS,
     PLANT,
     SHOWN,
-    byte_code,
     environment,
     has_ended,
     lines,

@@ -6,7 +6,6 @@ import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from headrace import notebook
 from headrace.application.runner import Runner
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
@@ -647,6 +646,8 @@ class Fragment(Composition):
         return draw(self.graph, style, self._segments, unfold=unfold)
 
     def _repr_html_(self) -> str:
+        from headrace import notebook
+
         return notebook.picture(self.draw("svg").encode(), "image/svg+xml", self.draw())
 
     def start_op(self) -> Operator:

@@ -7,7 +7,6 @@ that is run afterwards would not find its own module (which pickle and dataclass
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import io
@@ -162,6 +161,8 @@ class Program:
         """Return whether the program has an ``if __name__ == "__main__":``, and so decides what to run."""
         if module.__file__ is None or not module.__file__.endswith((".py", ".pyw")):
             return False
+        import ast
+
         tree = ast.parse(Path(module.__file__).read_bytes())
         return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
 

@@ -221,10 +221,13 @@ def _values(prefix: str, section: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def environment_parameters() -> dict[str, Setting]:
     """Return the settings of the environment for a program without a configuration, by `setting_name`."""
+    settings = _environment_settings()
+    if not settings:
+        return {}
     from headrace.core.yaml_loader import load
 
     found: dict[str, Setting] = {}
-    for key, text, origin in _environment_settings():
+    for key, text, origin in settings:
         found[setting_name(key)] = Setting(key, _copy(load(text, origin), origin), origin, "")
     return found
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headrace import notebook
-
 
 class EndedBy(StrEnum):
     """Why a run ended."""
@@ -281,6 +279,8 @@ class Outcome:
             what: by_name for what, by_name in counts.items() if what == "computes" or any(by_name.values())
         }
         rows = [[name, *(by_name[name] for by_name in shown.values())] for name in self.operators]
+        from headrace import notebook
+
         return notebook.paragraph(str(self)) + notebook.table(["operator", *shown], rows)
 
     def _captured(self) -> str:

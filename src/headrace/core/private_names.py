@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+_STORE_ATTR = dis.opmap["STORE_ATTR"]
+
 
 def check_private_names(kind: type, base: type) -> None:
     """Raise TypeError if a class of a program uses a private name of `base`, from which it derives, for itself.
@@ -67,6 +69,8 @@ def _stored(code: CodeType, names: frozenset[str] | None, owner: str = "") -> It
         if isinstance(inner, CodeType) and owner in inner.co_freevars:
             yield from _stored(inner, names, owner)
     if not owner or (names is not None and names.isdisjoint(code.co_names)):
+        return
+    if _STORE_ATTR not in code.co_code[::2]:  # most methods assign nothing, and to take code apart is slow
         return
     before: Any = None
     for instruction in dis.get_instructions(code):

@@ -13,13 +13,14 @@ from __future__ import annotations
 import pickle
 import select
 import socket
-import ssl
 import struct
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import ssl
+
     from headrace.core.outcome import Outcome
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
@@ -229,6 +230,8 @@ class Channel:
     @classmethod
     def over(cls, connection: socket.socket) -> Channel:
         """Return a channel over a connection between hosts, whose ends have proved who they are."""
+        import ssl  # costly to import, and not needed on one host
+
         return _TlsChannel(connection) if isinstance(connection, ssl.SSLSocket) else cls(connection)
 
     @property
@@ -313,6 +316,8 @@ class _TlsChannel(Channel):
         return self._tls.pending() > 0 or super().wait(seconds)
 
     def _read(self) -> tuple[bytes, list[int]]:
+        import ssl
+
         while True:
             if not self._tls.pending():
                 select.select([self._tls], [], [])

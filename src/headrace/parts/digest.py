@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import os
-import platform
 import sys
 import zlib
 from contextlib import suppress
@@ -34,7 +33,7 @@ _LARGEST = 1 << 20  # bytes of an array that are compared
 
 def describe(application: Any) -> dict[str, str]:
     """Return the description of a composed application of fragments."""
-    found = {"Python": platform.python_version(), "headrace": __version__}
+    found = {"Python": sys.version.partition(" ")[0], "headrace": __version__}
     found["the application"] = f"{application.name!r}, {_type(application)}"
     found["the list of fragments"] = ", ".join(
         fragment.name for fragment in application.fragment_graph.fragments

@@ -21,6 +21,9 @@ SPANNING = (
 )
 """The variables that ask the driver to watch all parts, and nobody else."""
 DASHBOARD = "HEADRACE_DASHBOARD"
+# The threads of NumPy's OpenBLAS spin after each call, and when NumPy is imported: for 2**26 ticks, up to a
+# tenth of a second, unless this says otherwise. Processes that share cores would take them from each other.
+_BLAS_SPIN = "OPENBLAS_THREAD_TIMEOUT", "16"
 
 
 def check_options(environment: Mapping[str, str]) -> None:
@@ -65,6 +68,7 @@ def environment_of(
         found[DASHBOARD] = f"{found[DASHBOARD].rpartition(':')[0]}:0"
     found["HEADRACE_PART"] = part
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
+    found.setdefault(*_BLAS_SPIN)
     if gpus is not None:
         found.update(visible(found, gpus))
     return found
