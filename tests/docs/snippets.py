@@ -6,7 +6,7 @@ something, as a python block may.
 
 A block fenced as ``output`` right after a python block is what that block prints, word for word. A block fenced as
 ``python skip`` is shown and not run. One fenced as ``python needs=cupy,gpu`` is run where those can be had: each is
-a module to be imported, or ``gpu``, a real GPU, or ``opencv-cuda``, an OpenCV that finds one.
+a module that is installed, or ``gpu``, a real GPU, or ``opencv-cuda``, an OpenCV that finds one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.harness import PATIENCE
@@ -96,9 +97,9 @@ def has(need: str, gpu: bool) -> bool:
         return False
     if need == "gpu":
         return gpu
-    code = f"import {need}"
-    if need == "opencv-cuda":
-        code = "import cv2; assert cv2.cuda.getCudaEnabledDeviceCount() > 0"
+    if need != "opencv-cuda":
+        return find_spec(need.partition(".")[0]) is not None
+    code = "import cv2; assert cv2.cuda.getCudaEnabledDeviceCount() > 0"
     tried = subprocess.run(
         [sys.executable, "-c", code], env=_environment(gpu), capture_output=True, timeout=PATIENCE
     )

@@ -52,12 +52,17 @@ class Bench:
         return gpu.partition(self.device, list(counts))
 
 
+def lack_of_cuda() -> str | None:
+    """Return what a real device lacks to be used; None if there is one."""
+    try:
+        return find_backend("cuda").why_not()
+    except DeviceUnavailable as error:
+        return str(error)
+
+
 def cuda() -> ModuleType:
     """Return the names of CUDA, or skip or fail the test where there is no device."""
-    try:
-        lack = find_backend("cuda").why_not()
-    except DeviceUnavailable as error:
-        lack = str(error)
+    lack = lack_of_cuda()
     if lack is not None:
         if os.environ.get("HEADRACE_DEVICE") == "cuda":
             pytest.fail(lack)

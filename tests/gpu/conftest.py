@@ -1,7 +1,7 @@
 """The tests in this folder state behaviour that a real and a simulated device share, and run on both.
 
-The real device is skipped where there is none. ``make gpu-test`` runs the folder with
-``HEADRACE_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
+Where there is no real device, `test_backends` says so, and the simulated one is used alone. ``make gpu-test`` runs
+the folder with ``HEADRACE_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ import pytest
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.sim import memory_pool
-from tests.gpu.bench import Bench, cuda, spin_host
+from tests.gpu.bench import Bench, cuda, lack_of_cuda, spin_host
 from tests.harness import PATIENCE
 
 # What is about the simulator, about stand-ins of libraries, or about choosing a device.
 NEEDS_NO_DEVICE = ["sim", "test_ambient.py", "test_backends.py"]
-collect_ignore = NEEDS_NO_DEVICE if os.environ.get("HEADRACE_DEVICE") == "cuda" else []
+if os.environ.get("HEADRACE_DEVICE") == "cuda":
+    DEVICES, collect_ignore = ["sim", "cuda"], NEEDS_NO_DEVICE
+elif lack_of_cuda() is None:
+    DEVICES, collect_ignore = ["sim", "cuda"], []
+else:
+    DEVICES, collect_ignore = ["sim"], ["real"]
 
 
 _bytes = itertools.cycle(range(1, 256))
@@ -32,7 +37,7 @@ def _used_before(size: int) -> np.ndarray:
     return np.full(size, next(_bytes), np.uint8)
 
 
-@pytest.fixture(params=["sim", "cuda"])
+@pytest.fixture(params=DEVICES)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """A simulated device, and then a real one. New memory of either holds anything."""
     if request.param == "sim":
@@ -49,7 +54,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     device.sync()
 
 
-@pytest.fixture(params=["sim", "cuda"])
+@pytest.fixture(params=DEVICES)
 def two(request: pytest.FixtureRequest) -> Iterator[list[Bench]]:
     """Two devices of one kind, of which the first is current."""
     if request.param == "sim":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.device_names import DEVICE_NAMES
+from tests.gpu.bench import lack_of_cuda
 from tests.harness.processes import run_python
 
 FAKE_CUDA = """
@@ -190,3 +193,14 @@ def test_the_names_are_the_backends_own_objects() -> None:
         "print(all(hasattr(gpu, name) for name in gpu.__all__) and set(gpu.__all__) == set(dir(gpu)))"
     )
     assert run(code, device="sim").stdout.split() == ["True", "True"]
+
+
+def test_the_tests_of_this_folder_run_on_a_real_device_too() -> None:
+    """Show it among what was skipped where they do not; the files of tests that need one can be imported anyway."""
+    for file in sorted((Path(__file__).parent / "real").glob("test_*.py")):
+        try:
+            importlib.import_module(f"tests.gpu.real.{file.stem}")
+        except pytest.skip.Exception:
+            pass
+    if lack := lack_of_cuda():
+        pytest.skip(f"{lack}: tests/gpu is about the simulated device alone, and tests/gpu/real is left out")
