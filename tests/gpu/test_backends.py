@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -198,9 +199,7 @@ def test_the_names_are_the_backends_own_objects() -> None:
 def test_the_tests_of_this_folder_run_on_a_real_device_too() -> None:
     """Show it among what was skipped where they do not; the files of tests that need one can be imported anyway."""
     for file in sorted((Path(__file__).parent / "real").glob("test_*.py")):
-        try:
+        with contextlib.suppress(pytest.skip.Exception):
             importlib.import_module(f"tests.gpu.real.{file.stem}")
-        except pytest.skip.Exception:
-            pass
     if lack := lack_of_cuda():
         pytest.skip(f"{lack}: tests/gpu is about the simulated device alone, and tests/gpu/real is left out")

@@ -11,6 +11,7 @@ import importlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,7 @@ _REPLACED = (
 HIDDEN_WRITES = {"take": "queue"}
 
 
+@cache
 def _modules() -> list[ModuleType]:
     return [importlib.import_module(name) for name in _MODULES]
 

@@ -42,6 +42,8 @@ class Effects:
         self._reads: dict[bool, set[str]] = {False: set(), True: set()}
         self._writes: dict[bool, set[str]] = {False: {".monotonic_ns", "perf_counter_ns"}, True: set()}
         self._put_off: dict[tuple[Line, bool], list[tuple[_Schedule, int]]] = {}
+        # What is known of a line, as long as nothing new was learned.
+        self._known: dict[tuple[Line, bool], bool] = {}
 
     def learn(self, lines: set[tuple[Line, bool]]) -> Iterator[tuple[_Schedule, int]]:
         """Learn from the lines that were run; yield what was put off and matters now."""
@@ -49,6 +51,7 @@ class Effects:
         if not new:
             return
         self._lines |= new
+        self._known.clear()
         for line, is_guarded in new:
             reads, writes = _effects_of(line)
             self._reads[is_guarded] |= reads
@@ -58,7 +61,12 @@ class Effects:
 
     def matters(self, here: tuple[Line, bool] | None, schedule: _Schedule, cost: int) -> bool:
         """Say whether it matters that a thread is preempted before a line; if not, put the schedule off."""
-        if here is None or self._concerns(*here):
+        if here is None:
+            return True
+        known = self._known.get(here)
+        if known is None:
+            known = self._known[here] = self._concerns(*here)
+        if known:
             return True
         self._put_off.setdefault(here, []).append((schedule, cost))
         return False

@@ -151,26 +151,31 @@ def explore(
             _write_down(scenario, outcome, lines)
             found.fault = outcome.fault
             return found
+        if found.runs == runs and any(waiting):
+            return found
         for more, total in effects.learn(outcome.lines):
             waiting[total].append(more)
-        for more, cost, line in _further(outcome, schedule, delays):
-            total = spent + cost
-            if total <= preemptions and effects.matters(line, more, total):
-                waiting[total].append(more)
+        for more, cost, line in _further(outcome, schedule, delays, preemptions - spent):
+            if effects.matters(line, more, spent + cost):
+                waiting[spent + cost].append(more)
     found.complete = True
     return found
 
 
 def _further(
-    outcome: Outcome, schedule: Schedule, delays: bool
+    outcome: Outcome, schedule: Schedule, delays: bool, most: int
 ) -> Iterator[tuple[Schedule, int, tuple[Line, bool] | None]]:
-    """Yield the schedules that go one decision further than one that was run, what that costs, and from where."""
+    """Yield the schedules that go one decision further than one that was run, what that costs, and from where.
+
+    Those that cost more than `most` are left out.
+    """
     first = schedule[-1][0] + 1 if schedule else 0
     for number in range(first, len(outcome.record)):
         options, costs, _, line = outcome.record[number]
         for position in range(1, len(options)):
             cost = costs[position] or int(delays)
-            yield (*schedule, (number, options[position].name)), cost, line
+            if cost <= most:
+                yield (*schedule, (number, options[position].name)), cost, line
 
 
 def sample(

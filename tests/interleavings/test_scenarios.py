@@ -15,7 +15,7 @@ import pytest
 from .exploring import explore, sample
 from .scenarios import SCENARIOS
 
-_RUNS, _SEEDS = 8, 2
+_RUNS, _SEEDS = 4, 1
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

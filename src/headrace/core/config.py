@@ -236,8 +236,8 @@ def _environment_settings() -> list[tuple[str, str, str]]:
     """Return the keys and values that the environment sets, and the variables."""
     return [
         (variable.removeprefix(SET_PREFIX).replace("__", "."), value, f"{variable}={value}")
-        for variable, value in sorted(os.environ.items())
-        if variable.startswith(SET_PREFIX)
+        for variable in sorted(variable for variable in os.environ if variable.startswith(SET_PREFIX))
+        for value in [os.environ[variable]]
     ]
 
 
