@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sources import parse
+
 PACKAGE = Path(__file__).parents[1] / "src" / "headrace"
 LIBRARIES = "headrace.tensor.libraries"
 NAMES = ("cupy", "cupyx", "torch")
@@ -30,7 +32,7 @@ ALLOWED = {
 
 def named(source: str) -> Iterator[tuple[int, str]]:
     """Return the places in code, not in prose, at which a library is named, with their lines."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.harness.sources import parse
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "headrace"
@@ -21,25 +20,6 @@ def modules() -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
-@cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_module_with_code_postpones_annotations(folder: str) -> None:
-    without = []
-    for file in sorted((ROOT / folder).rglob("*.py")):
-        tree = parsed(file)
-        if "compat" in file.parts and "programs" in file.parts:
-            continue  # they are written as users of another system write them
-        code = [node for node in tree.body if not (isinstance(node, ast.Expr) and node is tree.body[0])]
-        has_it = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in code)
-        if code and not has_it:
-            without.append(str(file.relative_to(ROOT)))
-    assert without == []
-
-
 def test_underscores_are_on_packages_and_never_on_files() -> None:
     assert [file.name for file in PACKAGE.rglob("_*.py") if not file.name.startswith("__")] == []
 
@@ -47,7 +27,7 @@ def test_underscores_are_on_packages_and_never_on_files() -> None:
 def test_docstrings_of_functions_begin_with_what_the_call_does() -> None:
     wrong = []
     for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(parsed(file)):
+        for node in ast.walk(parse(file.read_text())):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_property(node):
                 continue
             first = (ast.get_docstring(node) or " ").split()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sources import parse
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "headrace"
 
@@ -141,7 +143,7 @@ def source_of(file: Path) -> str:
 
 def imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
     """Return every module of headrace that `module` imports, wherever the statement stands, with its line."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

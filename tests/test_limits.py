@@ -50,14 +50,14 @@ def run_tests(tests: str, folder: Path, **limits: str) -> str:
 
 
 def test_a_test_that_hangs_fails_with_all_stacks_and_the_suite_goes_on(tmp_path: Path) -> None:
-    printed = run_tests(WAITING, tmp_path, HEADRACE_TEST_LIMIT="1", HEADRACE_TEST_LAST_LIMIT="3600")
+    printed = run_tests(WAITING, tmp_path, HEADRACE_TEST_LIMIT="0.5", HEADRACE_TEST_LAST_LIMIT="3600")
     assert "1 failed, 1 passed" in printed
-    assert "Timeout (>1.0s)" in printed
+    assert "Timeout (>0.5s)" in printed
     assert "in _thread_receiver" in printed  # another thread's stack
 
 
 def test_the_process_of_a_test_that_nothing_can_interrupt_ends_and_the_test_fails(tmp_path: Path) -> None:
-    printed = run_tests(UNINTERRUPTIBLE, tmp_path, HEADRACE_TEST_LAST_LIMIT="2")
+    printed = run_tests(UNINTERRUPTIBLE, tmp_path, HEADRACE_TEST_LAST_LIMIT="0.5")
     assert "crashed while running 'test_hanging.py::test_that_nothing_can_interrupt'" in printed
     assert "in test_that_nothing_can_interrupt" in printed
     assert "1 failed" in printed

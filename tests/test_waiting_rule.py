@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.harness.sources import parse
+
 PACKAGE = Path(__file__).parents[1] / "src" / "headrace"
 
 # The methods that wait, by the type of the object.
@@ -77,7 +79,7 @@ Found = tuple[str, str, int, str]
 def found_in_the_package() -> list[Found]:
     """Return the direct waits of the package."""
     files = sorted(PACKAGE.rglob("*.py"))
-    return list(direct_waits({str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in files}))
+    return list(direct_waits({str(file.relative_to(PACKAGE)): parse(file.read_text()) for file in files}))
 
 
 def last_name(node: ast.AST) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu.backend import backend_of, find_backend, register_device
+from tests.harness.sources import parse
 
 PACKAGE = Path(gpu.__file__).parents[1]
 BACKENDS = (PACKAGE / "gpu" / "cuda", PACKAGE / "gpu" / "sim")
@@ -20,7 +21,7 @@ FINDS_BY_NAME = (PACKAGE / "gpu" / "backend.py", PACKAGE / "cli" / "info.py")
 
 def questions(source: str) -> Iterator[int]:
     """Return the lines that ask which device it is, or that reach behind the seam."""
-    tree = ast.parse(source)
+    tree = parse(source)
     for_types = {
         inner
         for node in ast.walk(tree)
