@@ -69,7 +69,5 @@ def test_patterns_of_ports_go_to_their_part() -> None:
 
 def test_options_of_a_whole_program_are_refused() -> None:
     check_options({"HEADRACE_DASHBOARD": "127.0.0.1:8750", "HEADRACE_METRICS": "127.0.0.1:0"})
-    with pytest.raises(GraphError, match="a recording is replayed in one process"):
-        check_options({"HEADRACE_REPLAY": "file"})
     with pytest.raises(GraphError, match="HEADRACE_METRICS=:9000: .* cannot share a port"):
         check_options({"HEADRACE_METRICS": ":9000"})

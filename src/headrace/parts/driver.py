@@ -29,6 +29,7 @@ from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
+from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import watchers_from_environment
 from headrace.parts.control import (
     Assignment,
@@ -42,6 +43,7 @@ from headrace.parts.control import (
     Seen,
     Started,
     TellTime,
+    ValueSet,
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
@@ -57,6 +59,7 @@ from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
 from headrace.parts.process import Process
 from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
+from headrace.parts.values import Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,6 +128,8 @@ def drive(
 def _declared(application: Any) -> tuple[Sequence[CutFlow], dict[str, str]]:
     """Return the flows between parts and the description of the program, at the moment at which parts take them."""
     graph = getattr(application, "fragment_graph", None)  # a Fragment that runs by itself has none
+    if graph is not None:
+        prepare_replay(application)
     return (cut_flows(application), describe(application)) if graph is not None else ((), {})
 
 
@@ -144,6 +149,7 @@ class DriverControl(RunControl):
     """The control of a run in processes, whose pauses are passed on to them."""
 
     __slots__ = ("_is_paused", "on_request")
+    can_step = False
 
     def __init__(self) -> None:
         super().__init__(RUNNING)
@@ -242,13 +248,17 @@ class Driver:
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
-        self._control.on_stop = self._control.on_request = lambda: os.eventfd_write(self._wake, 1)
+        control = self._control
+        control.on_stop = control.on_request = lambda: os.eventfd_write(self._wake, 1)
+        self._values = Values(control.on_request)
+        control.set_elsewhere = self._values.set
         try:
             self._carry_out(self.supervisor.begin())
             while self._processes or self._leaving:
                 self._step()
         finally:
-            self._control.on_stop = self._control.on_request = None
+            control.on_stop = control.on_request = control.set_elsewhere = None
+            self._values.close()
             left = [*self._processes.values(), *self._leaving]  # only after an error of this file
             for process in left:
                 process.kill()
@@ -287,6 +297,12 @@ class Driver:
             self._request = Request(kind, count, operator)
             for part in self._alive():
                 self._processes[part].channel.send(self._request)
+        alive = self._alive()
+        for wanted in self._values.take():  # other parts are sent it when they have their links
+            if wanted.part in alive:
+                self._processes[wanted.part].channel.send(wanted)
+        parts = self.supervisor.parts.values()
+        self._values.end([part.name for part in parts if part.state >= State.REPORTED])
 
     def _alive(self) -> set[str]:
         """Return the parts whose processes have their links."""
@@ -354,8 +370,13 @@ class Driver:
                 ends.setdefault(part, []).append((flow.name, epoch, end))
         for part, own in ends.items():
             self._connect(part, own)
-        for part in parts if self._request is not None else ():
-            self._processes[part].channel.send(self._request)
+        self._bring_up_to_date(parts)
+
+    def _bring_up_to_date(self, parts: Sequence[str]) -> None:
+        """Tell parts that begin what was requested and set before."""
+        for part in parts:
+            for message in (*self._values.of(part), *([self._request] if self._request is not None else ())):
+                self._processes[part].channel.send(message)
 
     def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
         channel = self._processes[part].channel
@@ -400,6 +421,8 @@ class Driver:
             case Paused():
                 self._paused.add(part)
                 self._control.tell_paused(self._paused >= self._alive())
+            case ValueSet(number, failure):
+                self._values.answer(number, failure)
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
             case Seen(content):

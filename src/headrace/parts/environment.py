@@ -25,10 +25,6 @@ DASHBOARD = "HEADRACE_DASHBOARD"
 
 def check_options(environment: Mapping[str, str]) -> None:
     """Raise for an option that means nothing for a program in several processes."""
-    if environment.get("HEADRACE_REPLAY"):
-        raise GraphError(
-            "HEADRACE_REPLAY: a recording is replayed in one process; leave out --processes, or --replay"
-        )
     given = environment.get("HEADRACE_METRICS", "")
     if ":" in given and given.rpartition(":")[2] != "0":
         raise GraphError(
