@@ -122,6 +122,10 @@ class RunControl:
         """Whether the operators of the run exist, here or elsewhere: what is set now is set in this run."""
         return self.engine is not None or self.set_elsewhere is not None
 
+    def problems(self) -> list[str]:
+        """Return what is wrong with operators that compute elsewhere, in words."""
+        return []
+
     def start(self) -> None:
         """Record that every operator has started."""
         self.has_started = True

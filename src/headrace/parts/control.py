@@ -164,7 +164,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The process is alive."""
+    """The process is alive, with what is wrong with its operators, in words."""
+
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.observe.attachment import prepare_replay
-from headrace.observe.environment import watchers_from_environment
+from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.parts.control import (
     Assignment,
     Beat,
@@ -51,7 +51,6 @@ from headrace.parts.environment import (
     DASHBOARD,
     SPANNING,
     assign,
-    check_options,
     environment_of,
     gpus_for,
 )
@@ -87,8 +86,8 @@ def drive(
     `program` is what ``headrace run`` executes: a file or a module, a class in it, and its arguments. `earlier` is
     what the runs of this program before returned or raised. `make` makes another driver than one of this host.
     """
-    check_options(os.environ)
     configure_log()
+    serve_metrics(application)
     launch = Launch.of(program)
     driver: Driver | None = None
     interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
@@ -148,13 +147,18 @@ def _tell(application: Any, outcome: Outcome, failure: BaseException | None) -> 
 class DriverControl(RunControl):
     """The control of a run in processes, whose pauses are passed on to them."""
 
-    __slots__ = ("_is_paused", "on_request")
+    __slots__ = ("_is_paused", "find_problems", "on_request")
     can_step = False
 
     def __init__(self) -> None:
         super().__init__(RUNNING)
         self.on_request: Callable[[], None] | None = None
+        self.find_problems: Callable[[], list[str]] = list
         self._is_paused = threading.Event()
+
+    def problems(self) -> list[str]:
+        """Return what is wrong in the parts."""
+        return self.find_problems()
 
     def step(self, count: int, op_name: str = "") -> None:
         """Refuse: a step of one process does not say which of the others it comes before."""
@@ -233,6 +237,8 @@ class Driver:
         # The last request to pause or to resume, and the parts that are paused.
         self._request: Request | None = None
         self._paused: set[str] = set()
+        # The computes that take longer than their deadlines, in words.
+        self._stuck: dict[str, tuple[str, ...]] = {}
         self._processes: dict[str, Any] = {}
         self._leaving: list[Any] = []
         self._selector = selectors.DefaultSelector()
@@ -252,6 +258,7 @@ class Driver:
         control.on_stop = control.on_request = lambda: os.eventfd_write(self._wake, 1)
         self._values = Values(control.on_request)
         control.set_elsewhere = self._values.set
+        control.find_problems = self.problems
         try:
             self._carry_out(self.supervisor.begin())
             while self._processes or self._leaving:
@@ -266,6 +273,15 @@ class Driver:
                 self._reap(process)
             self._selector.close()
             os.close(self._wake)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong in the parts, in words; from any thread."""
+        parts = self.supervisor.parts.values() if self._control.has_started else ()
+        absent = [part.name for part in parts if part.state < State.RUNNING]
+        return [
+            *(f"part {name!r} is started again" for name in absent),
+            *(text for texts in list(self._stuck.values()) for text in texts),
+        ]
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""
@@ -414,7 +430,8 @@ class Driver:
                 self._carry_out(supervisor.started(part, now))
                 if supervisor.has_started:
                     self._control.start()
-            case Beat():
+            case Beat(problems):
+                self._stuck[part] = problems
                 self._carry_out(supervisor.beat(part, now))
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))

@@ -2,7 +2,7 @@
 
 Every option of ``headrace run`` is a variable, which the process inherits, but for those that the driver takes care
 of for all parts. A file that each process would write gets the name of the part: ``run.mcap`` becomes
-``run.edge.mcap``. What belongs to a whole program is refused.
+``run.edge.mcap``.
 """
 
 from __future__ import annotations
@@ -18,19 +18,11 @@ SPANNING = (
     "HEADRACE_TRACE",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
+    "HEADRACE_METRICS",
+    "HEADRACE_OTEL",
 )
 """The variables that ask the driver to watch all parts, and nobody else."""
 DASHBOARD = "HEADRACE_DASHBOARD"
-
-
-def check_options(environment: Mapping[str, str]) -> None:
-    """Raise for an option that means nothing for a program in several processes."""
-    given = environment.get("HEADRACE_METRICS", "")
-    if ":" in given and given.rpartition(":")[2] != "0":
-        raise GraphError(
-            f"HEADRACE_METRICS={given}: each process serves figures of its own, so they cannot share a port; leave "
-            "out the port, and each one prints its address"
-        )
 
 
 def environment_of(

@@ -141,6 +141,8 @@ class Round:
         The values of live parameters that have changed, by the operator and the name.
     threads
         The names of the threads.
+    page
+        The address of its dashboard, if it has one.
     """
 
     computes: list[Computes] = field(default_factory=list)
@@ -155,6 +157,7 @@ class Round:
     device_sm_counts: dict[int, int] = field(default_factory=dict)
     clock_errors: dict[int, int] = field(default_factory=dict)
     kernels_shown: str = ""
+    page: str = ""
 
 
 class _Pickler(pickle.Pickler):
@@ -252,6 +255,9 @@ class Forwarder(Watcher):
         found.segments = [(each.state, each.reason, each.frames, each.replayed) for each in run.segments]
         found.device_sm_counts, found.clock_errors = dict(run.device_sm_counts), dict(run.clock_errors)
         found.kernels_shown = run.kernels
+        assert self.observation is not None
+        pages = (getattr(each, "url", "") for each in self.observation.watchers)
+        found.page = next((url for url in pages if url), "")
         content = io.BytesIO()
         _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(found)
         self._send(content.getvalue())

@@ -387,6 +387,7 @@ class _Part:
         gpus: Sequence[int] | None,
         composed: Mapping[str, Any],
     ) -> None:
+        self.name = name
         self._gpus = gpus
         self._run = run
         self._graph = graph
@@ -401,6 +402,7 @@ class _Part:
             for each in graph.operators
         ]
         run.operators += self.operators
+        run.fragments |= {each.name: name for each in graph.operators if not (each.sends or each.receives)}
         self._outputs: dict[tuple[int, str], OutputInfo] = {}
         for index, (operator, known) in enumerate(zip(self.operators, graph.operators, strict=True)):
             for port in known.outputs:
@@ -474,6 +476,8 @@ class _Part:
         """Note the counts so far."""
         for operator, counts in zip(self.operators, found.operators, strict=True):
             operator.node.set(*counts)
+        if found.page:
+            self._run.pages[self.name] = found.page
         for (index, parameter), shown in found.live.items():
             self.operators[index].node.operator._live_state.show(parameter, shown)
         for index, outputs in enumerate(found.outputs):

@@ -36,6 +36,7 @@ from headrace.core.control import PAUSE, RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
+from headrace.core.progress import stuck_operators
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
@@ -358,7 +359,8 @@ class Worker:
         """Do what the driver says, until it is gone; on a thread of its own."""
         while True:
             if not self.channel.wait(_BEAT):
-                self.channel.send(Beat())
+                has_begun = self.control is not None and self.control.engine is not None
+                self.channel.send(Beat(tuple(stuck_operators(self.cut.application)) if has_begun else ()))
                 if self.cut is not None and self.cut.idleness.was_idle:
                     self.cut.idleness.ask()
                 continue

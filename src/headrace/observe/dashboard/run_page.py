@@ -234,7 +234,9 @@ class RunPage(LiveServer):
         seen = client.seen
         seen["piece"], line = self._figures.pieces_after(seen.get("piece", 0))
         seen["log"], log = self._log_lines.after(seen.get("log", 0))
-        return json.dumps({**figures, "line": line, "log": log}, separators=(",", ":"))
+        # Whoever knows the address of a page may change the run there.
+        pages = self.run.pages if client.may_change else {}
+        return json.dumps({**figures, "line": line, "log": log, "pages": pages}, separators=(",", ":"))
 
     # What the page may ask for.
 
