@@ -70,7 +70,7 @@ def progress_of(fragment: Composition) -> Progress:
 def stuck_operators(fragment: Composition) -> list[str]:
     """Return the operators whose computes take longer than their deadlines, in words."""
     limits = {each.name: each.spec.time_limit for each in fragment.graph if each.spec.time_limit}
-    computing = {} if not limits or fragment._engine is None else fragment._engine.computing_for()
+    computing = progress_of(fragment).computing if limits else {}
     return [
         f"operator {name!r} has computed for {seconds:.1f} s; its deadline is {limits[name] / 1e9:g} s"
         for name, seconds in computing.items()
