@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.harness import PATIENCE
 from tests.harness.processes import run_python
@@ -11,11 +14,15 @@ from tests.parts.test_processes import byte_code, environment, nothing_left
 __all__ = ["byte_code", "environment", "nothing_left"]  # fixtures
 
 LIVE = """
+import json
 import os
 import signal
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from headrace import Application, Fragment, Operator, op
 from headrace.core import ParameterError
+from headrace.observe import MetricsServer
 
 
 def check(value):
@@ -82,7 +89,15 @@ def wait_for(file):
         scale.set_knob("offset", 1)
 
 
+def ask(path):
+    try:
+        return urlopen(server.url + path).read().decode()
+    except HTTPError as error:
+        return error.read().decode()
+
+
 app = Plant()
+server = MetricsServer(app)
 app.config("plant.yaml", reload=True)
 future = app.run_async(processes=True)
 app.wait_until_started()
@@ -93,7 +108,14 @@ refuse(scale.set_live, "gain", 4)
 refuse(scale.set_live, "gain", lambda: None)
 wait_for("computed")
 refuse(scale.set_knob, "offzet", 1)
-scale.set_knob("offset", 2)
+while 'headrace_link_messages_total{application="Plant"' not in (figures := ask("/metrics")):
+    scale.set_knob("offset", 2)
+print(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startswith("headrace_computes_total")))
+app.pause()
+print(app.wait_until_paused(), ask("/ready"))
+refuse(app.step)
+app.resume()
+print(ask("/ready"))
 scale.set_live("gain", 7)
 wait_for("struck")
 scale.set_live("gain", 8)
@@ -124,4 +146,13 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
         "ParameterError operator 'server.scale' has no knob 'offzet'; it has 'offset' "
         "raised in the process of part 'server'"
     )
-    assert rest[4:] == ["stopped"]
+    assert rest[4] == (
+        'headrace_computes_total{application="Plant",fragment="edge",operator="edge.numbers" '
+        'headrace_computes_total{application="Plant",fragment="server",operator="server.scale"'
+    )
+    assert (rest[5][:4], json.loads(rest[5][4:])["applications"]["Plant"]["state"]) == ("True", "paused")
+    assert rest[7].startswith(
+        "GraphError step() of a program in processes: the computes of several processes"
+    )
+    assert json.loads(rest[8])["status"] == "ok"
+    assert rest[10:] == ["stopped"]
