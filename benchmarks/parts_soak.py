@@ -1,32 +1,38 @@
 """Random graphs, cut at random: in one process and in several, by each kind of link, and what each stage received.
 
-    python -m benchmarks.parts_soak [--programs N] [--first N] [--kinds orderly,unruly,faulty] [--save]
+    python -m benchmarks.parts_soak [--programs N] [--first N] [--kinds orderly,unruly,faulty] [--ways ray] [--save]
 
 Orderly programs must have the same frames in the same order, and the same outcome, in every way to run them. In the
 others, queues drop frames: each frame must have been received once and in order, or be counted. After each run, no
-process may be left. Needs no GPU.
+process may be left. Needs no GPU. The parts are actors with ``--ways ray``, of one cluster that is started for all.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.parts_program import plan_of
 from benchmarks.report import circumstances, publish, table
 from tests.parts.plans import flows_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 PROGRAM = str(Path(__file__).with_name("parts_program.py"))
 ROOT = Path(__file__).parents[1]
-LIMIT = 120.0
+LIMIT = 300.0
 WAYS = ("one process", "unix", "tcp", "driver and worker")
 
 
@@ -66,6 +72,8 @@ def run(way: str, kind: str, seed: int, folder: Path) -> dict[str, Any]:
         environment["HEADRACE_TOKEN"] = "a-token-of-the-soak-0123456789abcdef"
         options = ["--driver", "--address", address]
         workers = [["--worker", "--address", address]]
+    elif way == "ray":
+        options = ["--cluster", os.environ["PARTS_SOAK_RAY"]]
     headrace = [
         sys.executable,
         "-c",
@@ -103,6 +111,33 @@ def run(way: str, kind: str, seed: int, folder: Path) -> dict[str, Any]:
     found = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     found["problems"] = problems
     return found
+
+
+@contextlib.contextmanager
+def ray_cluster() -> Iterator[None]:
+    """Start Ray on this machine, for the way ``ray``: small, and closed to strangers."""
+    before = dict(os.environ)
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="parts-soak-ray-")
+    try:
+        found = ray.init(
+            address="local",
+            include_dashboard=False,
+            num_cpus=8,
+            object_store_memory=80 << 20,
+            log_to_driver=False,
+            _temp_dir=folder,
+        )
+        os.environ["PARTS_SOAK_RAY"] = found.address_info["gcs_address"]
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def await_listener(address: str, driver: subprocess.Popen[str]) -> bool:
@@ -168,6 +203,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
+    with ray_cluster() if "ray" in options.ways.split(",") else contextlib.nullcontext():
+        return soak(options)
+
+
+def soak(options: argparse.Namespace) -> int:
+    """Run the programs in all ways."""
     until = time.monotonic() + 60 * options.minutes
     counts: dict[tuple[str, str], list[int]] = {}
     for seed in range(options.first, options.first + options.programs):
@@ -195,7 +236,8 @@ def main() -> int:
         f"# Random programs, cut at random\n\n{circumstances('no GPU')}\n\n"
         f"`python -m benchmarks.parts_soak --minutes {options.minutes:g} --first {options.first}`: graphs of 2 to "
         "9 stages in three parts. In one process, in three by Unix sockets (`--processes`), by TCP "
-        "(`HEADRACE_LINK=tcp`), and by `--driver` and `--worker` on the loopback interface. Messages are tuples, "
+        "(`HEADRACE_LINK=tcp`), by `--driver` and `--worker` on the loopback interface, or as actors of Ray "
+        "(`--cluster ADDRESS`). Messages are tuples, "
         f"arrays, or tensors of a simulated device, whose elements are compared.\n\n{text}",
     )
     return 1 if any(count[2] for count in counts.values()) else 0

@@ -538,6 +538,79 @@ def _names(part: str) -> list[str]:
     return ["edge.camera"] if part == "edge" else ["server.detector"]
 
 
+# Flows that order computes, and flows that are chosen.
+
+
+def test_computes_are_ordered_across_parts(scheduler: MakeScheduler, links: Any) -> None:
+    """The lamp runs after each compute of the camera, and the camera is at most one compute ahead."""
+    seen: list[str] = []
+
+    def edge(part: Any) -> None:
+        def shoot(self: Any, op_input: Any, op_output: Any) -> None:
+            seen.append("camera")
+            self.metadata["number"] = self.ticks
+
+        part.add_operator(Step(part, CountCondition(part, 4), body=shoot, name="camera"))
+
+    def server(part: Any) -> None:
+        def light(self: Any, op_input: Any, op_output: Any) -> None:
+            seen.append(f"lamp {self.metadata['number']}")
+
+        part.add_operator(Step(part, body=light, name="lamp"))
+
+    make = lambda: plant(edge, server, [("camera", "lamp")], scheduler)  # noqa: E731
+    alone = make().run()
+    assert seen == [text for number in range(1, 5) for text in ("camera", f"lamp {number}")]
+    seen.clear()
+    result = run_plant(make, links)
+    assert not result.errors
+    assert [text for text in seen if text != "camera"] == [f"lamp {number}" for number in range(1, 5)]
+    lamps = [seen[:place].count("camera") - number for number, place in enumerate(_places(seen, "lamp"))]
+    assert all(ahead in (1, 2) for ahead in lamps), seen
+    assert result.outcomes["server"].operators["server.lamp"] == alone.operators["server.lamp"]
+
+
+def _places(seen: list[str], kind: str) -> list[int]:
+    return [place for place, text in enumerate(seen) if text.startswith(kind)]
+
+
+def test_a_flow_to_another_part_is_chosen_as_in_one_process(scheduler: MakeScheduler, links: Any) -> None:
+    taken: dict[str, list[int]] = {"left": [], "right": [], "here": []}
+
+    def edge(part: Any) -> None:
+        def choose(operator: Any) -> None:
+            here, left, right = sorted(operator.next_flows, key=lambda flow: flow.target.name)
+            assert left.target.name == "server.left"
+            if operator.ticks % 3 == 0:
+                operator.add_dynamic_flow(here)
+            elif operator.ticks % 3 == 1:
+                operator.add_dynamic_flow(left)
+            else:
+                operator.add_dynamic_flow(right.target, "in")
+
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(self.ticks, "out")
+
+        operator = Step(part, CountCondition(part, 9), outputs=["out"], body=emit, name="camera")
+        part.add_flow(operator, sink(part, taken["here"], name="here"))
+        part.set_dynamic_flows(operator, choose)
+
+    def server(part: Any) -> None:
+        for name in ("left", "right"):
+            part.add_operator(sink(part, taken[name], name=name))
+
+    make = lambda: plant(  # noqa: E731
+        edge, server, [("camera.out", "left.in"), ("camera.out", "right.in")], scheduler
+    )
+    make().run()
+    expected = {"left": [1, 4, 7], "right": [2, 5, 8], "here": [3, 6, 9]}
+    assert taken == expected
+    for each in taken.values():
+        each.clear()
+    assert not run_plant(make, links).errors
+    assert taken == expected
+
+
 # What cannot be cut.
 
 
@@ -560,15 +633,6 @@ def test_places_that_several_parts_wait_for_are_refused() -> None:
     text = refused(Two(), ("edge", "roof", "server"))
     assert "edge.camera.out -> server.detector.in leads from part 'edge' to part 'server'" in text
     assert "size=IOSpec.ANY_SIZE" in text
-
-
-def test_flows_that_are_chosen_are_refused() -> None:
-    def edge(part: Any) -> None:
-        operator = source(part, range(3), name="camera")
-        part.add_operator(operator)
-        part.set_dynamic_flows(operator, lambda operator: None)
-
-    assert "chooses its flows" in refused(plant(edge, detector([])))
 
 
 def test_a_condition_on_room_in_a_queue_that_drops_is_refused() -> None:

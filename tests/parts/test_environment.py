@@ -6,7 +6,7 @@ import pytest
 
 from headrace import Fragment
 from headrace.core.errors import GraphError
-from headrace.parts.environment import assign, check_options, environment_of
+from headrace.parts.environment import assign, environment_of
 
 PORTS = {"edge": [("edge.camera", "out")], "server": [("server.detector", "frame")]}
 
@@ -65,11 +65,3 @@ def test_patterns_of_ports_go_to_their_part() -> None:
     assert environment_of("edge", given, None, PORTS)["HEADRACE_RECORD"] == "a.edge.mcap"
     found = environment_of("server", given, None, PORTS)
     assert not {"HEADRACE_RECORD", "HEADRACE_RECORD_PORTS"} & set(found)
-
-
-def test_options_of_a_whole_program_are_refused() -> None:
-    check_options({"HEADRACE_DASHBOARD": "127.0.0.1:8750", "HEADRACE_METRICS": "127.0.0.1:0"})
-    with pytest.raises(GraphError, match="a recording is replayed in one process"):
-        check_options({"HEADRACE_REPLAY": "file"})
-    with pytest.raises(GraphError, match="HEADRACE_METRICS=:9000: .* cannot share a port"):
-        check_options({"HEADRACE_METRICS": ":9000"})

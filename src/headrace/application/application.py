@@ -89,7 +89,9 @@ class Application(Fragment):
         """Connect operators, as :meth:`Fragment.add_flow` does, or two fragments.
 
         The port map of a flow between fragments names operators and ports: ``{("camera.out", "detector.frame")}``.
-        The port may be left out where an operator has one. `size` and `policy` are those of the queue at the input.
+        The port may be left out where an operator has one. An operator without inputs, as in ``{("camera",
+        "lamp")}``, runs after each compute of the first one, as by ``camera.then(lamp)`` in a fragment. `size` and
+        `policy` are those of the queue at the input.
         """
         if isinstance(upstream_op, Fragment) or isinstance(downstream_op, Fragment):
             self._check_composing("add_flow()")

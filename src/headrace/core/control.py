@@ -51,6 +51,9 @@ class RunControl:
         Whether the last request was to pause or to step.
     run_id
         A name of the run, for logs.
+    set_elsewhere
+        Sets a live parameter or a knob of an operator that computes in another process: takes the operator, the
+        method (``"set_live"`` or ``"set_knob"``), the name and the value. None if operators compute here.
     """
 
     __slots__ = (
@@ -69,8 +72,11 @@ class RunControl:
         "pause_wanted",
         "requests",
         "run_id",
+        "set_elsewhere",
         "stop_wanted",
     )
+    can_step = True
+    """Whether `step` means something for the run."""
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
@@ -85,6 +91,7 @@ class RunControl:
         self.requests: deque[Request] = deque()
         self.has_started = False
         self.errors: deque[BaseException] = deque()
+        self.set_elsewhere: Callable[[Any, str, str, Any], None] | None = None
         self._has_begun = threading.Event()
         self._is_under_way = threading.Event()  # or it ended before
         self.has_ended = False
@@ -109,6 +116,15 @@ class RunControl:
         if self.requests:
             engine.pausing.wake()
         self._has_begun.set()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the operators of the run exist, here or elsewhere: what is set now is set in this run."""
+        return self.engine is not None or self.set_elsewhere is not None
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with operators that compute elsewhere, in words."""
+        return []
 
     def start(self) -> None:
         """Record that every operator has started."""

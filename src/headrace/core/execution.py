@@ -29,14 +29,23 @@ class DynamicFlows:
         Called with the operator after each compute; it calls :meth:`Operator.add_dynamic_flow`.
     chosen
         The flows chosen so far; None while the operator does not compute.
+    cut
+        By each flow to another process, as the program declared it: the flow to the link operator in its place.
     """
 
-    __slots__ = ("_operator", "choose", "chosen")
+    __slots__ = ("_operator", "choose", "chosen", "cut")
 
     def __init__(self, operator: Any, choose: Callable[[Any], object]) -> None:
         self._operator = operator
         self.choose = choose
         self.chosen: list[Any] | None = None
+        self.cut: dict[Any, Any] = {}
+
+    @property
+    def flows(self) -> list[Any]:
+        """The flows that may be chosen, as the program declared them."""
+        declared = {instead: flow for flow, instead in self.cut.items()}
+        return [declared.get(flow, flow) for flow in self._operator._outgoing]
 
     def add(self, given: tuple[Any, ...]) -> None:
         """Choose flows, in one of the forms of :meth:`Operator.add_dynamic_flow`."""
@@ -50,13 +59,15 @@ class DynamicFlows:
             for one in given[0]:
                 self.add((one,))
             return
-        for flow in self._named(given):
+        for named in self._named(given):
+            flow = self.cut.get(named, named)
             if flow not in self.chosen:
                 self.chosen.append(flow)
 
     def _named(self, given: tuple[Any, ...]) -> list[Any]:
         operator = self._operator
-        if len(given) == 1 and given[0] in operator._outgoing:
+        flows = self.flows
+        if len(given) == 1 and given[0] in flows:
             return [given[0]]
         output = given[0] if given and isinstance(given[0], str) else None
         rest = given if output is None else given[1:]
@@ -71,7 +82,7 @@ class DynamicFlows:
             )
         found = [
             flow
-            for flow in operator._outgoing
+            for flow in flows
             if flow.target is target
             and (not output or flow.output == output)
             and (not input_ or flow.input == input_)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph_queries import GraphQueries, Link
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.wiring import Port
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FragmentFlow:
-    """A connection of two fragments: from an output of an operator, ``"camera.out"``, to an input of another."""
+    """A connection of two fragments: from an output of an operator, ``"camera.out"``, to an input of another.
+
+    An operator without inputs that is named by itself runs after each compute of the first one, as by ``then``.
+    """
 
     source: Composition
     output: str
@@ -33,7 +37,14 @@ class FragmentFlow:
     def ends(self) -> tuple[End, End]:
         """Return the operators or ports that it connects, once its fragments have been composed."""
         call = f"add_flow({self.source.name!r}, {self.target.name!r})"
-        return end_named(self.source, self.output, call), end_named(self.target, self.input, call)
+        source, target = (
+            end_named(self.source, self.output, call),
+            end_named(self.target, self.input, call),
+        )
+        ends = [end for end in (source, target) if not isinstance(end, Port) and not end.is_subgraph]
+        if len(ends) == 2 and not target.spec.inputs:  # type: ignore[union-attr]
+            return source[OUTPUT_EXEC], target[INPUT_EXEC]  # type: ignore[index]
+        return source, target
 
 
 def end_named(fragment: Composition, text: str, call: str) -> End:

@@ -81,6 +81,11 @@ class LiveValues:
         """
         checked, operator = self.check(name, value), self._operator
         fragment = operator.fragment
+        set_elsewhere = fragment._run_control.set_elsewhere
+        if set_elsewhere is not None:
+            set_elsewhere(operator, "set_live", name, checked)
+            self.show(name, checked)
+            return
         with self._lock:
             if self._is_in_run:
                 self._waiting[name] = checked
@@ -95,6 +100,11 @@ class LiveValues:
         """Return the value that the next compute will see."""
         waiting = self._waiting.get(name, _NOTHING)
         return getattr(self._operator._parameters, name, None) if waiting is _NOTHING else waiting
+
+    def show(self, name: str, value: Any) -> None:
+        """Let `get` return a value that an operator in another process has."""
+        with self._lock:
+            self._waiting[name] = value
 
     # By a run.
 
@@ -203,6 +213,10 @@ class KnobValues:
         if self.are_known and name not in self.types:
             raise ParameterError(absent(f"operator {operator.name!r}", "knob", name, self.types))
         self.check(name, value)
+        set_elsewhere = operator.fragment._run_control.set_elsewhere
+        if set_elsewhere is not None:
+            set_elsewhere(operator, "set_knob", name, value)
+            return
         self.given[name] = value
         self.announce()
         if self.is_in_run:

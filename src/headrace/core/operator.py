@@ -518,7 +518,7 @@ class Operator(Connectable):
     @property
     def next_flows(self) -> list[Any]:
         """The flows that lead from it to others, as compose declared them."""
-        return list(self._outgoing)
+        return list(self._outgoing) if self._dynamic_flows is None else self._dynamic_flows.flows
 
     def add_dynamic_flow(self, *flow: Any) -> None:
         """Send what this compute emitted along a flow: in the function that `set_dynamic_flows` was given.

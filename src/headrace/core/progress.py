@@ -67,6 +67,17 @@ def progress_of(fragment: Composition) -> Progress:
     )
 
 
+def stuck_operators(fragment: Composition) -> list[str]:
+    """Return the operators whose computes take longer than their deadlines, in words."""
+    limits = {each.name: each.spec.time_limit for each in fragment.graph if each.spec.time_limit}
+    computing = progress_of(fragment).computing if limits else {}
+    return [
+        f"operator {name!r} has computed for {seconds:.1f} s; its deadline is {limits[name] / 1e9:g} s"
+        for name, seconds in computing.items()
+        if name in limits and seconds is not None and seconds * 1e9 > limits[name]
+    ]
+
+
 def drop_reasons_of(operator: Operator) -> dict[str, dict[str, int]]:
     """Return how many messages a join dropped, by input and reason."""
     if operator._node is None:

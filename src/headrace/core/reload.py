@@ -61,7 +61,7 @@ def reload_config(fragment: Composition) -> Reloaded:
             needs_restart.append(key)
         found += [(operator, name, value) for operator, name in followers if name in operator.live_parameters]
     changes: dict[str, Any] = {}
-    if fragment._engine is not None:  # otherwise the next run reads the new values
+    if fragment._run_control.has_begun:  # otherwise the next run reads the new values
         for operator, name, value in found:
             assert operator._live_state is not None
             changes[f"{operator.name}.{name}"] = operator._live_state.check(name, value)
@@ -133,7 +133,8 @@ def _on_hangup(number: int, frame: FrameType | None) -> None:
 
 def _reload_all() -> None:
     for fragment in list(_reloading):
-        if fragment._config is not None:
+        # The driver of a program in processes reads the file, and sets what follows from it in all of them.
+        if fragment._config is not None and getattr(fragment, "_cut", None) is None:
             reload_and_log(fragment)
 
 

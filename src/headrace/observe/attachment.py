@@ -18,10 +18,16 @@ def watch(fragment: Composition, watcher: Watcher) -> None:
         fragment._watchers.append(watcher)
 
 
+def prepare_replay(fragment: Composition) -> set[str]:
+    """Put players into a composed graph, if a recording is to be played; return the operators that are left out."""
+    replay = fragment._replay or replay_from_environment()
+    return set() if replay is None else replay.prepare(fragment)
+
+
 def observer_of(fragment: Composition) -> Observation | None:
     """Return what watches the next run of a fragment, or None if nothing was asked for."""
-    replay = fragment._replay or replay_from_environment()
-    left_out = replay.prepare(fragment) if replay is not None else set()
+    cut = getattr(fragment, "_cut", None)  # a part is cut out of a graph in which the players are already
+    left_out = prepare_replay(fragment) if cut is None else cut.left_out
     loggers = fragment.data_loggers
     if not fragment._watchers and not loggers and not asked_for():
         return None

@@ -5,12 +5,14 @@ and histograms count from the start of the run, because Prometheus makes windows
 Shares, such as how busy an operator is, are of the last seconds: a share of months would not tell what happens now.
 
 The server outlives runs, so that a program that has failed, or waits for its next run, still answers. It is that of
-the pages (`headrace._web`), with its limits. Nothing can be changed through it.
+the pages (`headrace._web`), with its limits. Nothing can be changed through it. Of a program in several processes,
+the driver serves the figures of all parts, and the processes of the parts serve nothing.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,15 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._web.live_server import LiveServer
 from headrace.core.outcome import EndedBy
-from headrace.core.progress import progress_of
+from headrace.core.progress import stuck_operators
 from headrace.lazy import import_or_explain
 from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, OperatorInfo, RunInfo
+    from headrace.observe.events.records import Computes, RunInfo
     from headrace.observe.figures.statistics import Statistics
 
 WINDOW = 15_000_000_000  # nanoseconds of shares: that between two scrapes of Prometheus, unless it is set
@@ -61,14 +62,16 @@ class MetricsServer:
         )
         library.ProcessCollector(registry=self._registry)  # its memory, its CPU time, its open files
         self._text: Callable[[Any], bytes] = library.generate_latest
-        self._server = _Server(self, host=host, port=port, read_token=token)
+        self._server = None
+        if not os.environ.get("HEADRACE_PART"):
+            self._server = _Server(self, host=host, port=port, read_token=token)
         for fragment in fragments:
             self.add(fragment)
 
     @property
     def url(self) -> str:
-        """The address, to which ``/metrics``, ``/health`` and ``/ready`` are added."""
-        return self._server.address
+        """The address, to which ``/metrics``, ``/health`` and ``/ready`` are added; empty if the driver serves."""
+        return "" if self._server is None else self._server.address
 
     def __contains__(self, fragment: Composition) -> bool:
         return fragment in self._served
@@ -97,7 +100,8 @@ class MetricsServer:
         """End the server, and watch later runs no more."""
         for fragment, watcher in self._served.items():
             self._forget(fragment, watcher)
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
 
     @staticmethod
     def _forget(fragment: Composition, watcher: _ServedRuns) -> None:
@@ -133,18 +137,18 @@ class MetricsServer:
 class _ServedRuns(StatisticsWatcher):
     """The runs of one fragment, under a name of its own: their figures, and what they are doing."""
 
+    spans_parts = True
+
     def __init__(self, fragment: Composition, label: str) -> None:
         self._fragment = fragment
         self.label = label
         self._recent = StatisticsWatcher(WINDOW)
-        self._has_started = False
         super().__init__()
 
     # What the run shows.
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
-        self._has_started = False
         self._recent.begin(run)
         super().begin(run)
 
@@ -153,20 +157,10 @@ class _ServedRuns(StatisticsWatcher):
         self._recent.changed(run)
         super().changed(run)
 
-    def around(self, operator: OperatorInfo, compute: Callable[..., None]) -> Callable[..., None]:
-        """Note that the operators have started."""
-        self._has_started = True
-        return compute
-
     def computed(self, computes: Computes) -> None:
         """Add computes."""
         super().computed(computes)
         self._recent.computed(computes)
-
-    def end(self, outcome: Outcome | None) -> None:
-        """End; the figures stay."""
-        super().end(outcome)
-        self._has_started = False
 
     # What is served.
 
@@ -203,14 +197,14 @@ class _ServedRuns(StatisticsWatcher):
         engine: Any = control.engine
         if control.stop_wanted or (engine is not None and engine.stopping):
             return "stopping"
-        if engine is None or not self._has_started:
+        if not (control.has_begun and control.has_started):
             return "starting"
         return "paused" if control.pause_wanted else "running"
 
     def _problems(self) -> list[str]:
         fragment = self._fragment
         if fragment._run_control.doing:
-            return _stuck_operators(fragment)
+            return [*fragment._run_control.problems(), *stuck_operators(fragment)]
         outcome = fragment.outcome
         if outcome is None:
             return ["compose raised"] if fragment.run_id else []
@@ -219,19 +213,6 @@ class _ServedRuns(StatisticsWatcher):
 
 def _with_shares(total: tuple[Any, ...], recent: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(replace(each, busy=now.busy) for each, now in zip(total, recent, strict=False))
-
-
-def _stuck_operators(fragment: Composition) -> list[str]:
-    """Return the operators whose computes take longer than their deadlines, in words."""
-    computing: dict[str, float | None] = getattr(progress_of(fragment), "computing", {})
-    found = []
-    for operator in fragment.graph:
-        limit, seconds = getattr(operator.spec, "time_limit", 0), computing.get(operator.name)
-        if limit and seconds is not None and seconds * 1e9 > limit:
-            found.append(
-                f"operator {operator.name!r} has computed for {seconds:.1f} s; its deadline is {limit / 1e9:g} s"
-            )
-    return found
 
 
 class _Server(LiveServer):

@@ -127,6 +127,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class SetValue:
+    """Set a live parameter or a knob of an operator, and answer."""
+
+    number: int
+    part: str
+    operator: str
+    method: str
+    name: str
+    value: bytes
+    """The pickled value."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskTime:
     """Say at once what time it is; to a process on another host."""
 
@@ -152,7 +165,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The process is alive."""
+    """The process is alive, with what is wrong with its operators, in words."""
+
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +190,14 @@ class Idle:
 @dataclass(frozen=True, slots=True)
 class Paused:
     """The part is paused, and nothing computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """The answer to `SetValue`, with the error if the value was refused."""
+
+    number: int
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Flow
-from headrace.core.ports import IOSpec
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.queues import queues_of
+from headrace.observe.attachment import prepare_replay
 from headrace.parts.cut_flow import CutFlow as CutFlow
 from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart
@@ -81,6 +82,8 @@ class Cut:
         """The flows from other parts."""
         self.on_failure: Callable[[CutFlow, BaseException], object] = self._fail
         """Called once for each link that fails, from any thread. By default it ends the run with that error."""
+        self.left_out: set[str] = set()
+        """The operators of all parts that do not run, because a recording is played behind them."""
         self.idleness = PartIdleness()
         """Tells when nothing can run in this part, and does what is decided then."""
         self._on_composed = on_composed
@@ -143,6 +146,7 @@ class Cut:
         if kept is None:
             has = choices([each.name for each in parts], self.part)
             raise GraphError(f"{application.name!r} has no part {self.part!r}; it has {has}")
+        self.left_out = prepare_replay(application)
         found = _find(application)
         self.outgoing = tuple(each.flow for each in found if each.flow.source == self.part)
         self.incoming = tuple(each.flow for each in found if each.flow.target == self.part)
@@ -156,13 +160,20 @@ class Cut:
         flows: list[Flow] = []
         replaced = {flow: each for each in found for flow in each.flows}
         links: dict[str, Operator] = {}
+        for operator in operators:
+            if operator._dynamic_flows is not None:
+                operator._dynamic_flows.cut = {}
         for flow in application.graph.flows:
             cut = replaced.get(flow)
             if cut is None:
                 flows += [flow] if flow.source in operators else []
             elif cut.flow.source == self.part:
                 operator = links.get(cut.flow.name) or links.setdefault(cut.flow.name, self._sender(cut))
-                flows.append(Flow(flow.source, flow.output, operator, flow.input, cut.flow.size))
+                flows.append(
+                    Flow(flow.source, flow.output, operator, _port_of_link(flow.input), cut.flow.size)
+                )
+                if flow.source._dynamic_flows is not None:
+                    flow.source._dynamic_flows.cut[flow] = flows[-1]
             elif cut.flow.target == self.part and cut.flow.name not in links:
                 operator = links[cut.flow.name] = self._receiver(cut)
                 size = next((each.size for each in cut.flows if each.size is not None), None)
@@ -180,7 +191,7 @@ class Cut:
 
     def _sender(self, cut: _CutQueue) -> SendToPart:
         operator = SendToPart(
-            self.application, cut.flow, cut.input.name, self._failed(cut.flow), self.idleness
+            self.application, cut.flow, _port_of_link(cut.input.name), self._failed(cut.flow), self.idleness
         )
         self._add(operator)
         return operator
@@ -228,7 +239,12 @@ class _CutQueue:
     @property
     def port(self) -> str:
         """The name of the output that stands for those of the other part."""
-        return self.flows[0].output
+        return _port_of_link(self.flows[0].output)
+
+
+def _port_of_link(name: str) -> str:
+    """Return the name of a port of a link operator, whose own computes nothing orders."""
+    return "then" if name in (INPUT_EXEC, OUTPUT_EXEC) else name
 
 
 def _part_of(operator: Operator) -> str:
@@ -257,7 +273,7 @@ def _find(application: Any) -> list[_CutQueue]:
     found: list[_CutQueue] = []
     for operator in application.graph:
         here = _part_of(operator)
-        for port in operator.spec.inputs.values():
+        for port in operator.spec.every_input.values():
             for queue in queues_of(operator, port):
                 parts = dict.fromkeys(_part_of(flow.source) for flow in queue.flows)
                 others = [part for part in parts if part != here]
@@ -299,11 +315,6 @@ def _check(operator: Operator, port: IOSpec, queue: QueueSpec, parts: list[str])
     """Raise if a queue that another part sends to cannot be cut."""
     flow = next(flow for flow in queue.flows if _part_of(flow.source) != _part_of(operator))
     where = f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(operator)!r}"
-    if port.is_execution:
-        raise GraphError(
-            f"{where} and orders computes, which works inside a part alone; let the first operator emit a message "
-            "that the second one receives"
-        )
     if len(parts) > 1 and (queue.policy is _FAULT or _waits_for_room(queue.flows)):
         raise GraphError(
             f"{where}, and so do flows from {choices(part for part in parts if part != _part_of(flow.source))}: "
@@ -314,11 +325,6 @@ def _check(operator: Operator, port: IOSpec, queue: QueueSpec, parts: list[str])
         source = each.source
         if _part_of(source) == _part_of(operator):
             continue
-        if source._dynamic_flows is not None:
-            raise GraphError(
-                f"{where}, and operator {source.name!r} chooses its flows (set_dynamic_flows): it can choose among "
-                "operators of its own part, one of which passes the message on"
-            )
         if queue.policy is not _FAULT and not source.spec.waits_for_queues_that_drop:
             _check_conditions(where, source, each.output)
 
@@ -328,7 +334,7 @@ def _check_conditions(where: str, source: Operator, output: str) -> None:
     named = [name for group in source.spec.or_combined for name in group]
     named += [name for condition in source.spec.multi_port for name in condition.ports]
     named += [name for condition in source.conditions.values() for name in condition.port_names]
-    own = [each for each in source.spec.outputs[output].conditions if each.kind.name != "NONE"]
+    own = [each for each in source.spec.every_output[output].conditions if each.kind.name != "NONE"]
     if own or (output in named and output not in source.spec.inputs):
         raise GraphError(
             f"{where}, where the queue drops messages, and operator {source.name!r} has a condition on the room "

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, PurePath, range)
 _LARGEST = 1 << 20  # bytes of an array that are compared
+LIVE = "live parameter"
+"""How the descriptions of live parameters begin, whose values may change in a run."""
 
 
 def describe(application: Any) -> dict[str, str]:
@@ -67,7 +69,8 @@ def _operator(operator: Operator) -> dict[str, str]:
     name = f"operator {operator.name!r}"
     found = {name: _value(_code(operator))}
     for parameter in operator.spec.params:
-        found[f"parameter {parameter!r} of {name}"] = _value(getattr(operator._parameters, parameter, None))
+        kind = LIVE if parameter in operator.live_parameters else "parameter"
+        found[f"{kind} {parameter!r} of {name}"] = _value(getattr(operator._parameters, parameter, None))
     for kind, ports in (("input", operator.spec.inputs), ("output", operator.spec.outputs)):
         for port in ports.values():
             found[f"{kind} {port.name!r} of {name}"] = _port(port)

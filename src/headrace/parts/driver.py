@@ -29,7 +29,8 @@ from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
-from headrace.observe.environment import watchers_from_environment
+from headrace.observe.attachment import prepare_replay
+from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.parts.control import (
     Assignment,
     Beat,
@@ -42,6 +43,7 @@ from headrace.parts.control import (
     Seen,
     Started,
     TellTime,
+    ValueSet,
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
@@ -49,7 +51,6 @@ from headrace.parts.environment import (
     DASHBOARD,
     SPANNING,
     assign,
-    check_options,
     environment_of,
     gpus_for,
 )
@@ -57,6 +58,7 @@ from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
 from headrace.parts.process import Process
 from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
+from headrace.parts.values import Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,8 +86,8 @@ def drive(
     `program` is what ``headrace run`` executes: a file or a module, a class in it, and its arguments. `earlier` is
     what the runs of this program before returned or raised. `make` makes another driver than one of this host.
     """
-    check_options(os.environ)
     configure_log()
+    serve_metrics(application)
     launch = Launch.of(program)
     driver: Driver | None = None
     interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
@@ -125,6 +127,8 @@ def drive(
 def _declared(application: Any) -> tuple[Sequence[CutFlow], dict[str, str]]:
     """Return the flows between parts and the description of the program, at the moment at which parts take them."""
     graph = getattr(application, "fragment_graph", None)  # a Fragment that runs by itself has none
+    if graph is not None:
+        prepare_replay(application)
     return (cut_flows(application), describe(application)) if graph is not None else ((), {})
 
 
@@ -143,12 +147,18 @@ def _tell(application: Any, outcome: Outcome, failure: BaseException | None) -> 
 class DriverControl(RunControl):
     """The control of a run in processes, whose pauses are passed on to them."""
 
-    __slots__ = ("_is_paused", "on_request")
+    __slots__ = ("_is_paused", "find_problems", "on_request")
+    can_step = False
 
     def __init__(self) -> None:
         super().__init__(RUNNING)
         self.on_request: Callable[[], None] | None = None
+        self.find_problems: Callable[[], list[str]] = list
         self._is_paused = threading.Event()
+
+    def problems(self) -> list[str]:
+        """Return what is wrong in the parts."""
+        return self.find_problems()
 
     def step(self, count: int, op_name: str = "") -> None:
         """Refuse: a step of one process does not say which of the others it comes before."""
@@ -227,6 +237,8 @@ class Driver:
         # The last request to pause or to resume, and the parts that are paused.
         self._request: Request | None = None
         self._paused: set[str] = set()
+        # The computes that take longer than their deadlines, in words.
+        self._stuck: dict[str, tuple[str, ...]] = {}
         self._processes: dict[str, Any] = {}
         self._leaving: list[Any] = []
         self._selector = selectors.DefaultSelector()
@@ -242,13 +254,18 @@ class Driver:
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
-        self._control.on_stop = self._control.on_request = lambda: os.eventfd_write(self._wake, 1)
+        control = self._control
+        control.on_stop = control.on_request = lambda: os.eventfd_write(self._wake, 1)
+        self._values = Values(control.on_request)
+        control.set_elsewhere = self._values.set
+        control.find_problems = self.problems
         try:
             self._carry_out(self.supervisor.begin())
             while self._processes or self._leaving:
                 self._step()
         finally:
-            self._control.on_stop = self._control.on_request = None
+            control.on_stop = control.on_request = control.set_elsewhere = None
+            self._values.close()
             left = [*self._processes.values(), *self._leaving]  # only after an error of this file
             for process in left:
                 process.kill()
@@ -256,6 +273,15 @@ class Driver:
                 self._reap(process)
             self._selector.close()
             os.close(self._wake)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong in the parts, in words; from any thread."""
+        parts = self.supervisor.parts.values() if self._control.has_started else ()
+        absent = [part.name for part in parts if part.state < State.RUNNING]
+        return [
+            *(f"part {name!r} is started again" for name in absent),
+            *(text for texts in list(self._stuck.values()) for text in texts),
+        ]
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""
@@ -287,6 +313,12 @@ class Driver:
             self._request = Request(kind, count, operator)
             for part in self._alive():
                 self._processes[part].channel.send(self._request)
+        alive = self._alive()
+        for wanted in self._values.take():  # other parts are sent it when they have their links
+            if wanted.part in alive:
+                self._processes[wanted.part].channel.send(wanted)
+        parts = self.supervisor.parts.values()
+        self._values.end([part.name for part in parts if part.state >= State.REPORTED])
 
     def _alive(self) -> set[str]:
         """Return the parts whose processes have their links."""
@@ -354,8 +386,13 @@ class Driver:
                 ends.setdefault(part, []).append((flow.name, epoch, end))
         for part, own in ends.items():
             self._connect(part, own)
-        for part in parts if self._request is not None else ():
-            self._processes[part].channel.send(self._request)
+        self._bring_up_to_date(parts)
+
+    def _bring_up_to_date(self, parts: Sequence[str]) -> None:
+        """Tell parts that begin what was requested and set before."""
+        for part in parts:
+            for message in (*self._values.of(part), *([self._request] if self._request is not None else ())):
+                self._processes[part].channel.send(message)
 
     def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
         channel = self._processes[part].channel
@@ -393,13 +430,16 @@ class Driver:
                 self._carry_out(supervisor.started(part, now))
                 if supervisor.has_started:
                     self._control.start()
-            case Beat():
+            case Beat(problems):
+                self._stuck[part] = problems
                 self._carry_out(supervisor.beat(part, now))
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
             case Paused():
                 self._paused.add(part)
                 self._control.tell_paused(self._paused >= self._alive())
+            case ValueSet(number, failure):
+                self._values.answer(number, failure)
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
             case Seen(content):

@@ -2,7 +2,7 @@
 
 Every option of ``headrace run`` is a variable, which the process inherits, but for those that the driver takes care
 of for all parts. A file that each process would write gets the name of the part: ``run.mcap`` becomes
-``run.edge.mcap``. What belongs to a whole program is refused.
+``run.edge.mcap``.
 """
 
 from __future__ import annotations
@@ -18,26 +18,14 @@ SPANNING = (
     "HEADRACE_TRACE",
     "HOLOSCAN_FLOW_TRACKING_LOG_FILE",
     "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS",
+    "HEADRACE_METRICS",
+    "HEADRACE_OTEL",
 )
 """The variables that ask the driver to watch all parts, and nobody else."""
 DASHBOARD = "HEADRACE_DASHBOARD"
 # The threads of NumPy's OpenBLAS spin after each call, and when NumPy is imported: for 2**26 ticks, up to a
 # tenth of a second, unless this says otherwise. Processes that share cores would take them from each other.
 _BLAS_SPIN = "OPENBLAS_THREAD_TIMEOUT", "16"
-
-
-def check_options(environment: Mapping[str, str]) -> None:
-    """Raise for an option that means nothing for a program in several processes."""
-    if environment.get("HEADRACE_REPLAY"):
-        raise GraphError(
-            "HEADRACE_REPLAY: a recording is replayed in one process; leave out --processes, or --replay"
-        )
-    given = environment.get("HEADRACE_METRICS", "")
-    if ":" in given and given.rpartition(":")[2] != "0":
-        raise GraphError(
-            f"HEADRACE_METRICS={given}: each process serves figures of its own, so they cannot share a port; leave "
-            "out the port, and each one prints its address"
-        )
 
 
 def environment_of(

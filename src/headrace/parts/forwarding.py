@@ -137,8 +137,12 @@ class Round:
         By flow: when this end sent or took each message, in order.
     operators, queues, outputs, segments
         The counts so far, in the order of the graph; see `joined_run`.
+    live
+        The values of live parameters that have changed, by the operator and the name.
     threads
         The names of the threads.
+    page
+        The address of its dashboard, if it has one.
     """
 
     computes: list[Computes] = field(default_factory=list)
@@ -148,10 +152,12 @@ class Round:
     outputs: list[list[int]] = field(default_factory=list)
     queues: list[tuple[int, ...]] = field(default_factory=list)
     segments: list[tuple[str, str, int, int]] = field(default_factory=list)
+    live: dict[tuple[int, str], bool | int | float | str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     device_sm_counts: dict[int, int] = field(default_factory=dict)
     clock_errors: dict[int, int] = field(default_factory=dict)
     kernels_shown: str = ""
+    page: str = ""
 
 
 class _Pickler(pickle.Pickler):
@@ -199,6 +205,7 @@ class Forwarder(Watcher):
             setattr(self, name, is_wanted)
         self._known = 0
         self._round = Round()
+        self._live: dict[tuple[int, str], Any] = {}
 
     def begin(self, run: RunInfo) -> None:
         """Describe the run."""
@@ -240,9 +247,17 @@ class Forwarder(Watcher):
                 found.queues.append(
                     (queue.index, queue.waiting, queue.most, queue.dropped, queue.discarded, queue.size)
                 )
+            live = each.node.operator._live_state
+            for name in () if live is None else live.parameters:
+                value, key = live.get(name), (each.index, name)
+                if isinstance(value, (bool, int, float, str)) and self._live.get(key) != value:
+                    self._live[key] = found.live[key] = value
         found.segments = [(each.state, each.reason, each.frames, each.replayed) for each in run.segments]
         found.device_sm_counts, found.clock_errors = dict(run.device_sm_counts), dict(run.clock_errors)
         found.kernels_shown = run.kernels
+        assert self.observation is not None
+        pages = (getattr(each, "url", "") for each in self.observation.watchers)
+        found.page = next((url for url in pages if url), "")
         content = io.BytesIO()
         _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(found)
         self._send(content.getvalue())

@@ -162,8 +162,9 @@ class JoinedRun:
         epoch = 0 if is_virtual else time.time_ns() - time.perf_counter_ns()
         run = RunInfo(self.fragment.name, [], started, epoch, is_virtual)
         run.clocks = {part: self._clocks[part] for part in graphs}
+        composed = {operator.name: operator for operator in self.fragment.graph}
         for part, graph in graphs.items():
-            self._parts[part] = _Part(part, graph, run, self._gpus.get(part))
+            self._parts[part] = _Part(part, graph, run, self._gpus.get(part), composed)
         if not is_virtual:
             self._join_links(run, graphs)
         for index, operator in enumerate(run.operators):
@@ -378,15 +379,30 @@ class _Link:
 class _Part:
     """What the numbers of a part's operators, queues and streams stand for."""
 
-    def __init__(self, name: str, graph: PartGraph, run: RunInfo, gpus: Sequence[int] | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        graph: PartGraph,
+        run: RunInfo,
+        gpus: Sequence[int] | None,
+        composed: Mapping[str, Any],
+    ) -> None:
+        self.name = name
         self._gpus = gpus
         self._run = run
         self._graph = graph
         self.operators = [
-            OperatorInfo(each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(each.kind))
+            OperatorInfo(
+                each.name,
+                0,
+                slice=each.slice,
+                sm_count=each.sm_count,
+                node=_NodeCounts(composed.get(each.name) or type(each.kind, (), {"live_parameters": {}})()),
+            )
             for each in graph.operators
         ]
         run.operators += self.operators
+        run.fragments |= {each.name: name for each in graph.operators if not (each.sends or each.receives)}
         self._outputs: dict[tuple[int, str], OutputInfo] = {}
         for index, (operator, known) in enumerate(zip(self.operators, graph.operators, strict=True)):
             for port in known.outputs:
@@ -460,6 +476,10 @@ class _Part:
         """Note the counts so far."""
         for operator, counts in zip(self.operators, found.operators, strict=True):
             operator.node.set(*counts)
+        if found.page:
+            self._run.pages[self.name] = found.page
+        for (index, parameter), shown in found.live.items():
+            self.operators[index].node.operator._live_state.show(parameter, shown)
         for index, outputs in enumerate(found.outputs):
             for port, count in zip(self._graph.operators[index].outputs, outputs, strict=False):
                 self._outputs[index, port]._earlier = count
@@ -492,12 +512,12 @@ class _QueueCounts:
 
 
 class _NodeCounts:
-    """The counts of an operator in another process; `operator` has its class and no parameters to change."""
+    """The counts of an operator in another process; `operator` is that of the driver, which sets values there."""
 
     is_elsewhere = True
 
-    def __init__(self, kind: str) -> None:
-        self.operator = type(kind, (), {"live_parameters": {}})()
+    def __init__(self, operator: Any) -> None:
+        self.operator = operator
         self.counts = SimpleNamespace()
         self.lifetimes = SimpleNamespace()
         self.set(0, 0, 0, 0, 0, 0)

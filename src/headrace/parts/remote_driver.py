@@ -267,8 +267,7 @@ class RemoteDriver(Driver):
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
             self._processes[part].channel.send(Connect(names, epochs, addresses))
-        for part in parts if self._request is not None else ():
-            self._processes[part].channel.send(self._request)
+        self._bring_up_to_date(parts)
 
 
 class Agents:

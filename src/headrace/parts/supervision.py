@@ -30,7 +30,7 @@ from headrace.core.errors import DigestError, PartLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.places import GO_ON, STOP
 from headrace.parts.control import Ask, Ended, EndIdle, Stop
-from headrace.parts.digest import difference
+from headrace.parts.digest import LIVE, difference
 from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, decide, is_still
 
@@ -173,7 +173,13 @@ class Supervisor:
         part.state = State.COMPOSED
         if self.is_stopping:
             return self._stop_part(part, now)
-        differs = difference(self.description, description, name)
+        expected = self.description
+        if part.epoch:  # the driver sends it the values of now
+            expected, description = (
+                {what: text for what, text in each.items() if not what.startswith(LIVE)}
+                for each in (expected, description)
+            )
+        differs = difference(expected, description, name)
         if differs:
             error = DigestError(
                 f"part {name!r} composed another program than the driver: {differs}. Every process composes the "

@@ -18,6 +18,7 @@ import atexit
 import ctypes
 import logging
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ from headrace.core.control import PAUSE, RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
+from headrace.core.progress import stuck_operators
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
@@ -54,9 +56,11 @@ from headrace.parts.control import (
     Printed,
     Request,
     Seen,
+    SetValue,
     Started,
     Stop,
     TellTime,
+    ValueSet,
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
@@ -223,6 +227,8 @@ class Worker:
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
+        self._has_started = False
+        self._early: list[SetValue] = []  # before the operators have started
         self._wave = 0
         self._lock = threading.Lock()
 
@@ -353,7 +359,8 @@ class Worker:
         """Do what the driver says, until it is gone; on a thread of its own."""
         while True:
             if not self.channel.wait(_BEAT):
-                self.channel.send(Beat())
+                has_begun = self.control is not None and self.control.engine is not None
+                self.channel.send(Beat(tuple(stuck_operators(self.cut.application)) if has_begun else ()))
                 if self.cut is not None and self.cut.idleness.was_idle:
                     self.cut.idleness.ask()
                 continue
@@ -389,11 +396,36 @@ class Worker:
                     self.control.stop()
             case Request(kind):
                 self._pause(kind)
+            case SetValue():
+                with self._lock:
+                    if not self._has_started:
+                        self._early.append(message)
+                        return
+                self._set(message)
             case Ask(wave):
                 self._wave = wave
                 self.cut.idleness.ask()
             case EndIdle(stage):
                 self.cut.idleness.end(stage)
+
+    def start(self) -> None:
+        """Take on what the driver has set, before the first compute; tell it that all operators have started."""
+        with self._lock:
+            self._has_started = True
+        for wanted in self._early:
+            self._set(wanted)
+        self.channel.send(Started())
+
+    def _set(self, wanted: SetValue) -> None:
+        """Set a value of an operator, and answer."""
+        failure = None
+        try:
+            operators = (each._stands_for or each for each in self.cut.application.graph)
+            operator = next(each for each in operators if each.name == wanted.operator)
+            getattr(operator, wanted.method)(wanted.name, pickle.loads(wanted.value))
+        except Exception as error:
+            failure = Failure.of(error)
+        self.channel.send(ValueSet(wanted.number, failure))
 
     def _pause(self, kind: str) -> None:
         control = self.control
@@ -430,7 +462,7 @@ class PartControl(RunControl):
     def start(self) -> None:
         """Record that every operator has started."""
         super().start()
-        self._worker.channel.send(Started())
+        self._worker.start()
 
 
 class PartRunner(Runner):

@@ -142,6 +142,7 @@ class RunPage(LiveServer):
                 for output in queue.outputs
             ],
             "parameters": [_described(*each) for each in self._parameters.values()],
+            "can_step": self._control.can_step,
         }
 
     def figures(self) -> Fields:
@@ -233,7 +234,9 @@ class RunPage(LiveServer):
         seen = client.seen
         seen["piece"], line = self._figures.pieces_after(seen.get("piece", 0))
         seen["log"], log = self._log_lines.after(seen.get("log", 0))
-        return json.dumps({**figures, "line": line, "log": log}, separators=(",", ":"))
+        # Whoever knows the address of a page may change the run there.
+        pages = self.run.pages if client.may_change else {}
+        return json.dumps({**figures, "line": line, "log": log, "pages": pages}, separators=(",", ":"))
 
     # What the page may ask for.
 
@@ -243,7 +246,7 @@ class RunPage(LiveServer):
         if kind == "command":
             commands = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
             choice(fields, "do", commands)()
-        elif kind == "step":
+        elif kind == "step" and control.can_step:
             control.step(whole(fields, "count", 1, _MOST_STEPS))
         elif kind == "set":
             identity = whole(fields, "id", 0, 1 << 53)

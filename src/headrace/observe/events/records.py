@@ -595,6 +595,10 @@ class RunInfo:
         For a run in several processes: how the clock of each part is related to that of the time line.
     threads
         For a run in several processes: the part and the name of each thread.
+    fragments
+        For a run in several processes: the part of each operator, by name.
+    pages
+        For a run in several processes: the address of the dashboard of each part that has one.
     """
 
     application: str
@@ -611,6 +615,8 @@ class RunInfo:
     kernels: str = ""
     clocks: dict[str, ClockOffset] = field(default_factory=dict)
     threads: dict[int, tuple[str, str]] = field(default_factory=dict)
+    fragments: dict[str, str] = field(default_factory=dict)
+    pages: dict[str, str] = field(default_factory=dict)
 
     def join(self, operators: list[OperatorInfo]) -> None:
         """Add operators that began while the run was in progress; the workers that belong to no pool run them."""

@@ -48,6 +48,8 @@ _METRICS = (
     ("segments", "frames", "counter", "segment_frames", "Frames of captured segments."),
     ("segments", "replayed", "counter", "segment_replayed", "Replayed frames of captured segments."),
     ("segments", "state", "gauge", "segment_state", "1 for the state of each captured segment."),
+    ("links", "count", "counter", "link_messages", "Messages that were sent to another process and taken."),
+    ("links", "time", "histogram", "link_seconds", "Time of messages from one process to another."),
     ("goals", "count", "counter", "goal_messages", "Messages that arrived on the path of a goal."),
     ("goals", "misses", "counter", "goal_misses", "Messages that took longer than a goal allows."),
     ("goals", "lost", "counter", "goal_lost", "Messages that were lost on the path of a goal."),
@@ -81,6 +83,7 @@ class StatisticsCollector:
                 if field == "gpu_busy" and not each.gpu.count:  # an operator that does not use the device
                     continue
                 labels = {"application": statistics.application, label_of(group): each.name}
+                labels |= _fragment(statistics, group, each)
                 _add(metric, labels, getattr(each, field))
             if metric.samples:
                 yield metric
@@ -91,6 +94,19 @@ class StatisticsCollector:
         registry.register(self)
         text: bytes = self._library.generate_latest(registry)
         return text
+
+
+def _fragment(statistics: Statistics, group: str, each: Any) -> dict[str, str]:
+    """Return the label of the fragment that something belongs to, for a run in several processes."""
+    if group == "queues":
+        names = [each.name.rpartition(".")[0]]
+    elif group in ("workers", "slices", "segments"):
+        names = list(each.operators)
+    else:
+        names = [each.name] if group == "operators" else []
+    found = {statistics.fragments.get(name, "") for name in names}
+    fragment = found.pop() if len(found) == 1 else ""
+    return {"fragment": fragment} if fragment else {}
 
 
 def _add(metric: Any, labels: dict[str, str], value: Any) -> None:

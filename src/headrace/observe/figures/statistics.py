@@ -245,6 +245,8 @@ class Statistics:
         The links between the processes of the parts.
     clocks
         How the clock of each part is related to that of the time line, for a run in several processes.
+    fragments
+        The fragment of each operator, by name, for a run in several processes.
     """
 
     application: str = ""
@@ -261,6 +263,7 @@ class Statistics:
     goals: tuple[GoalStatistics, ...] = ()
     links: tuple[LinkStatistics, ...] = ()
     clocks: dict[str, ClockOffset] = field(default_factory=dict)
+    fragments: dict[str, str] = field(default_factory=dict)
 
     @property
     def saturated(self) -> tuple[str, ...]:

@@ -209,6 +209,7 @@ class StatisticsWatcher(Watcher):
                     if each.is_link
                 ),
                 dict(run.clocks),
+                dict(run.fragments),
             )
 
     def threads(self, now: int = 0) -> dict[int, float]:

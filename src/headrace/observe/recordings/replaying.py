@@ -105,14 +105,15 @@ class Replay:
             is_connected = any(flow.output in recorded for flow in operator._outgoing)
             if is_connected or operator.name in entries:
                 self._check_outputs(operator, source, recorded)
-                players[operator] = Player(
-                    fragment,
+                player = players[operator] = Player(
+                    operator.fragment,
                     operator.spec.every_output,
                     playback,
                     entries[operator.name],
                     name=operator.name,
                     replaced=operator,
                 )
+                player.name = operator.name  # which has that of its fragment already
         names = {operator.name for operator in graph}
         _rewire(fragment, players)
         return names - {operator.name for operator in fragment.graph}

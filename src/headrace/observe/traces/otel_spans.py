@@ -29,6 +29,8 @@ class OtelSpans(Watcher):
         A tracer of OpenTelemetry; the global one's ``"headrace"`` unless given.
     """
 
+    spans_parts = True
+
     def __init__(self, most: int = 100, tracer: Any = None) -> None:
         if most < 1:
             raise ValueError(f"OtelSpans: most must be at least 1, not {most}")

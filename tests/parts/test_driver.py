@@ -1,0 +1,158 @@
+"""What a program does with its operators from the driver, while they compute in other processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.harness import PATIENCE
+from tests.harness.processes import run_python
+from tests.parts.test_processes import byte_code, environment, nothing_left
+
+__all__ = ["byte_code", "environment", "nothing_left"]  # fixtures
+
+LIVE = """
+import json
+import os
+import signal
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from headrace import Application, Fragment, Operator, op
+from headrace.core import ParameterError
+from headrace.observe import MetricsServer
+
+
+def check(value):
+    if value == 4 and "HEADRACE_PART" in os.environ:
+        raise ValueError("the part does not like four")
+
+
+@op
+def numbers():
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+class Scale(Operator):
+    last = None
+
+    def setup(self, spec):
+        spec.input("in")
+        spec.param("gain", 1, live=True, minimum=0, check=check)
+
+    def compute(self, op_input, op_output, context):
+        op_input.receive("in")
+        context.knob("offset", "float32", 0)
+        if self.last is not None:
+            open("computed", "w").close()
+        if self.gain != self.last:
+            print("gain", self.gain, flush=True)
+            self.last = self.gain
+        if self.gain == 7 and not os.path.exists("struck"):
+            open("struck", "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.gain == 9:
+            self.fragment.application.stop_execution()
+
+
+class Edge(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class Server(Fragment):
+    def compose(self):
+        self.add_operator(Scale(self, self.from_config("scale"), name="scale"))
+
+
+class Plant(Application):
+    def compose(self):
+        self.add_flow(Edge(self, "edge"), Server(self, "server", on_loss="restart"), {("numbers", "scale")})
+
+
+def refuse(setter, *given):
+    try:
+        setter(*given)
+    except (ParameterError, ValueError) as error:
+        print(type(error).__name__, str(error), *(note.splitlines()[0] for note in getattr(error, "__notes__", ())))
+    else:
+        print("was not refused:", given)
+
+
+def wait_for(file):
+    while not os.path.exists(file):
+        scale.set_knob("offset", 1)
+
+
+def ask(path):
+    try:
+        return urlopen(server.url + path).read().decode()
+    except HTTPError as error:
+        return error.read().decode()
+
+
+app = Plant()
+server = MetricsServer(app)
+app.config("plant.yaml", reload=True)
+future = app.run_async(processes=True)
+app.wait_until_started()
+scale = app.graph.find("server.scale")
+scale.set_live("gain", 3)
+refuse(scale.set_live, "gain", -1)
+refuse(scale.set_live, "gain", 4)
+refuse(scale.set_live, "gain", lambda: None)
+wait_for("computed")
+refuse(scale.set_knob, "offzet", 1)
+while 'headrace_link_messages_total{application="Plant"' not in (figures := ask("/metrics")):
+    scale.set_knob("offset", 2)
+print(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startswith("headrace_computes_total")))
+app.pause()
+print(app.wait_until_paused(), ask("/ready"))
+refuse(app.step)
+app.resume()
+print(ask("/ready"))
+scale.set_live("gain", 7)
+wait_for("struck")
+scale.set_live("gain", 8)
+open("plant.yaml", "w").write("scale: {gain: 9}")
+os.kill(os.getpid(), signal.SIGHUP)
+print(future.result().ended_by)
+"""
+
+
+def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
+    """A part that is restarted has the last value; a configuration that is read again sets it as well."""
+    Path("live.py").write_text(LIVE)
+    Path("plant.yaml").write_text("scale: {gain: 2}")
+    done = run_python("live.py", timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    gains = [line for line in done.stdout.splitlines() if line.startswith("gain")]
+    assert gains[0] in ("gain 2", "gain 3")
+    after = gains[gains.index("gain 7") + 1 :]
+    assert after[0] in ("gain 7", "gain 8", "gain 9"), gains
+    assert after[-1] == "gain 9"
+    rest = [line for line in done.stdout.splitlines() if not line.startswith("gain")]
+    assert "must be at least 0, not -1" in rest[0]
+    assert rest[1].endswith(
+        "must not be 4: the part does not like four raised in the process of part 'server'"
+    )
+    assert "ParameterError" in rest[2]
+    assert rest[3] == (
+        "ParameterError operator 'server.scale' has no knob 'offzet'; it has 'offset' "
+        "raised in the process of part 'server'"
+    )
+    assert rest[4] == (
+        'headrace_computes_total{application="Plant",fragment="edge",operator="edge.numbers" '
+        'headrace_computes_total{application="Plant",fragment="server",operator="server.scale"'
+    )
+    assert (rest[5][:4], json.loads(rest[5][4:])["applications"]["Plant"]["state"]) == ("True", "paused")
+    assert rest[7].startswith(
+        "GraphError step() of a program in processes: the computes of several processes"
+    )
+    assert json.loads(rest[8])["status"] == "ok"
+    assert rest[10:] == ["stopped"]
