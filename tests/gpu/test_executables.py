@@ -91,6 +91,35 @@ def test_the_number_of_graphs_does_not_grow_with_that_of_addresses() -> None:
     assert counts.pop() < 50
 
 
+def test_addresses_of_before_make_room_for_those_that_come_again() -> None:
+    """The first frames may be at many addresses that never come again."""
+    definition = Definition()
+    executables = Executables(definition, [Copy(0)])
+    for address in range(1000):
+        launch(executables, address)
+    for _ in range(2):
+        changes = sum(graph.changes for graph in definition.made)
+        for address in range(2000, 2016):
+            launch(executables, address)
+    assert sum(graph.changes for graph in definition.made) == changes
+
+
+def test_a_graph_whose_change_failed_stands_for_no_frame() -> None:
+    definition = Definition(1)
+    copies = [Copy(0), Copy(1)]
+    executables = Executables(definition, copies)
+    launch(executables, 1, 2)
+    copies[1].fails = True
+    with pytest.raises(RuntimeError, match="refused"):
+        launch(executables, 3, 4)
+    copies[1].fails = False
+    launch(executables, 1, 2)
+    launch(executables, 3, 4)
+    assert [graph.launched for graph in definition.made] == [[(1, 2), (1, 2), (3, 4)]]
+    executables.close()
+    assert definition.made[0].is_closed
+
+
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_where_no_more_graphs_can_be_made_one_is_changed_and_stands_for_no_other_frame(most: int) -> None:
     """The one that is changed is launched for addresses that come again only after another change."""

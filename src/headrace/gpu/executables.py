@@ -2,16 +2,16 @@
 
 A recorded graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ
 from frame to frame, but memory is used again and again, so after a few frames the same addresses come back. An
-executable is made for each set of addresses, up to a number; from then on one of them is changed for every frame
-whose addresses are not known. A change affects later launches only. The first is made with the recording: if that
-fails, there is no graph. If another cannot be made, the existing ones have to do.
+executable is made for each set of addresses, up to a number. From then on, a frame at unknown addresses changes the
+executable that has had its addresses for longest. So those of the first frames, whose memory is not used any more,
+make room. A change affects later launches only. The first executable is made with the recording: if that fails,
+there is no graph. If another cannot be made, the existing ones have to do.
 
 On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6 (`benchmarks/graph_costs.py`).
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
@@ -20,7 +20,7 @@ from headrace.gpu.capture import RecordedCopy, instantiate_with_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_MOST_EXECUTABLES = 16
+_MOST_EXECUTABLES = 32
 
 
 class BoundaryCopy:
@@ -56,10 +56,10 @@ class Executables:
     def __init__(self, definition: Any, copies: Sequence[BoundaryCopy], changing: Any = None) -> None:
         self._definition = definition
         self._copies = list(copies)
+        self._most = 1 if changing else _MOST_EXECUTABLES
+        # The executables by their addresses, and one that has none.
         self._known: dict[tuple[int, ...], Any] = {}
-        # The executable that was made and not used yet, and the one that is changed for unknown addresses.
-        self._spare: Any = None if changing else definition.instantiate(gpu.GraphCompleteOptions())
-        self._changing: Any = changing
+        self._spare: Any = changing or definition.instantiate(gpu.GraphCompleteOptions())
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
@@ -69,22 +69,19 @@ class Executables:
         executable.launch(stream.stream)
 
     def _make(self, addresses: tuple[int, ...]) -> Any:
-        if self._changing is None:
-            executable, self._spare = self._spare, None
-            if executable is None:
-                with suppress(Exception):  # there is too little memory, say
-                    executable = self._definition.instantiate(gpu.GraphCompleteOptions())
-            if executable is not None and len(self._known) < _MOST_EXECUTABLES:
-                self._change(executable, addresses)
-                self._known[addresses] = executable
-                return executable
-            self._changing = executable or self._known.popitem()[1]
-        self._change(self._changing, addresses)
-        return self._changing
-
-    def _change(self, executable: Any, addresses: tuple[int, ...]) -> None:
+        if self._spare is None and len(self._known) < self._most:
+            try:
+                self._spare = self._definition.instantiate(gpu.GraphCompleteOptions())
+            except Exception:  # there is too little memory, say
+                self._most = len(self._known)
+        if self._spare is None:
+            self._spare = self._known.pop(next(iter(self._known)))
+        executable = self._spare
         for copy, address in zip(self._copies, addresses, strict=True):
             copy.change(executable, address)
+        self._spare = None
+        self._known[addresses] = executable
+        return executable
 
     def with_records(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> Executables:
         """Return another executable, which also records events, each after some of the nodes."""
@@ -93,9 +90,9 @@ class Executables:
 
     def close(self) -> None:
         """Close the executables; the device has finished."""
-        executables = [*self._known.values(), self._spare, self._changing]
+        executables = [*self._known.values(), self._spare]
         self._known.clear()
-        self._spare = self._changing = None
+        self._spare = None
         for executable in executables:
             if executable is not None:
                 executable.close()

@@ -17,7 +17,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
-from headrace._runtime.messages.ports import NOTHING
+from headrace._runtime.messages.ports import NOTHING, OutputPort
 from headrace._runtime.streams.owners import add_owners
 from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _modules = sys.modules
+# The output of a function without one: what it returns goes the general way, which reports it.
+_NOWHERE = OutputPort(())
+_NOWHERE.stamp_object = lambda data: data
 
 
 def steady_compute(
@@ -45,9 +48,9 @@ def steady_compute(
     plain = node.operator._plain_function
     if current is None:
         return _with_streams(compute, lifetimes, node.input.ports)
-    make_current = _making_current(current, allocation)
     if plain is not None and plain.compute is compute and lifetimes.held.is_on:
-        return _plain_compute(node, make_current, lifetimes)
+        return _plain_compute(node, current, allocation, lifetimes)
+    make_current = _making_current(current, allocation)
     return _with_streams(compute, lifetimes, node.input.ports, make_current)
 
 
@@ -101,51 +104,73 @@ def _with_streams(
 
 
 def _plain_compute(
-    node: RunningOperator, make_current: Callable[[], object], lifetimes: Lifetimes
+    node: RunningOperator, current: LastingStream, allocation: StreamAllocation, lifetimes: Lifetimes
 ) -> Callable[..., None]:
     """Return the compute of a function of one array."""
     assert node.operator._plain_function is not None
     general, function, input_name, output_name, emit = node.operator._plain_function
     (port,) = [port for port in node.input.ports if port.name == input_name]
-    out = node.output.ports[output_name] if output_name else None
+    out = node.output.ports[output_name] if output_name else _NOWHERE
     receive = node.input.receive_taken
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
-    events, record = fences.events, fences.stream.record
-    first, add = events.popleft, events.append
+    own = fences.stream
+    events, record, wait, look = fences.events, own.record, own.wait, lifetimes.look
+    first, add, keep, end = events.popleft, events.append, received.append, numbers.append
+    # As in `_making_current`.
+    known = -1
+    here = Current()
+    libraries, set_streams = current.libraries, current.make_current
+
+    def make_current() -> None:
+        nonlocal known, here, libraries, set_streams
+        if get_ident() != allocation.current_on:
+            allocation.make_own_current()
+        here = thread.current
+        current.enter(here)
+        libraries, set_streams = current.libraries, current.make_current
+        known = allocation.current_on
 
     def compute_function(op_input: Any, op_output: Any, context: Any) -> None:
-        make_current()
+        if get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
+            here.innermost = current
+            set_streams()
+        else:
+            make_current()
         try:
             take = port.take
+            kind = port.kind
             try:
                 item = take()
             except IndexError:
                 general(op_input, op_output, context)
                 return
             # A copy of `InputContext.receive` for an array with at most one fence and nothing else.
-            is_straight = port.kept is received and not (in_use or op_input.announces)
-            if is_straight and type(item) is Envelope and type(item.data) is port.kind and item.extra is None:
+            if in_use or op_input.announces or port.kept is not received or port.own is not own:
+                data = receive(port, item)
+            elif type(item) is Envelope and type(item.data) is kind and item.extra is None:
                 data = item.data
                 theirs = item.fences
-                if theirs is not None and item.number > theirs.completed and theirs.stream is not port.own:
-                    port.own.wait(item.event)  # type: ignore[union-attr]
-            elif is_straight and type(item) is port.kind:  # of an operator on the same stream
-                data = item
-            else:
-                data = receive(port, item)
-                is_straight = False
-            if is_straight:
+                if theirs is not None and item.number > theirs.completed and theirs.stream is not own:
+                    wait(item.event)
                 try:
-                    received.append(port.owner_of(data))
+                    keep(port.owner_of(data))
                 except Exception:  # a sparse tensor has no owner
                     add_owners(data, received)
+            elif type(item) is kind:  # of an operator on the same stream
+                data = item
+                try:
+                    keep(port.owner_of(data))
+                except Exception:
+                    add_owners(data, received)
+            else:
+                data = receive(port, item)
             item = None
             value = function(data)
             data = None  # or the array would seem to be held
             if value is None:
                 return
-            if type(value) is not port.kind or out is None or out.pending or op_output.has_details:
+            if type(value) is not kind or out.pending or op_output.has_details:
                 emit(op_output, value)
                 return
             # A copy of `OutputContext.emit` and `stamping`.
@@ -175,8 +200,8 @@ def _plain_compute(
                     queue.offer(value)
         finally:
             port.item = NOTHING
-            numbers.append(fences.last + 1)
+            end(fences.last + 1)
             if len(numbers) >= reader.look_at or in_use:
-                lifetimes.look()
+                look()
 
     return compute_function
