@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,29 @@ def test_a_frame_that_is_no_later_than_the_one_before_is_moved_and_counted(
     assert outcome.operator.frames_retimed == 2
     assert "2 of 5 frames were no later than the one before" in caplog.text
     moved = [message.acq_timestamp for message in read(tmp_path / "a.mp4")]
-    assert moved == [0, 100 * MS, 110 * MS, 120 * MS, SECOND]
+    assert moved == [
+        0,
+        100 * MS,
+        101 * MS,
+        111 * MS,
+        SECOND,
+    ]  # the fourth: as after a clock that was set back
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+def test_a_doubled_time_moves_one_frame_and_none_of_those_behind_it(tmp_path: Path, name: str) -> None:
+    given = [0, 10 * MS, 20 * MS, 20 * MS, 30 * MS, 25 * MS, 40 * MS]  # faster than the frame rate
+    outcome = write(tmp_path / name, list(given), frame_rate=30)
+    assert outcome.operator.frames_retimed == 2
+    times = [message.acq_timestamp for message in read(tmp_path / name)]
+    assert times == [0, 10 * MS, 20 * MS, 21 * MS, 30 * MS, 31 * MS, 40 * MS]
+
+
+def test_frames_after_a_clock_that_was_set_back_follow_at_the_frame_rate(tmp_path: Path) -> None:
+    given = [SECOND, 2 * SECOND, 0, 40 * MS, 80 * MS, 3 * SECOND]
+    assert write(tmp_path / "a.mp4", given, frame_rate=25).operator.frames_retimed == 3
+    times = [message.acq_timestamp for message in read(tmp_path / "a.mp4")]
+    assert times == [SECOND, 2 * SECOND, 2040 * MS, 2080 * MS, 2120 * MS, 3 * SECOND]
 
 
 def test_a_time_that_a_file_cannot_hold_is_an_error_and_the_file_is_whole(tmp_path: Path) -> None:
@@ -170,6 +193,33 @@ def test_an_encoder_that_does_not_work_here_is_replaced_by_software(
     monkeypatch.setitem(codecs.ENCODERS, "h264", ("h264_of_nobody", "libx264"))
     write(tmp_path / "a.mp4", [None] * 2)
     assert "has no h264_of_nobody; h264 is encoded in software" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("accelerates", "told"),
+    [
+        (True, "a.mp4 is decoded by NVDEC"),
+        (False, "decoded in software: NVDEC has no such codec"),
+        (None, "NVDEC does not work here (no device); a.mp4 is decoded in software"),
+    ],
+)
+def test_the_log_says_what_decodes(
+    accelerates: bool | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.video")
+
+    def opened(source: str, hwaccel: Any = None) -> Any:
+        if hwaccel is not None and accelerates is None:
+            raise RuntimeError("no device")
+        stream = SimpleNamespace(
+            codec_context=SimpleNamespace(is_hwaccel=hwaccel is not None and accelerates)
+        )
+        return SimpleNamespace(streams=SimpleNamespace(video=[stream]))
+
+    names = SimpleNamespace(hwdevices_available=lambda: ["cuda"], HWAccel=lambda *_, **__: "NVDEC")
+    library = SimpleNamespace(codec=SimpleNamespace(hwaccel=names), open=opened)
+    assert codecs.open_input(library, "a.mp4", hardware=True).streams.video
+    assert told in caplog.text
 
 
 # Streams.

@@ -31,7 +31,8 @@ class VideoWriterOp(Operator):
     A frame is shown at its acquisition timestamp; frames without one follow each other at `frame_rate`. The file
     keeps the timestamp of the first frame, so that `VideoReaderOp` gives each frame its own again, to the
     microsecond in an MP4 file and to the millisecond in a Matroska file. A frame that is no later than the one
-    before is shown one interval of `frame_rate` after it, which `frames_retimed` counts.
+    before is shown a millisecond after it, or an interval of `frame_rate` after it if its time is earlier by that
+    much. `frames_retimed` counts such frames.
 
     The file is finished when the run ends, for whatever reason. An MP4 file of a process that was killed plays,
     except for its last second.

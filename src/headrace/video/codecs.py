@@ -68,7 +68,13 @@ def open_input(av: Any, source: str, hardware: bool, **arguments: Any) -> Any:
     if hardware and module is not None and "cuda" in module.hwdevices_available():
         try:
             accelerator = module.HWAccel("cuda", allow_software_fallback=True)
-            return av.open(source, hwaccel=accelerator, **arguments)
+            container = av.open(source, hwaccel=accelerator, **arguments)
         except Exception as error:
             _logger.info("NVDEC does not work here (%s); %s is decoded in software", error, source)
+        else:
+            is_used = any(stream.codec_context.is_hwaccel for stream in container.streams.video)
+            _logger.info(
+                "%s is decoded %s", source, "by NVDEC" if is_used else "in software: NVDEC has no such codec"
+            )
+            return container
     return av.open(source, **arguments)

@@ -104,7 +104,7 @@ class VideoReader:
         self.rate: float | None = None
         self.start: int | None = None
         if not is_url(path):
-            self._open().close()
+            self._open(hardware=False).close()
 
     def __iter__(self) -> Iterator[VideoFrame]:
         return self.frames()
@@ -114,7 +114,7 @@ class VideoReader:
         first: Fraction | None = None
         last = -1
         skipped = 0
-        with self._open() as container:
+        with self._open(self._hardware) as container:
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
             step = round(1e9 / self.rate) if self.rate else UNKNOWN_INTERVAL
@@ -150,7 +150,7 @@ class VideoReader:
         if last < 0:
             raise VideoFileError(f"{self.path}: no frame of its video could be decoded")
 
-    def _open(self) -> Any:
+    def _open(self, hardware: bool) -> Any:
         av = _av()
         options, arguments = self._options, {}
         if is_url(self.path):
@@ -159,7 +159,7 @@ class VideoReader:
         elif not Path(self.path).is_file():
             raise VideoFileError(f"there is no file {self.path}")
         try:
-            container = open_input(av, str(self.path), self._hardware, options=options, **arguments)
+            container = open_input(av, str(self.path), hardware, options=options, **arguments)
         except (av.error.FFmpegError, OSError, ValueError) as error:
             raise VideoFileError(f"{self.path} is not a video that can be read: {error}") from error
         if not container.streams.video:
@@ -180,6 +180,7 @@ class VideoReader:
 # finer. The second is for exact times. MP4 counts the time between two frames with 32 bits: FFmpeg loses all times
 # behind a longer gap.
 _TICK, _FINE_TICK = Fraction(1, 60_000), Fraction(1, 1_000_000)
+_STEP = Fraction(1, 1000)  # between two frames of the same time: what every container keeps
 _LONGEST_GAP = 2**31 - 1  # ticks
 _LATEST = 1e12  # seconds; more than that is no time, and its ticks do not fit FFmpeg's integers
 _SLOWEST, _FASTEST = 1e-4, 1e6  # frames a second; FFmpeg's rates are fractions of 32 bits
@@ -279,7 +280,8 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             When the frame is shown, in seconds from any origin; the video begins with its first frame. If the
             first time is a Fraction, times are kept to a microsecond, and two frames are at most 35 minutes apart;
             otherwise to a sixty-thousandth of a second, and at most 9 hours. A frame that is no later than the one
-            before follows it at `rate`. Without times all frames follow at `rate`.
+            before is shown a millisecond after it; if its time is earlier by an interval of `rate` or more, as
+            after a clock that was set back, an interval after it. Without times all frames follow at `rate`.
         """
         if self._is_closed:
             raise ValueError(f"the video {self.path} has been closed")
@@ -342,8 +344,12 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         assert self._first is not None
         at = round((time - self._first) / self._tick)
         if at <= self._shown_at:
+            # A doubled or a swapped time moves one frame, and not those behind it, however fast they come. Behind a
+            # clock that was set back, frames follow at the rate.
             self.frames_retimed += 1
-            at = self._shown_at + max(1, round(1 / (self.rate * self._tick)))
+            interval = max(1, round(1 / (self.rate * self._tick)))
+            is_set_back = self._shown_at - at >= interval
+            at = self._shown_at + (interval if is_set_back else min(interval, round(_STEP / self._tick)))
         elif at - self._shown_at > _LONGEST_GAP:
             raise ValueError(
                 f"frame {self._count} of {self.path} is shown {float((at - self._shown_at) * self._tick):.0f} s "
