@@ -2,12 +2,12 @@
 
     python -m benchmarks.parts_losses [--frames N] [--rounds N] [--save]
 
-A fragment with sources sends to two fragments with relays, and these to one with sinks: four chains of operators in
-four processes. The processes of relays and sinks are killed with SIGKILL at random moments, as often as their policy
-lets the run go on. Sources number their frames; relays and sinks check every element; sinks append what they receive
-to a file. A frame must have been received, or be counted as lost; frames that came twice must have been counted as
-sent again. Under the policy ``stop``, the run ends with the error, and what was received before must be whole and in
-order. After each run no process may be left. Needs no GPU.
+Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in four
+processes. The processes of relays and sinks are killed with SIGKILL at random moments, as often as their policy lets
+the run go on. Sources number their frames; relays and sinks check every element; sinks append what they receive to a
+file. A frame must have been received, or be counted as lost; frames that came twice must have been counted as sent
+again. Under the policy ``stop`` the run ends with the error, and what was received before must be whole and in order.
+After each run no process may be left. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -71,10 +72,8 @@ class Relay(Operator):
         spec.input("in")
         spec.output("out")
 
-    def start(self) -> None:
-        note_process(self.fragment.name)
-
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        note_process(self.fragment.name)
         received = op_input.receive("in")
         assert is_whole(received), received
         op_output.emit(received, "out")
@@ -87,19 +86,19 @@ class Sink(Operator):
         spec.input("in")
 
     def start(self) -> None:
-        note_process(self.fragment.name)
         self.file = os.open(Path(FOLDER, "received"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        note_process(self.fragment.name)
         received = op_input.receive("in")
         number = int(received[0]) if is_whole(received) else -1
         os.write(self.file, np.array([received[1], number], np.int64).tobytes())
 
 
+@cache
 def note_process(part: str) -> None:
-    """Tell who is to be killed."""
-    path = Path(FOLDER, f"{part}.{os.getpid()}")
-    path.touch()
+    """Tell who may be killed: a process that is lost before its run has begun is not replaced."""
+    Path(FOLDER, f"{part}.{os.getpid()}").touch()
 
 
 class Sources(Fragment):
