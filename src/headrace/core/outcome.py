@@ -107,6 +107,8 @@ class OperatorOutcome:
     """How many messages a join dropped at each input, by reason; these are among `dropped`."""
     lost: dict[str, int] = field(default_factory=dict)
     """The number of messages to each input that were lost with a process (`Fragment.on_loss`)."""
+    repeated: dict[str, int] = field(default_factory=dict)
+    """The number of messages to each input that were sent again, to a process that took the place of a lost one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,11 @@ class Outcome:
         """The number of messages that were lost with a process, by the ``"operator.port"`` they were sent to."""
         return self._by_port("lost")
 
+    @property
+    def repeated(self) -> dict[str, int]:
+        """The number of messages that were sent again to a restarted process, by ``"operator.port"``."""
+        return self._by_port("repeated")
+
     def _by_port(self, what: str) -> dict[str, Any]:
         return {
             f"{name}.{port}": count
@@ -237,7 +244,7 @@ class Outcome:
             _count(self.computes, "compute"),
             *(
                 f"{_count(n, 'message')} {what}"
-                for what in ("dropped", "discarded", "undelivered", "lost")
+                for what in ("dropped", "discarded", "undelivered", "lost", "repeated")
                 if (n := sum(self._by_port(what).values()))
             ),
             *([f"{_count(self.skipped, 'error')} skipped"] if self.skipped else []),
@@ -262,7 +269,7 @@ class Outcome:
             "computes": {name: operator.computes for name, operator in self.operators.items()},
             **{
                 what: {name: sum(getattr(each, what).values()) for name, each in self.operators.items()}
-                for what in ("dropped", "discarded", "undelivered", "lost")
+                for what in ("dropped", "discarded", "undelivered", "lost", "repeated")
             },
             "errors skipped": {name: operator.skipped for name, operator in self.operators.items()},
             **{

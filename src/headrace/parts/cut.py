@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Flow
+from headrace.core.places import STOP
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.queues import queues_of
 from headrace.observe.attachment import prepare_replay
@@ -180,6 +181,8 @@ class Cut:
                 flows.append(Flow(operator, cut.port, flow.target, flow.input, size, cut.queue.policy))
         senders = [each for each in links.values() if isinstance(each, SendToPart)]
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
+        for receiver in receivers:
+            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
         for sender in senders:
             behind = _behind(application.graph, sender.flow)
             sender._leads_to = tuple(

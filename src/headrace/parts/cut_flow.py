@@ -58,6 +58,8 @@ class FlowCounts:
         The messages that were sent and whose credit did not come back: nobody is known to have taken them.
     over_link
         The messages that this end has seen of the current link, which is not the first if a part was restarted.
+    repeated
+        The messages that were sent again to a part that was restarted.
     """
 
     sent: int = 0
@@ -67,6 +69,7 @@ class FlowCounts:
     arrived: int = 0
     unanswered: int = 0
     over_link: int = 0
+    repeated: int = 0
 
     def __add__(self, other: FlowCounts) -> FlowCounts:
         return FlowCounts(
@@ -77,6 +80,7 @@ class FlowCounts:
             self.arrived + other.arrived,
             self.unanswered + other.unanswered,
             self.over_link + other.over_link,
+            self.repeated + other.repeated,
         )
 
     @property

@@ -96,7 +96,7 @@ class PartIdleness:
     def begin(self, engine: Any) -> None:
         """Watch a run."""
         self._engine = engine
-        engine.on_idle = self._report
+        engine.on_idle = self._on_idle
 
     def ask(self) -> None:
         """Report again, as soon as the part is idle; from any thread."""
@@ -104,6 +104,11 @@ class PartIdleness:
         self.was_idle = False
         self._is_asked = True
         self._wake()
+
+    def relieve(self) -> None:
+        """Let no sender wait because this part is never idle; called now and then, from any thread."""
+        for each in self._operators:
+            each.relieve()
 
     def end(self, stage: int) -> None:
         """Do what was decided, because nothing can run in any part; from any thread."""
@@ -122,6 +127,12 @@ class PartIdleness:
         stage, self._stage = self._stage, None
         if stage is not None and not self._engine.ends.end_stage(stage):
             self._engine.request_stop("")
+
+    def _on_idle(self, waits_for_events: bool) -> None:
+        for each in self._operators:
+            each.note_idle()
+        if waits_for_events:
+            self._report()
 
     def _report(self) -> None:
         if self.waits_to_be_asked and not self._is_asked:

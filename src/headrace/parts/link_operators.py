@@ -20,6 +20,7 @@ stopped stops its peers the same way.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -89,6 +90,38 @@ class ReceivingLink(_Link, Protocol):
         """Tell the sender that so many places are free again."""
 
 
+class AbsentLink:
+    """What a flow has for a link if the part at its other end is gone: one that has ended, or that failed."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.failure = failure
+        self.has_ended = failure is None
+
+    def send(self, parcel: Parcel) -> bool:
+        """Send nothing."""
+        return False
+
+    def take(self) -> Parcel | None:
+        """Return None: nothing arrives."""
+        return None
+
+    def take_credits(self) -> int:
+        """Return 0."""
+        return 0
+
+    def give_credits(self, count: int) -> None:
+        """Do nothing."""
+
+    def end(self) -> None:
+        """Do nothing."""
+
+    def abort(self, error: BaseException, part: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class LinkOperator(Operator):
     """What both ends of a flow have in common.
 
@@ -119,7 +152,7 @@ class LinkOperator(Operator):
         self._port = port
         self._on_failure = on_failure
         self._link: Any = None
-        self._next_link: Any = None
+        self._next_links: deque[Any] = deque()
         self._has_failed = False
         # When each message of the first link was sent or taken, if somebody wants to know.
         self._now: Callable[[], int] | None = None
@@ -131,7 +164,7 @@ class LinkOperator(Operator):
 
     def connect(self, link: Any) -> None:
         """Use a link, from the next compute on; in the place of one that failed, perhaps."""
-        self._next_link = link
+        self._next_links.append(link)
         self._has_failed = False
         self.on_event()
 
@@ -148,13 +181,15 @@ class LinkOperator(Operator):
 
     def give_up(self) -> None:
         """End without the other end, whose link has failed."""
-        self.is_done = True
-        self._condition.notify_scheduler()
+        raise NotImplementedError
+
+    def relieve(self) -> None:
+        """Handle that some time has passed; called now and then, from any thread."""
 
     def on_event(self) -> None:
         """Look at the link in the next compute, and report its failure; called from any thread."""
         self.has_news = True
-        link = self._next_link or self._link
+        link = self._latest
         failure = None if link is None else link.failure
         if failure is not None and not self._has_failed and not self.is_done:
             self._has_failed = True
@@ -165,15 +200,27 @@ class LinkOperator(Operator):
                 self._on_failure(failure)
         self._condition.notify_scheduler()
 
+    @property
+    def _latest(self) -> Any:
+        """The link that the flow was given last."""
+        try:
+            return self._next_links[-1]
+        except IndexError:
+            return self._link
+
     def start(self) -> None:
         """Use the link that the flow was given."""
-        if self._next_link is None:
+        if not self._next_links:
             raise LinkError(f"flow {self.flow.name!r} has no link; connect it before the run (Cut.connect)")
         self._change_link()
         self.idleness.begin(self.fragment._engine)
 
+    def _can_change(self, link: Any) -> bool:
+        """Return whether there is a new link, and the one before has nothing more to say."""
+        return bool(self._next_links) and (link.failure is not None or link.has_ended)
+
     def _change_link(self) -> None:
-        before, self._link, self._next_link = self._link, self._next_link, None
+        before, self._link = self._link, self._next_links.popleft()
         if before is not None:
             self._now = None
             before.close()
@@ -185,7 +232,12 @@ class LinkOperator(Operator):
 
     def leave(self, error: BaseException | None, ended_by: str) -> None:
         """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
-        link, self._link, self._next_link = self._next_link or self._link, None, None
+        link, earlier = self._latest, [self._link, *self._next_links]
+        self._link = None
+        self._next_links.clear()
+        for each in earlier:
+            if each is not None and each is not link:
+                each.close()
         if link is None:
             return
         try:
@@ -204,7 +256,10 @@ class LinkOperator(Operator):
         """Let a worker evaluate its condition; from any thread."""
         self._condition.notify_scheduler()
 
-    # What is asked with the lock of the engine held.
+    # What is asked, or told, with the lock of the engine held.
+
+    def note_idle(self) -> None:
+        """Handle that nothing can run in the part."""
 
     @property
     def is_outstanding(self) -> bool:
@@ -288,6 +343,7 @@ class SendToPart(LinkOperator):
         self._over_link = 0
         self._out = 0
         self._lost = 0
+        self._repeated = 0  # messages that were sent again over a new link
         # A message that was taken from a queue that drops, and could not be sent yet.
         self._held: list[Any] = []
         self._has_said_end = False
@@ -337,12 +393,13 @@ class SendToPart(LinkOperator):
         if self._is_dropping:
             self._drop()
             return
-        if self._next_link is not None:
-            self._change_link()
         link, queue = self._link, self._queue
         returned = link.take_credits()
         if returned:
             self._take_back(returned)
+        if self._can_change(link):
+            self._change_link()
+            link = self._link
         if link.failure is not None:
             return
         if link.has_ended:
@@ -413,6 +470,7 @@ class SendToPart(LinkOperator):
     def _change_link(self) -> None:
         if self.flow.keeps_places:
             self._sent -= self._out  # they are sent again
+            self._repeated += self._out
         else:
             self._lost += self._out
             self._sent -= self._out
@@ -437,7 +495,13 @@ class SendToPart(LinkOperator):
             waiting -= self._out
         waiting += len(self._held)
         return FlowCounts(
-            self._sent, waiting, queue.dropped, self._lost, unanswered=self._out, over_link=self._over_link
+            self._sent,
+            waiting,
+            queue.dropped,
+            self._lost,
+            unanswered=self._out,
+            over_link=self._over_link,
+            repeated=self._repeated,
         )
 
 
@@ -451,7 +515,12 @@ class ReceiveFromPart(LinkOperator):
         self._here = 0
         self._given = 0
         self._has_more = False
+        self._is_given_up = False
         self._is_closed = False
+        self.is_acknowledging = False
+        """Whether a credit also says that the part has done with a message what it does: nothing can run there."""
+        self._done = 0
+        self._given_before = -1
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
@@ -475,40 +544,64 @@ class ReceiveFromPart(LinkOperator):
         """Return how many credits can be given back."""
         if not self.flow.keeps_places:
             return self._here - self._given
-        # Those of an earlier link come first.
-        return self._here - min(len(self._queue), self._here) - self._given
+        return (self._done if self.is_acknowledging else self._taken()) - self._given
+
+    def _taken(self) -> int:
+        """Return how many messages of this link their receiver has taken; those of an earlier link come first."""
+        return self._here - min(len(self._queue), self._here)
+
+    def note_idle(self) -> None:
+        """Give back the credits of what was taken: the part has done with it what it does."""
+        if self.is_acknowledging and self._link is not None and self._taken() > self._done:
+            self._done = self._taken()
+            self._condition.notify_scheduler()
+
+    def relieve(self) -> None:
+        """Give all credits back if none was since the last call: something can always run in this part."""
+        if self._given == self._given_before and self._taken() - self._given >= self.flow.size:
+            self.note_idle()
+        self._given_before = self._given
 
     @property
     def has_work(self) -> bool:
         """Whether there are credits to give back, or room for more messages, or nobody takes any."""
-        if self._link is None or self._has_failed:
+        if self._link is None or (self._has_failed and not self._is_given_up):
             return False
         queue = self._queue
         if self.flow.keeps_places and (
             queue.consumer.retired or (self._has_more and len(queue) < queue.limit)
         ):
             return True
-        return self._owed() > 0
+        return not self._is_given_up and self._owed() > 0
+
+    def give_up(self) -> None:
+        """Pass on what arrived before the link failed, and end."""
+        self._is_given_up = self.has_news = True
+        self._condition.notify_scheduler()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Pass on what arrived, and give credits back."""
         self.has_news = False
-        if self._next_link is not None:
-            self._change_link()
         link, queue = self._link, self._queue
         self._pass_on(link, queue, op_output)
+        if self._can_change(link) and not self._has_more:
+            self._change_link()
+            link = self._link
+            self._pass_on(link, queue, op_output)
         if link.failure is not None:
+            self.is_done = self._is_given_up and (queue.consumer.retired or not self._has_more)
             return
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
-        owed = self._here - self._given if has_ended else self._owed()
+        owed = self._here - self._given if has_ended and not self.is_acknowledging else self._owed()
         if owed:
             link.give_credits(owed)
             self._given += owed
         if self.flow.keeps_places and queue.consumer.retired and not has_ended:
             link.close()
             self._is_closed = True
-        self.is_done = self._is_closed or has_ended
+        is_answered = not self.is_acknowledging or self._given == self._here
+        self.is_done = self._is_closed or (has_ended and is_answered)
 
     def _pass_on(self, link: ReceivingLink, queue: Any, op_output: Any) -> None:
         self._has_more = True
@@ -527,7 +620,7 @@ class ReceiveFromPart(LinkOperator):
 
     def _change_link(self) -> None:
         super()._change_link()
-        self._here = self._given = 0
+        self._here = self._given = self._done = 0
 
     @property
     def passed(self) -> tuple[int, int]:

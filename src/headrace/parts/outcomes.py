@@ -86,6 +86,7 @@ def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutco
         "dropped": sender.dropped,
         "undelivered": sender.waiting + under_way,
         "lost": sender.lost + (0 if receiver is not None else sender.unanswered),
+        "repeated": sender.repeated,
     }
     changed: dict[str, Any] = {
         name: {**(before := getattr(outcome, name)), port: before.get(port, 0) + count}

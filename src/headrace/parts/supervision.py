@@ -187,19 +187,43 @@ class Supervisor:
             )
             return self.fail(name, error, now)
         if part.epoch:
-            return [self._join(part, now)]
+            return self._join_again(now)
         if all(each.state is State.COMPOSED for each in self.parts.values()):
             for each in self.parts.values():
                 each.state, each.heard_at = State.LINKED, now
             return [Join(tuple(self.flows), tuple(self.parts))]
         return []
 
-    def _join(self, part: Part, now: float) -> Action:
-        """Link a part that takes the place of a lost one with the parts that are there."""
-        part.state, part.heard_at = State.LINKED, now
+    def _join_again(self, now: float) -> list[Action]:
+        """Link the parts that take the place of lost ones with the parts that are there.
+
+        One whose neighbour is being started, too, waits for it. Neighbours that have ended get no link any more.
+        """
+        found = [
+            part
+            for part in self.parts.values()
+            if part.epoch and part.state is State.COMPOSED and not self._is_awaiting(part)
+        ]
+        if not found:
+            return []
+        for part in found:
+            part.state, part.heard_at = State.LINKED, now
+        names = {part.name for part in found}
         there = {each.name for each in self.parts.values() if State.LINKED <= each.state <= State.RUNNING}
-        flows = [flow for flow in self.flows if part.name in (flow.source, flow.target)]
-        return Join(tuple(flow for flow in flows if {flow.source, flow.target} <= there), (part.name,))
+        flows = [
+            flow for flow in self.flows if names & (ends := {flow.source, flow.target}) and ends <= there
+        ]
+        return [Join(tuple(flows), tuple(part.name for part in found))]
+
+    def _is_awaiting(self, part: Part) -> bool:
+        """Return whether a neighbour of a part has not composed the program yet."""
+        neighbours = {
+            name
+            for flow in self.flows
+            for name in (flow.source, flow.target)
+            if part.name in (flow.source, flow.target)
+        }
+        return any(self.parts[name].state is State.SPAWNED for name in neighbours)
 
     def started(self, name: str, now: float) -> list[Action]:
         """Handle that all operators of a part have started."""

@@ -66,6 +66,7 @@ from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING
 from headrace.parts.failures import Failure
+from headrace.parts.link_operators import AbsentLink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -314,6 +315,11 @@ class Worker:
             outgoing = {flow.name for flow in cut.outgoing}
             for name in sorted(self._ends, key=lambda name: name not in outgoing):
                 self._connect(name, *self._ends[name])
+            for flow in (*cut.outgoing, *cut.incoming):
+                if (
+                    flow.name not in self._ends
+                ):  # this process takes the place of a lost one, and that part is gone
+                    self._connect_absent(flow)
             self._has_begun = True
 
     def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
@@ -334,6 +340,19 @@ class Worker:
                 carrier = arrival.result()
         cut.connect(name, kind(carrier, terms, cut.listener(name)))
 
+    def _connect_absent(self, flow: CutFlow) -> None:
+        """Let a flow be as its peer has left it: ended, or failed if the others go on without that part."""
+        cut: Cut = self.cut
+        peer = flow.target if flow.source == cut.part else flow.source
+        is_lost = self._on_loss(peer) == GO_ON
+        failure = PeerLost(f"link {flow.name!r}: part {peer!r} is gone") if is_lost else None
+        cut.connect(flow.name, AbsentLink(failure))
+
+    def _on_loss(self, part: str) -> str:
+        """Return what becomes of the run if a part is lost."""
+        parts: list[Any] = self.cut.application.fragment_graph.fragments
+        return next(str(each.on_loss) for each in parts if each.name == part)
+
     def _connect_late(self, ends: list[tuple[str, Address, int]]) -> None:
         """Connect links with a part that was started again, while the driver still hears the beats."""
         try:
@@ -346,8 +365,7 @@ class Worker:
         """Handle that a link has failed, by the policy of the part at its other end."""
         cut: Cut = self.cut
         peer = flow.target if flow.source == cut.part else flow.source
-        parts: list[Any] = cut.application.fragment_graph.fragments
-        policy = next(part.on_loss for part in parts if part.name == peer)
+        policy = self._on_loss(peer)
         if isinstance(error, PeerLost) and policy == GO_ON:
             cut.end_flow(flow.name)
         elif not (isinstance(error, PeerLost) and policy == RESTART):
@@ -361,8 +379,10 @@ class Worker:
             if not self.channel.wait(_BEAT):
                 has_begun = self.control is not None and self.control.engine is not None
                 self.channel.send(Beat(tuple(stuck_operators(self.cut.application)) if has_begun else ()))
-                if self.cut is not None and self.cut.idleness.was_idle:
-                    self.cut.idleness.ask()
+                if self.cut is not None:
+                    self.cut.idleness.relieve()
+                    if self.cut.idleness.was_idle:
+                        self.cut.idleness.ask()
                 continue
             messages = self.channel.receive()
             if messages is None:

@@ -124,8 +124,8 @@ class Engine:
         self.watchdog: Watchdog | None = None
         # Called when the run begins to stop, on any thread.
         self.on_stop: Callable[[], None] | None = None
-        # Called under the lock when nothing can run unless something is announced.
-        self.on_idle: Callable[[], None] | None = None
+        # Called under the lock when nothing can run unless something is announced, or unless a time comes (False).
+        self.on_idle: Callable[[bool], None] | None = None
         self.lock = LendableLock(self._hold)
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)

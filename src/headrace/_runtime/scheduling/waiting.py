@@ -338,8 +338,8 @@ class WaitingWorkers:
         until = engine.timers.next()
         if until is not None or engine.outstanding:
             self.deadlock_at = None
-            if until is None and engine.on_idle is not None:
-                engine.on_idle()
+            if engine.on_idle is not None:
+                engine.on_idle(until is None)
         elif scheduler.stop_on_deadlock:
             now = clock.timestamp()
             if self.deadlock_at is None:
