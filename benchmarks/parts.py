@@ -10,7 +10,8 @@ Frames "in place" are made in memory of a `RingAllocator`, at the rate of the sm
 with. The CPU time is of both processes, with all their threads, and of all that the camera and the consumer do.
 
 Then the start of three fragments is measured: from the start of the program to the first compute of each, its
-memory (Pss, in which pages that processes share count in part), and its CPU time while nothing happens.
+memory (Pss, in which pages that processes share count in part), and its CPU time while nothing happens. `--start`
+measures this alone. All modules are compiled, as those of an installed package are.
 """
 
 from __future__ import annotations
@@ -142,9 +143,9 @@ class Hop(Application):
 class Three(Application):
     """Three fragments, through which two frames go."""
 
-    def __init__(self, started: int, to: Path) -> None:
+    def __init__(self, started: int, idle: float, to: Path) -> None:
         super().__init__([])
-        self.started, self.to = started, to
+        self.started, self.idle, self.to = started, idle, to
 
     def compose(self) -> None:
         def logging(name: str) -> Any:
@@ -158,7 +159,7 @@ class Three(Application):
             return log
 
         def camera(part: Any) -> Any:
-            conditions = [CountCondition(part, 2), PeriodicCondition(part, round(IDLE * 1e9))]
+            conditions = [CountCondition(part, 2), PeriodicCondition(part, round(self.idle * 1e9))]
             return Camera(part, *conditions, size=64, log=logging("camera"), name="camera")
 
         one = Part(self, "one", camera)
@@ -182,6 +183,7 @@ def run_program(*given: Any) -> None:
     root = Path(__file__).parents[1]
     paths = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"HEADRACE_PROCESSES": "1", "HEADRACE_DEVICE": "sim", "PYTHONPATH": paths}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "benchmarks.parts", "program", *map(str, given)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=root)
     if done.returncode:
@@ -229,7 +231,8 @@ def measure_hops(rounds: int) -> list[list[Any]]:
 
 
 def measure_three() -> list[list[Any]]:
-    wrote = start("three", now())
+    start("three", now(), 0.01)  # compiles the modules
+    wrote = start("three", now(), IDLE)
     rows = []
     for name in ("camera", "two", "three"):
         first, second = map(json.loads, wrote[name].splitlines())
@@ -242,7 +245,7 @@ def main() -> None:
     if sys.argv[1:2] == ["program"]:
         what, *given = sys.argv[2:]
         if what == "three":
-            Three(int(given[0]), Path(given[1])).run()
+            Three(int(given[0]), float(given[1]), Path(given[2])).run()
         else:
             size, rate, count, in_place, scheduler, to = given
             Hop(int(size), float(rate), int(count), in_place == "1", scheduler, Path(to)).run()
@@ -251,8 +254,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--start", action="store_true", help="measure the start of three fragments alone")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
+    started = ["fragment", "seconds to the first compute", "CPU seconds until then", "MiB (Pss)"]
+    started.append("CPU while idle, % of a core")
+    if arguments.start:
+        print(report.table(started, measure_three()))
+        return
     load = os.getloadavg()[0]
     hops = measure_hops(arguments.rounds)
     three = measure_three()
@@ -274,10 +283,7 @@ of this run) and {hop[2]} µs here: {HOLOSCAN / float(hop[2]):.0f} times less.
 
 ## Three fragments, each in a process
 
-| fragment | seconds to the first compute | CPU seconds until then | MiB (Pss) | CPU while idle, % of a core |
-| --- | --- | --- | --- | --- |
-"""
-        + "\n".join("| " + " | ".join(row) + " |" for row in three),
+{report.table(started, three)}""",
     )
 
 

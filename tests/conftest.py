@@ -41,6 +41,16 @@ def pytest_report_header() -> str:
     return f"headrace: {'compiled' if is_compiled() else 'pure Python'}"
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect tests without the garbage collector, which would find nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def small_heap() -> None:
     """Hide modules and the like from the garbage collector: many tests have it collect."""

@@ -9,19 +9,20 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from headrace.cluster import ray_hosting
 from headrace.core.errors import GraphError, LinkError
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import environment_of_programs, run_python
 from tests.parts.test_processes import ENDLESS, PLANT, SHOWN
 
-pytest.importorskip("ray")
-
-from headrace.cluster import ray_hosting
+if find_spec("ray") is None:  # importing it takes a second in every worker, and changes how everybody logs
+    pytest.skip("Ray is not installed", allow_module_level=True)
 
 # Starting Ray on a loaded machine.
 LONG = PATIENCE

@@ -147,7 +147,7 @@ def test_the_log_as_json_is_one_object_a_line(monkeypatch: pytest.MonkeyPatch) -
     @op
     def fails() -> None:
         logging.getLogger("program").warning(
-            "odd %s", "value", extra={"number": float("nan"), "keys": {1: 2}}
+            "odd %s", "value", extra={"number": float("nan"), "keys": {1: 2}, "_of_a_library": 3}
         )
         raise ZeroDivisionError("three\nlines\nhere")
 

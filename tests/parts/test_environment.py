@@ -44,6 +44,12 @@ def test_gpus_are_named_as_the_driver_sees_them() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment_of("edge", {}, None, PORTS)
 
 
+def test_threads_of_openblas_do_not_spin_unless_the_user_says_how_long() -> None:
+    name = "OPENBLAS_THREAD_TIMEOUT"
+    assert environment_of("edge", {}, None, PORTS)[name] == "16"
+    assert environment_of("edge", {name: "26"}, None, PORTS)[name] == "26"
+
+
 def test_the_port_of_the_dashboard_is_that_of_the_driver() -> None:
     given = {"HEADRACE_DASHBOARD": "0.0.0.0:8750"}
     assert environment_of("edge", given, None, PORTS)["HEADRACE_DASHBOARD"] == "0.0.0.0:0"

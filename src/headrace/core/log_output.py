@@ -145,9 +145,9 @@ class _JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "thread": record.threadName,
         }
-        # The fields of the run, and those that the program gave by `extra`.
+        # The fields of the run, and those that the program gave by `extra`; libraries make notes with underscores.
         for name, value in vars(record).items():
-            if name not in _USUAL and name not in fields and value != "":
+            if name not in _USUAL and name not in fields and value != "" and not name.startswith("_"):
                 fields[name] = value
         if record.exc_info and record.exc_info[1] is not None:
             fields["exception"] = type(record.exc_info[1]).__name__

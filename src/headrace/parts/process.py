@@ -14,8 +14,11 @@ from typing import Any
 from headrace.parts.control import Channel
 from headrace.parts.lines import Lines
 
-# By the folder of this package, so that the process finds the same headrace as the driver.
-_BOOT = "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import main; main({}, {!r})"
+# By the folder of this package, so that the process finds the headrace of the driver. Imports leave no garbage.
+_BOOT = (
+    "import gc, sys; gc.disable(); sys.path.insert(0, {!r}); from headrace.parts.worker import main; gc.enable(); "
+    "main({}, {!r})"
+)
 
 
 class Process:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import platform
 from typing import TYPE_CHECKING
 
 from headrace.core.realtime import SchedulingPolicy
@@ -63,9 +62,9 @@ def schedule_realtime(wanted: RealtimeScheduling, operator: str) -> None:
 
 
 def _set_deadline(wanted: RealtimeScheduling) -> None:
-    number = _SCHED_SETATTR.get(platform.machine())
+    number = _SCHED_SETATTR.get(os.uname().machine)
     if number is None:
-        raise OSError(f"headrace does not know the system call on {platform.machine()}")
+        raise OSError(f"headrace does not know the system call on {os.uname().machine}")
     attributes = _Attributes(
         size=ctypes.sizeof(_Attributes),
         policy=int(wanted.policy),
