@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 
 from tests.harness import PATIENCE
 from tests.harness.processes import run_python
