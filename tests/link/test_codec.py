@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections import namedtuple
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -217,6 +217,11 @@ def test_other_objects_are_pickled_with_their_memory_beside() -> None:
     )
     assert max(piece.nbytes for piece in encoded.pieces) == 8000
     assert sum(piece.nbytes for piece in encoded.pieces) < 2 * 8000 + 2000
+    ordered, queue = cross([OrderedDict(b=boxes.frame, a=1), deque([boxes.frame], 2)])[0]
+    assert (type(ordered), list(ordered)) == (OrderedDict, ["b", "a"])
+    same(np.asarray(ordered["b"]), np.arange(10))
+    assert (type(queue), queue.maxlen) == (deque, 2)
+    same(np.asarray(queue[0]), np.arange(10))
     found = cross([boxes, Point(1, boxes.corners)])[0]
     assert found[0].label == "car"
     same(found[0].corners, boxes.corners)

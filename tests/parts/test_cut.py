@@ -611,6 +611,39 @@ def test_a_flow_to_another_part_is_chosen_as_in_one_process(scheduler: MakeSched
     assert taken == expected
 
 
+# A graph that changes.
+
+
+def test_the_graph_of_a_part_follows_changes_and_does_not_cross_the_cut(
+    scheduler: MakeScheduler, links: Any
+) -> None:
+    taken: list[int] = []
+    found: list[Any] = []
+
+    def server(part: Any) -> None:
+        def change(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+            if self.ticks > 1:
+                return
+            extra = sink(part, taken, name="extra")
+            part.add_flow(self, extra)
+            found.append(sorted(part.graph.names))
+            other = part.application.fragment_graph.fragments[0].graph.find("edge.camera")
+            with pytest.raises(GraphError, match="'edge.camera' belongs to 'edge'"):
+                part.add_flow(other, extra)
+            found.append([str(flow) for flow in part.graph.flows])
+
+        part.add_operator(Step(part, inputs=["in"], outputs=["out"], body=change, name="detector"))
+
+    result = run_plant(lambda: plant(camera(range(5)), server, scheduler=scheduler), links)
+    assert not result.errors
+    assert found == [
+        ["server.detector", "server.extra"],
+        ["server.detector.out -> server.extra.in"],
+    ]
+    assert taken == list(range(1, 5))
+
+
 # What cannot be cut.
 
 

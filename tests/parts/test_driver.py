@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.harness import PATIENCE
 from tests.harness.processes import run_python
 from tests.parts.test_processes import byte_code, environment, nothing_left
@@ -114,6 +112,7 @@ print(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startsw
 app.pause()
 print(app.wait_until_paused(), ask("/ready"))
 refuse(app.step)
+refuse(scale.fragment.remove_flow, scale, scale)
 app.resume()
 print(ask("/ready"))
 scale.set_live("gain", 7)
@@ -154,5 +153,6 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
     assert rest[7].startswith(
         "GraphError step() of a program in processes: the computes of several processes"
     )
-    assert json.loads(rest[8])["status"] == "ok"
-    assert rest[10:] == ["stopped"]
+    assert "of 'server', whose operators run in processes of their own" in rest[8]
+    assert json.loads(rest[9])["status"] == "ok"
+    assert rest[11:] == ["stopped"]

@@ -215,13 +215,36 @@ def test_a_part_that_is_gone_leaves_what_it_sent() -> None:
     assert not tracker.statistics.paths
 
 
-def test_a_restarted_part_is_shown_up_to_its_restart(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("order", [(), ("edge", "server") * 20])
+def test_the_figures_of_a_restarted_part_go_on(order: tuple[str, ...], tmp_path: Path) -> None:
+    """Its paths end at its links from then on."""
+    recorded, again = (Recorded(lambda: Plant(20, [], size=3), ["edge", "server"]) for _ in range(2))
+    recorded.sent["edge"] += again.sent["edge"]
+    recorded.sent["server"] += again.sent["server"]
+    tracker, trace = DataFlowTracker(0, 0), TraceWriter(tmp_path / "trace.json")
+    recorded.join(tracker, trace, order=order)
+    found = tracker.statistics
+    assert [(each.name, each.count) for each in found.operators] == [
+        ("edge.camera", 40),
+        ("server.detector", 40),
+    ]
+    assert found.queue("server.detector.in").received == 40
+    assert found.sources == {"edge.camera.out": 40}
+    assert sum(path.count for path in found.paths) <= 20
+    events = json.loads((tmp_path / "trace.json").read_text())
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    computes = [each for each in events if each.get("name") == "server.detector" and each.get("ph") == "X"]
+    assert len(computes) == 40
+
+
+def test_a_restarted_part_with_another_graph_is_not_watched(caplog: pytest.LogCaptureFixture) -> None:
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
-    recorded.sent["edge"] *= 2
+    other = Recorded(lambda: Plant(20, [], size=2), ["edge", "server"])
+    recorded.sent["edge"] += other.sent["edge"]
     tracker = DataFlowTracker(0, 0)
     recorded.join(tracker)
-    assert tracker.statistics.path(PATH).count == 20
-    assert "part 'edge' was restarted" in caplog.text
+    assert tracker.statistics.operator("edge.camera").count == 20
+    assert "part 'edge' has another graph since it was restarted" in caplog.text
 
 
 def test_parts_with_simulated_clocks_are_one_table_whose_paths_end_at_the_links() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,8 @@ MESSAGES: dict[str, tuple[Any, list[Any]]] = {
     "list": ([1, 2], [1, 2]),
     "tuple": ((1, (2,), ()), [1, 2]),
     "dict in its own order": ({"b": 1, "a": [2, 3]}, [1, 2, 3]),
+    "ordered dict": (OrderedDict(b=1, a=[2, 3]), [1, 2, 3]),
+    "deque": (deque([1, (2,)], 3), [1, 2]),
     "named tuple": (Pair(1, [2]), [1, 2]),
     "named tuple with a constructor of its own": (Positive(4), [4, 4]),
     "dataclass": (Frame(7, {"x": 8}), [7, 8, True]),
@@ -68,6 +70,8 @@ def test_the_leaves_of_a_message_and_back(name: str) -> None:
 
 def test_the_order_of_a_dict_is_kept() -> None:
     assert list(tree.map(str, {"z": 1, "a": 2})) == ["z", "a"]
+    assert list(tree.map(str, OrderedDict(z=1, a=2)).items()) == [("z", "1"), ("a", "2")]
+    assert tree.map(str, deque([1, 2], 2)).maxlen == 2
     assert tree.flatten({"z": 1, "a": 2})[1] != tree.flatten({"a": 2, "z": 1})[1]
 
 
@@ -93,10 +97,13 @@ def test_objects_that_may_hold_more_than_their_items_are_leaves() -> None:
     loose.more = 2  # type: ignore[attr-defined]
     extra = Extra(1, 2)
     extra.more = 3
+    ordered = OrderedDict(a=1)
+    ordered.more = 4  # type: ignore[attr-defined]
     unset = object.__new__(Frame)
     for leaf in (
         Lists([1]),
-        OrderedDict(a=1),
+        ordered,
+        defaultdict(int, a=1),
         {1, 2},
         loose,
         extra,

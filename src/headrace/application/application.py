@@ -135,6 +135,10 @@ class Application(Fragment):
     def _compose_parts(self) -> list[Operator]:
         return compose_parts(self)
 
+    def _follow_graph(self) -> None:
+        for part in self._parts_here:
+            part.graph.follow(self.graph, part)
+
     def _keep_part(self) -> None:
         if self._cut is not None:
             self._cut.apply()

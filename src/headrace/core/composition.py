@@ -479,6 +479,9 @@ class Composition:
         """Compose the fragments that it consists of, and return the operators that they created."""
         return []
 
+    def _follow_graph(self) -> None:
+        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
+
     def _keep_part(self) -> None:
         """Keep only the operators of the part that runs in this process, if the composition was cut."""
 
@@ -500,6 +503,11 @@ class Composition:
         if self._made is not None:
             return
         why = "which is running" if self._engine is not None else "which is not being composed"
+        if self._run_control.set_elsewhere is not None:
+            raise GraphError(
+                f"{call} of {self.name!r}, whose operators run in processes of their own: the graph of a part is "
+                "changed in its process, by one of its operators"
+            )
         raise GraphError(
             f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
             "a graph that is there is not changed"

@@ -9,6 +9,9 @@ with simulated time have clocks that know nothing of each other: their links are
 
 A compute is shown when those whose messages it received were shown, as in one process. At the end, what still waits
 for others is shown as it is, because the part that would have sent them is gone.
+
+The computes of a part that was restarted are numbered behind those of the process before. Its links are new, and no
+number says which of their messages were sent before: from then on, paths end at them.
 """
 
 from __future__ import annotations
@@ -84,9 +87,8 @@ class JoinedRun:
         self.fragment = application
         self._graphs: dict[str, PartGraph] = {}
         self._clocks = dict.fromkeys(parts, ClockOffset())
-        self._early: list[tuple[str, bytes]] = []
+        self._early: list[tuple[str, PartGraph | bytes]] = []
         self._parts: dict[str, _Part] = {}
-        self._restarted: set[str] = set()
         self._gpus = gpus
         self._links: dict[str, _Link] = {}
         self._begun: list[Watcher] = []
@@ -110,17 +112,30 @@ class JoinedRun:
         What a watcher raises then is raised here, as it is by a run in one process.
         """
         if part in self._graphs:
-            self._restarted.add(part)
-            _log.warning("part %r was restarted; tracks and traces have its computes before that alone", part)
+            if self.run is None:
+                self._early.append((part, graph))
+            else:
+                self._begin_again(part, graph)
             return
         self._graphs[part] = graph
         if self._graphs.keys() >= self._clocks.keys():
             self._begin()
 
+    def _begin_again(self, part: str, graph: PartGraph) -> None:
+        """Let the computes of a restarted part follow those of the process before."""
+        known = self._parts[part]
+        limits = known.begin_again(graph)
+        for name, link in self._links.items():
+            if known.name_of_end(name):
+                link.is_cut = True
+                limits[link.operator] = link.first
+        for waiting in self._waiting.values():  # for computes that nobody will hear of
+            for batch in waiting:
+                batch.arrivals = [_without_producers(each, limits) for each in batch.arrivals]
+        self._show()
+
     def add(self, part: str, content: bytes) -> None:
         """Add a round of a part."""
-        if part in self._restarted:
-            return
         if self.run is None:
             self._early.append((part, content))
             return
@@ -187,7 +202,10 @@ class JoinedRun:
             self._begun.append(watcher)
         early, self._early = self._early, []
         for part, content in early:
-            self._read(part, content)
+            if isinstance(content, PartGraph):
+                self._begin_again(part, content)
+            else:
+                self._read(part, content)
         self._show()
 
     def _join_links(self, run: RunInfo, graphs: Mapping[str, PartGraph]) -> None:
@@ -213,25 +231,30 @@ class JoinedRun:
     def _read(self, part: str, content: bytes) -> None:
         run, known = self.run, self._parts[part]
         assert run is not None
+        if not known.is_known:
+            return
         found: Round = Unpickler(content, known.find).load()
         known.count(found)
         offset = self._clocks[part].offset
         for ident, name in found.threads.items():
             run.threads.setdefault(self._thread(part, ident), (part, name))
         for name, times in found.links.items():
-            if name in self._links:
+            if name in self._links and not self._links[name].is_cut:
                 self._links[name].add_times(known.name_of_end(name), [each + offset for each in times])
         senders = {link.operator: link for link in self._links.values()}
         receivers = {link.receiver for link in self._links.values()}
+        cut = {link.operator: -1 for link in self._links.values() if link.is_cut}
         for batch in found.computes:
             _shift(batch, offset)
+            known.renumber(batch)
             if batch.operator in senders:
-                senders[batch.operator].add_arrivals(batch.arrivals)
+                if batch.operator not in cut:
+                    senders[batch.operator].add_arrivals(batch.arrivals)
             elif batch.operator not in receivers:
                 numbers, places = np.unique(batch.threads, return_inverse=True)
                 threads = [self._thread(part, each) for each in numbers.tolist()]
                 batch.threads = np.array(threads, np.int64)[places]
-                batch.arrivals = [_from_link(arrivals) for arrivals in batch.arrivals]
+                batch.arrivals = [_without_producers(_from_link(each), cut) for each in batch.arrivals]
                 self._waiting[batch.operator].append(batch)
         for link in self._links.values():
             made = link.take(self._lane)
@@ -305,12 +328,17 @@ class _Link:
         The operator, which has the queue of the sender and the output of the receiver.
     receiver
         The receiver by itself, whose computes are not shown.
+    is_cut
+        Whether a part of it was restarted, so that its messages are not known any more.
+    first
+        The number of the next message.
     """
 
     def __init__(self, operator: OperatorInfo, receiver: OperatorInfo) -> None:
         self.operator = operator
         self.receiver = receiver
-        self._first = 0
+        self.is_cut = False
+        self.first = 0
         # When each message left and arrived, and what is known of it in the queue of the sender, in order.
         self._times: dict[str, list[int]] = {"sends": [], "receives": []}
         self._arrivals: list[Arrivals] = []
@@ -335,11 +363,11 @@ class _Link:
         started = np.minimum(np.array(sent[:count], np.int64), ended)
         del sent[:count], taken[:count]
         arrived = self._take_arrivals(count)
-        compute = np.arange(self._first, self._first + count, dtype=np.int64)
+        compute = np.arange(self.first, self.first + count, dtype=np.int64)
         arrived = replace(
             arrived, compute=compute, received=started, emitted=np.minimum(arrived.emitted, started)
         )
-        self._first += count
+        self.first += count
         lanes = [lane_of(self, lane) for lane in self._find_lanes(started.tolist(), ended.tolist())]
         emissions = [
             Emissions(queue, queue.outputs.index(output), compute, compute, ended, _NOTHING, _NOTHING)
@@ -439,10 +467,58 @@ class _Part:
             if shared:
                 run.workers.append(WorkersInfo(f"{name}, {title}", count, shared))
         self._streams: dict[Any, StreamInfo] = {}
+        self.is_known = True
+        # How many computes and messages are known; how many there were before this process.
+        self._computes: dict[OperatorInfo, int] = {}
+        self._numbers: dict[QueueInfo, int] = {}
+        self._bases: dict[OperatorInfo, int] = {}
+        self._number_bases: dict[QueueInfo, int] = {}
+        self._counts_before: dict[OperatorInfo, tuple[int, ...]] = {}
+        self._outputs_before: dict[OutputInfo, int] = {}
+        self._queues_before: dict[QueueInfo, tuple[int, int]] = {}
 
     def name_of_end(self, flow: str) -> str:
-        """Return which end of a link is here."""
-        return "sends" if any(each.sends == flow for each in self._graph.operators) else "receives"
+        """Return which end of a link is here; empty for none."""
+        ends = {each.sends: "sends" for each in self._graph.operators if each.sends}
+        ends |= {each.receives: "receives" for each in self._graph.operators if each.receives}
+        return ends.get(flow, "")
+
+    # What a process of the part counts anew if it is not the first one.
+
+    def begin_again(self, graph: PartGraph) -> dict[OperatorInfo, int]:
+        """Number the computes of another process behind those so far; return the number of each operator's."""
+        self.is_known = graph.operators == self._graph.operators and graph.queues == self._graph.queues
+        if not self.is_known:
+            _log.warning(
+                "part %r has another graph since it was restarted, and is not watched any more", self.name
+            )
+        self._bases = dict(self._computes)
+        self._number_bases = dict(self._numbers)
+        self._counts_before = {operator: operator.node.total() for operator in self.operators}
+        self._outputs_before = {output: output.count for output in self._outputs.values()}
+        self._queues_before = {
+            queue: (queue.queue.dropped, queue.queue.discarded) for queue in self._queues.values()
+        }
+        return {operator: self._computes.get(operator, 0) for operator in self.operators}
+
+    def renumber(self, batch: Computes) -> None:
+        """Note how far the numbers are, and add those of the processes before."""
+        each: Any
+        messages: Any
+        if self._bases:
+            base = self._bases.get(batch.operator, 0)
+            batch.first += base
+            for each in (*batch.gpu, *batch.arrivals, *batch.emissions, *batch.discards):
+                each.compute = each.compute + base
+            for arrivals in batch.arrivals:
+                bases = [self._bases.get(output.operator, 0) for output in arrivals.queue.outputs]
+                arrivals.producer = arrivals.producer + np.array(bases, np.int64)[arrivals.output]
+            for messages in (*batch.arrivals, *batch.emissions, *batch.discards):
+                messages.number = messages.number + self._number_bases.get(messages.queue, 0)
+        self._computes[batch.operator] = batch.first + len(batch.started)
+        for messages in (*batch.arrivals, *batch.emissions):
+            most = int(messages.number.max(initial=-1)) + 1
+            self._numbers[messages.queue] = max(self._numbers.get(messages.queue, 0), most)
 
     def find(self, kind: str, number: Any) -> Any:
         """Return the operator, queue or stream of a number."""
@@ -467,6 +543,7 @@ class _Part:
         return replace(
             activity,
             operator=None if index is None else self.operators[index].index,
+            compute=activity.compute + (0 if index is None else self._bases.get(self.operators[index], 0)),
             device=self._device(activity.device),
             started=activity.started + offset,
             ended=activity.ended + offset,
@@ -475,18 +552,22 @@ class _Part:
     def count(self, found: Round) -> None:
         """Note the counts so far."""
         for operator, counts in zip(self.operators, found.operators, strict=True):
-            operator.node.set(*counts)
+            before = self._counts_before.get(operator, (0,) * 5)
+            operator.node.set(*map(sum, zip(counts, before, strict=False)), counts[-1])
         if found.page:
             self._run.pages[self.name] = found.page
         for (index, parameter), shown in found.live.items():
             self.operators[index].node.operator._live_state.show(parameter, shown)
         for index, outputs in enumerate(found.outputs):
             for port, count in zip(self._graph.operators[index].outputs, outputs, strict=False):
-                self._outputs[index, port]._earlier = count
+                output = self._outputs[index, port]
+                output._earlier = count + self._outputs_before.get(output, 0)
         for index, waiting, most, dropped, discarded, size in found.queues:
             queue = self._queues[index]
             queue.size = size
-            queue.queue.waiting, queue.queue.dropped, queue.queue.discarded = waiting, dropped, discarded
+            before = self._queues_before.get(queue, (0, 0))
+            queue.queue.waiting = waiting
+            queue.queue.dropped, queue.queue.discarded = dropped + before[0], discarded + before[1]
             queue.feeds[0].emitter.most = most
         for segment, states in zip(self._segments, found.segments, strict=True):
             for name, value in zip(("state", "reason", "frames", "replayed"), states, strict=True):
@@ -521,6 +602,11 @@ class _NodeCounts:
         self.counts = SimpleNamespace()
         self.lifetimes = SimpleNamespace()
         self.set(0, 0, 0, 0, 0, 0)
+
+    def total(self) -> tuple[int, ...]:
+        """Return the counts so far."""
+        counts = self.counts
+        return counts.skipped, counts.restarts, counts.retries, counts.dead_letters, counts.stuck
 
     def set(self, skipped: int, restarts: int, retries: int, letters: int, stuck: int, kept: int) -> None:
         """Note the counts so far."""
@@ -561,6 +647,17 @@ def _from_link(arrivals: Arrivals) -> Arrivals:
         producer=np.where(is_from_link, arrivals.number, arrivals.producer),
         # The origin of such a message is known from where it began.
         acq_timestamp=np.where(is_from_link, NO_TIMESTAMP, arrivals.acq_timestamp),
+    )
+
+
+def _without_producers(arrivals: Arrivals, limits: Mapping[OperatorInfo, int]) -> Arrivals:
+    """Return messages that follow from no compute, if its number is not below the limit of its operator."""
+    outputs = arrivals.queue.outputs
+    if not any(output.operator in limits for output in outputs):
+        return arrivals
+    most = np.array([limits.get(output.operator, 1 << 62) for output in outputs], np.int64)
+    return replace(
+        arrivals, producer=np.where(arrivals.producer < most[arrivals.output], arrivals.producer, -1)
     )
 
 

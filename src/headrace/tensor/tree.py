@@ -1,7 +1,8 @@
 """A message as a tree: its containers, and the leaves in them.
 
-Containers are dicts, lists, tuples, named tuples, dataclasses and TensorMaps; all other objects are leaves, and so
-are subclasses of the built-in containers, which may hold more than their items. `flatten` returns the leaves and
+Containers are dicts, lists, tuples, OrderedDicts, deques, named tuples, dataclasses and TensorMaps; all other objects
+are leaves. So are sets and other subclasses of the built-in containers, which may hold more than their items.
+`flatten` returns the leaves and
 the structure around them, which can be compared and hashed, `unflatten` puts other leaves in their places, and
 `map` does both at once. `once` visits everything that objects lead to, whatever that means to the caller, and ends
 on cycles.
@@ -16,7 +17,7 @@ walks instances, closures and cycles, would remain.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -166,8 +167,10 @@ def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], I
         return None
     if kind is list or kind is tuple:
         return (), data
-    if kind is dict or kind is TensorMap:
+    if kind is dict or kind is TensorMap or (kind is OrderedDict and not vars(data)):
         return tuple(data), list(data.values())
+    if kind is deque:
+        return (data.maxlen,), list(data)
     # By its type alone: a leaf may object to being looked at.
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return None if getattr(data, "__dict__", None) else ((), data)
@@ -185,6 +188,10 @@ def build(kind: type, keys: tuple[Any, ...], items: list[Any]) -> Any:
         return items
     if issubclass(kind, tuple):
         return tuple.__new__(kind, items)  # the constructor of a named tuple may take something else
+    if kind is deque:
+        return deque(items, *keys)
+    if kind is OrderedDict:
+        return OrderedDict(zip(keys, items, strict=True))
     if issubclass(kind, dict):
         made: Any = kind.__new__(kind)
         dict.update(made, zip(keys, items, strict=True))  # a TensorMap would convert

@@ -174,12 +174,14 @@ class Changes:
                 for operator in operators:
                     check_operator(operator)
                     _check_room(operator)
+                self._fragment._follow_graph()
             new = [operator for operator in operators if operator not in before[0]]
             if new:
                 self._start(list(dict.fromkeys(new)))
         except BaseException:
             with self._graph_lock:
                 graph.rebuild(*before)
+                self._fragment._follow_graph()
                 self._is_preparing = False
             pausing.changes.append(self._apply)  # a change before this one may have been put off
             pausing.wake()

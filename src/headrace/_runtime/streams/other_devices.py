@@ -1,7 +1,7 @@
 """Frames that come from another device: copies of them on the device of the operator that receives them.
 
 An operator works on the device of its streams. A tensor, or an array of a library, that was made on another device
-is copied when it is received, inside whatever containers it came in. The copy is ordered on the device: the
+is copied when it is received, also inside containers (`tensor.tree`). The copy is ordered on the device: the
 operator's own stream waits for the work behind the message, then copies. The message that the operator gets comes
 after the copy. The original stays until the operator's streams have passed the compute, as everything does that an
 operator received (`lifetimes`). Other receivers get the original, or copies of their own.

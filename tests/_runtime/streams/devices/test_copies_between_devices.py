@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict, deque
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def test_a_frame_of_another_device_is_copied_in_order(
     [
         (lambda tensor: {"a": [tensor, 1]}, lambda data: data["a"][0]),
         (lambda tensor: (None, tensor), lambda data: data[1]),
+        (lambda tensor: OrderedDict(a=deque([tensor])), lambda data: data["a"][0]),
     ],
 )
 def test_frames_are_found_in_containers(wrap: Any, unwrap: Any) -> None:
