@@ -56,7 +56,7 @@ class HeldFrames:
         self._countdown = 0  # looks left before `watched` is checked again
 
     def sort_allocations(self) -> None:
-        """Add the operator to the users of the received memory of headrace's own allocators, and keep it no more."""
+        """Add the operator to the users of received memory of headrace's own allocators; keep it no more."""
         sort_allocations(self.received, self._user)
 
     def look(self) -> list[Any] | None:
