@@ -3,8 +3,9 @@
     python -m benchmarks.stream_graphs [--save]      needs a GPU and CuPy
 
 Nine stages in layers, each connected to one or two stages of the layer before. A stage adds its inputs and spins on
-one SM for a time of its own, so that stages can overlap. A last graph has three branches that each spin for
-100 µs: on the default stream a frame takes 300 µs of the GPU, and 100 if all branches overlap.
+one SM for a time of its own, so that stages can overlap. Another graph has three branches that each spin for
+100 µs: on the default stream a frame takes 300 µs of the GPU, and 100 if all branches overlap. The last one is a
+row of four stages that each spin for 100 µs: with a stream for each, the GPU works on four frames at once.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ def main() -> int:
         for seed in range(SEEDS)
     }
     graphs["three branches of 100 µs"] = [([], 1.0), *[([0], 100.0)] * 3]
+    graphs["four stages of 100 µs in a row"] = [([], 1.0), *[([place], 100.0) for place in range(4)]]
     rows, slower = [], 0
     for name, stages in graphs.items():
         found = measure(stages)

@@ -184,3 +184,15 @@ def test_a_segment_goes_on_as_soon_as_a_slot_comes_back() -> None:
     run_with(compose)
     assert len(times) == 12
     assert max(later - earlier for earlier, later in pairwise(times)) < 500_000_000
+
+
+def test_a_segment_gives_the_slots_of_another_back_after_each_frame() -> None:
+    """The other one waits for them, so a look after some frames would come too late."""
+
+    def compose(app: Any) -> None:
+        one, two = Stage(app, name="one"), Stage(app, name="two")
+        chain(app, Source(app, frames=30, name="source"), one, two, Sink(app, name="sink"))
+        app.capture(one, outputs="ring", slots=2)
+        app.capture(two)
+
+    assert all(segment.replayed > 20 for segment in both(compose).segments)

@@ -26,7 +26,6 @@ from headrace._runtime import (
     Envelope,
     ManagedStream,
     NotDirect,
-    add_owners,
     create_event,
     wait_for,
     write_knobs,
@@ -69,6 +68,10 @@ class Replay:
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
+        self._streams = group.node.streams
+        self._ports = group.node.input.ports
+        self._lifetimes = self._streams.lifetimes
+        self._received = self._lifetimes.held.received
         self._state = state
         self._own: ManagedStream | None = None
         self._clock = group.node.engine.clock.timestamp
@@ -113,32 +116,25 @@ class Replay:
             that nothing holds an array when its reference count is looked at.
         """
         replayed = self.replayed
-        is_timed = replayed < _TIMED or replayed % _TIMED == 0
+        is_timed = replayed % _TIMED == 0 or replayed < _TIMED
         began = time.perf_counter_ns() if is_timed else 0
         node, own = self._node, self._own
         assert own is not None
-        streams = node.streams
-        if get_ident() != streams.allocation.current_on:
-            streams.allocation.make_current(own.device_id)
-        lifetimes = streams.lifetimes
+        if get_ident() != self._streams.allocation.current_on:
+            self._streams.allocation.make_current(own.device_id)
         has_details = False
         details: Details | None = None
         emitted: list[Any] = []
         try:
-            for place, item in enumerate(items):
-                # `NodeStreams.received` for a message with one fence and without metadata, without the calls.
-                if (
-                    type(item) is Envelope
-                    and item.more_fences is None
-                    and ((details := item.details) is None or (graph.is_chain and details.metadata is None))
-                ):
-                    fences = item.fences
-                    if fences is not None and fences.stream is not own and item.number > fences.completed:
-                        own.wait(item.event)
-                    add_owners(item.data, lifetimes.held.received)
-                else:
-                    streams.received(node.input.ports[place], item)
-                    has_details |= type(item) is Envelope and item.details is not None
+            item = items[0] if len(items) == 1 else None
+            if type(item) is Envelope and item.extra is None:
+                # `_receive` for a message with at most one fence and nothing else.
+                fences = item.fences
+                if fences is not None and fences.stream is not own and item.number > fences.completed:
+                    own.wait(item.event)
+                node.input.keep(self._ports[0], item.data, self._received)
+            else:
+                has_details, details = self._receive(graph, items, own)
             if self._set_knobs or self._polled_knobs:
                 self._write_knobs(own)
             if self._period is not None and self._clock() >= graph.compare_at:
@@ -146,12 +142,12 @@ class Replay:
                 is_timed = False
             else:
                 emitted = graph.launch(leaves, values)
-            emit = node.output.emit
             if has_details:
                 self._emit_with_details(graph, items, emitted)
             elif details is not None:
-                emit(emitted[0], graph.names[0], acq_timestamp=details.acq_timestamp)
+                node.output.emit(emitted[0], graph.names[0], acq_timestamp=details.acq_timestamp)
             else:
+                emit = node.output.emit
                 for name in graph.names:
                     emit(emitted.pop(0), name)
         finally:
@@ -159,7 +155,7 @@ class Replay:
             leaves.clear()
             values.clear()
             item, emitted = None, []
-            lifetimes.end_compute()
+            self._lifetimes.note_compute()
         if node.has_details:
             node.clear_details()
         self.replayed = replayed + 1
@@ -169,6 +165,29 @@ class Replay:
             if not self._are_settled:
                 kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
                 self._are_settled = not [each for each in kept if not each.settle()]
+
+    def _receive(self, graph: Graph, items: list[Any], own: ManagedStream) -> tuple[bool, Details | None]:
+        """Order the stream after the messages of a frame, and keep them alive.
+
+        Returns whether they have details, unless these are one timestamp, which is returned then.
+        """
+        has_details = False
+        timestamp: Details | None = None
+        for port, item in zip(self._ports, items, strict=True):
+            details = item.details if type(item) is Envelope else None
+            if (
+                details is not None
+                and item.more_fences is None
+                and graph.is_chain
+                and details.metadata is None
+            ):
+                timestamp = details
+                wait_for(item, own)
+                self._node.input.keep(port, item.data, self._received)
+            else:
+                self._streams.received(port, item)
+                has_details |= details is not None
+        return has_details, timestamp
 
     def _write_knobs(self, own: ManagedStream) -> None:
         """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""

@@ -67,6 +67,9 @@ class Slot:
             self._slots.order(own, *users.popleft())
         if not self._count:  # nothing is lent
             self._slots.give_back(self)
+        if self._count == 1:  # as usual
+            block = self._blocks[0]
+            return [self._make[0](Allocation(self, block, block.size, []))]
         return [
             make(Allocation(self, block, block.size, []))
             for make, block in zip(self._make, self._blocks, strict=True)

@@ -185,20 +185,32 @@ class NewArrays:
     made at once: if the memory is too little for them, that shows while the segment is recorded.
     """
 
-    __slots__ = ("_batch", "_kind", "_make", "_stream", "spare")
+    __slots__ = ("_batch", "_kind", "_make", "_set_stream", "spare")
 
     def __init__(self, layout: Layout, stream: StreamHandle) -> None:
         self._kind = kind = layout.kind
-        self._stream = stream
+        self._set_stream: Callable[[], object] | None = None
+        if type(kind).set_stream is not Library.set_stream:
+            self._set_stream = kind.stream_setter(kind.stream_state(stream))
         (self._make,) = make_on(stream, kind, lambda: kind.making(layout, stream))
         self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
         self.spare: list[Any] = make_on(stream, kind, self._make, self._batch)
 
     def take(self) -> Any:
         """Return a new array."""
-        if not self.spare:
-            self.spare = make_on(self._stream, self._kind, self._make, self._batch)
-        return self.spare.pop()
+        spare, make = self.spare, self._make
+        if spare:
+            return spare.pop()
+        if self._set_stream is None:
+            spare += [make() for _ in range(self._batch)]
+            return spare.pop()
+        previous = self._kind.read_stream()
+        self._set_stream()
+        try:
+            spare += [make() for _ in range(self._batch)]
+        finally:
+            self._kind.set_stream(previous)
+        return spare.pop()
 
 
 # Memory that arrays share.

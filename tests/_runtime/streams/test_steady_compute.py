@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu, op
+from headrace.conditions import MemoryAvailableCondition
 from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
+from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from tests.harness import MakeScheduler, greedy, run
 from tests.harness.internals import node_of
@@ -162,3 +163,23 @@ def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch) 
     chain(lambda x: Array(x.number), last)
     assert calls["wait"] == 2 * FRAMES  # of the stage and the last one
     assert 2 * FRAMES <= calls["record"] <= 2 * FRAMES + FRAMES // 2  # the last one emits nothing
+
+
+def test_memory_of_a_pool_comes_back_after_each_compute(scheduler: MakeScheduler) -> None:
+    """The producer waits for it, so a look after some computes would come too late."""
+    seen: list[Any] = []
+
+    def compose(app: Any) -> None:
+        memory = BlockMemoryPool(app, "device", 64, 2)
+        streams = CudaStreamPool(app, stream_flags=1)
+
+        @op(outputs="out")
+        def source() -> Any:
+            return memory.allocate_tensor(8, "int64")
+
+        waits = MemoryAvailableCondition(app, memory, min_blocks=1)
+        first = source(app, CountCondition(app, FRAMES), waits, streams, name="first")
+        app.add_flow(first, op(lambda frame: seen.append(frame.shape))(app, streams, name="last"))
+
+    run(compose, scheduler)
+    assert seen == [(8,)] * FRAMES

@@ -151,6 +151,16 @@ class InputContext:
             return self._open_all(port, item)
         return _own_map(item)
 
+    def keep(self, port: InputPort, data: Any, kept: list[Any]) -> None:
+        """Keep a received object alive."""
+        if type(data) is port.kind and not in_use:
+            try:
+                kept.append(port.owner_of(data))
+            except Exception:
+                add_owners(data, kept)
+        else:
+            self._keep(port, data, kept)
+
     def _keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
         """Keep a received object that is not of the type of the last one, and return it."""
         kind = type(data)

@@ -23,6 +23,9 @@ class Inputs(InputContext, Protocol):
     def receive_taken(self, port: InputPort, item: Any) -> Any:
         """Receive what was taken from a port."""
 
+    def keep(self, port: InputPort, data: Any, kept: list[Any]) -> None:
+        """Keep a received object alive."""
+
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues at an input."""
 

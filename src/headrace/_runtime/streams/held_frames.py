@@ -55,6 +55,10 @@ class HeldFrames:
         self.watched: dict[int, Watched] = {}
         self._countdown = 0  # looks left before `watched` is checked again
 
+    def sort_allocations(self) -> None:
+        """Add the operator to the users of received memory of headrace's own allocators; keep it no more."""
+        sort_allocations(self.received, self._user)
+
     def look(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, between computes."""
         received, watched = self.received, self.watched

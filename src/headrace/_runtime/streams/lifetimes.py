@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
-from headrace._runtime.streams.owners import only_kept
+from headrace._runtime.streams.owners import has_allocations, only_kept
 from headrace.core.whole_numbers import whole_number
 from headrace.gpu.allocation import in_use
 
@@ -87,6 +87,21 @@ class Lifetimes:
         """Note the end of a compute, and look at what it received."""
         self._added = self.readers[:]
         self.look()
+
+    def note_compute(self) -> None:
+        """Note the end of a compute, and look at what was received if it is time for that."""
+        if self._added:  # the look notes the end
+            self.look()
+            return
+        is_due = False
+        for reader in self.readers:
+            numbers = reader.numbers
+            numbers.append(reader.fences.last + 1)
+            is_due = is_due or len(numbers) >= reader.look_at
+        if is_due:
+            self.look()
+        elif in_use and has_allocations(self.held.received):
+            self.held.sort_allocations()
 
     def look(self) -> None:
         """Keep the frames that were received and released until the streams have completed their work so far."""

@@ -281,13 +281,21 @@ def only_kept(owners: list[Any]) -> bool:
     """Return whether only this list refers to the owners in it, and each appears once; there is at least one."""
     if max(map(getrefcount, owners)) > _ALONE:
         return False
-    return not (hidden_users and any(map(is_shared_elsewhere, owners)))
+    return not (hidden_users and _are_shared_elsewhere(owners))
+
+
+def _are_shared_elsewhere(owners: list[Any]) -> bool:
+    kinds = set(map(type, owners))
+    if len(kinds) > 1:
+        return any(map(is_shared_elsewhere, owners))
+    most = hidden_users.get(kinds.pop())
+    return most is not None and most(owners) > 1
 
 
 def is_shared_elsewhere(owner: Any) -> bool:
     """Return whether an owner's memory is shared in a way that Python's reference counts do not show."""
-    count = hidden_users.get(type(owner))
-    return count is not None and count(owner) > 1
+    most = hidden_users.get(type(owner))
+    return most is not None and most((owner,)) > 1
 
 
 def _count_alone() -> int:

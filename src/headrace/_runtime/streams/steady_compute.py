@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import NOTHING, OutputPort
-from headrace._runtime.streams.owners import add_owners
+from headrace._runtime.streams.owners import add_owners, has_allocations
 from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
 
@@ -86,7 +86,7 @@ def _with_streams(
 ) -> Callable[..., None]:
     """Return the compute of any operator."""
     (reader,) = lifetimes.readers
-    fences, numbers = reader.fences, reader.numbers
+    fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
 
     def compute_with_streams(op_input: Any, op_output: Any, context: Any) -> None:
         if make_current is not None:
@@ -97,8 +97,10 @@ def _with_streams(
             for port in ports:
                 port.item = NOTHING
             numbers.append(fences.last + 1)
-            if len(numbers) >= reader.look_at or in_use:
+            if len(numbers) >= reader.look_at:
                 lifetimes.look()
+            elif in_use and has_allocations(received):
+                lifetimes.held.sort_allocations()
 
     return compute_with_streams
 
@@ -201,7 +203,9 @@ def _plain_compute(
         finally:
             port.item = NOTHING
             end(fences.last + 1)
-            if len(numbers) >= reader.look_at or in_use:
+            if len(numbers) >= reader.look_at:
                 look()
+            elif in_use and has_allocations(received):
+                lifetimes.held.sort_allocations()
 
     return compute_function

@@ -9,7 +9,7 @@ imports none of them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
@@ -70,8 +70,9 @@ _registry = _Registry()
 # The libraries of the types that were asked for.
 _found: dict[type, Library] = {}
 
-hidden_users: dict[type, Callable[[Any], int]] = {}
-"""For types of owners: a function that counts the users of an owner that Python's reference counts hide."""
+hidden_users: dict[type, Callable[[Sequence[Any]], int]] = {}
+"""For types of owners: a function that counts the users of owners that Python's reference counts hide, and returns
+the largest number."""
 
 ANY_LIBRARY = Library()
 """The library of all types that no other is for."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -149,10 +149,14 @@ def use_allocator(allocator: Any) -> AbstractContextManager[Any]:
     return torch.cuda.use_mem_pool(torch.cuda.MemPool(allocator))  # type: ignore[no-any-return]
 
 
-def _count_users(storage: Any) -> int:
-    """Return how many tensors share a storage."""
-    return torch._C._storage_Use_Count(storage._cdata)  # type: ignore[no-any-return]
+_count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
+_address = attrgetter("_cdata")
 
 
-hidden_users[torch.UntypedStorage] = _count_users
+def _most_users(storages: Sequence[Any]) -> int:
+    """Return how many tensors share a storage, for that with the most."""
+    return max(map(_count_users, map(_address, storages)))  # type: ignore[no-any-return]
+
+
+hidden_users[torch.UntypedStorage] = _most_users
 LIBRARY = PyTorch()
