@@ -106,8 +106,8 @@ def resize(name: str, out: Array, image: Array, rows: Any, columns: Any) -> bool
 def _places(rows: bytes, columns: bytes, size: tuple[int, int]) -> Array | None:
     """Return the place in the image of each pixel of a result; None if INTER_NEAREST_EXACT takes the same ones.
 
-    Between two pixels it may take either, and in large images its positions are not exact. Otherwise it takes 0.7 of
-    the time.
+    Between two pixels it may take either, and in large images its positions are not exact. Otherwise it takes 0.7
+    of the time.
     """
     cv2 = opencv()
     ours = [np.frombuffer(positions, np.int32) for positions in (rows, columns)]
