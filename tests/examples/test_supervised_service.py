@@ -143,6 +143,7 @@ def test_a_container_runs_the_service_without_rights_on_a_read_only_root(tmp_pat
     engine = CONTAINERS.split()
     for file in (*SERVICE.iterdir(), *Path(WHEELS).glob("headrace-*none-any.whl")):
         shutil.copy(file, tmp_path)
+    tmp_path.chmod(0o755)  # the user of the container reads its settings there
     image = container = f"headrace-inspection-{os.getpid()}"
     said(*engine, "build", "--tag", image, "--file", tmp_path / "Containerfile", tmp_path)
     rights = ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"]

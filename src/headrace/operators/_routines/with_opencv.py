@@ -91,19 +91,34 @@ def resize(name: str, out: Array, image: Array, rows: Any, columns: Any) -> bool
     if image.shape[2] == 1:  # as OpenCV returns it
         image, out = image[..., 0], out[..., 0]
     if name == "nearest":
-        # INTER_NEAREST_EXACT takes 0.7 of the time, and may take either of two equally near pixels.
-        places = _places(rows.positions[:, 0].tobytes(), columns.positions[:, 0].tobytes())
-        _put(out, cv2.remap(image, places, None, cv2.INTER_NEAREST, dst=out))
-    elif name in INTERPOLATION:
-        code = getattr(cv2, f"INTER_{INTERPOLATION[name]}")
-        _put(out, cv2.resize(image, out.shape[1::-1], dst=out, interpolation=code))
-    return name == "nearest" or name in INTERPOLATION
+        places = _places(rows.positions[:, 0].tobytes(), columns.positions[:, 0].tobytes(), image.shape[:2])
+        if places is not None:
+            _put(out, cv2.remap(image, places, None, cv2.INTER_NEAREST, dst=out))
+            return True
+    elif name not in INTERPOLATION:
+        return False
+    code = getattr(cv2, f"INTER_{INTERPOLATION.get(name, 'NEAREST_EXACT')}")
+    _put(out, cv2.resize(image, out.shape[1::-1], dst=out, interpolation=code))
+    return True
 
 
 @lru_cache(maxsize=2)
-def _places(rows: bytes, columns: bytes) -> Array:
-    """Return the place in the image of each pixel of a result."""
-    across, down = np.meshgrid(np.frombuffer(columns, np.int32), np.frombuffer(rows, np.int32))
+def _places(rows: bytes, columns: bytes, size: tuple[int, int]) -> Array | None:
+    """Return the place in the image of each pixel of a result; None if INTER_NEAREST_EXACT takes the same ones.
+
+    Between two pixels it may take either, and in large images its positions are not exact. Otherwise it takes 0.7
+    of the time.
+    """
+    cv2 = opencv()
+    ours = [np.frombuffer(positions, np.int32) for positions in (rows, columns)]
+    numbers = [np.arange(extent, dtype=np.uint16)[None] for extent in size]
+    theirs = [
+        cv2.resize(every, (len(at), 1), interpolation=cv2.INTER_NEAREST_EXACT)[0]
+        for every, at in zip(numbers, ours, strict=True)
+    ]
+    if all(map(np.array_equal, ours, theirs)):
+        return None
+    across, down = np.meshgrid(ours[1], ours[0])
     return np.stack([across, down], axis=-1).astype(np.int16)
 
 
