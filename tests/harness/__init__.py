@@ -26,7 +26,8 @@ the fixture `machine` has a simulated device whose kernels take virtual time, to
 
 The other modules are imported by name: `segments` (operators that can be captured), `processes` (programs that run
 in a process of their own), `internals` (what tests look at inside the runtime), `logs` (logging as a program finds
-it), and stand-ins: `producers` (arrays of libraries that are not installed) and `gpumat` (OpenCV with CUDA).
+it), `sources` (the trees of our files), and stand-ins: `producers` (arrays of libraries that are not installed) and
+`gpumat` (OpenCV with CUDA).
 """
 
 from __future__ import annotations

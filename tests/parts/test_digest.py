@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,10 @@ def test_another_value_of_a_parameter_is_told(value: Any) -> None:
     text = difference(described(), described(value), "two")
     assert text.startswith("parameter 'value' of operator 'one.source' is None in the driver and ")
     assert text.endswith(" in the process of part 'two'")
+
+
+def test_the_version_of_python_is_compared() -> None:
+    assert described()["Python"] == platform.python_version()
 
 
 def test_arrays_are_compared_by_their_elements() -> None:
