@@ -1,8 +1,8 @@
 """A message as a tree: its containers, and the leaves in them.
 
 Containers are dicts, lists, tuples, OrderedDicts, deques, named tuples, dataclasses and TensorMaps. All other
-objects are leaves. So are sets and other subclasses of the built-in containers, which may hold more than their items.
-`flatten` returns the leaves and the structure around them, which can be compared and hashed. `unflatten` puts
+objects are leaves. So are sets, and other subclasses of the built-in containers, which may hold more than their
+items. `flatten` returns the leaves and the structure around them, which can be compared and hashed. `unflatten` puts
 other leaves in their places, and `map` does both at once. `once` visits everything that objects lead to, whatever
 that means to the caller, and ends on cycles.
 
