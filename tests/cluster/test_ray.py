@@ -18,7 +18,7 @@ import pytest
 from headrace.cluster import ray_hosting
 from headrace.core.errors import GraphError, LinkError
 from tests.harness import PATIENCE, wait_until
-from tests.harness.processes import environment_of_programs, run_python
+from tests.harness.processes import ROOT, environment_of_programs, run_python
 from tests.parts.test_processes import ENDLESS, PLANT, SHOWN
 
 if find_spec("ray") is None:  # importing it takes a second in every worker, and changes how everybody logs
@@ -26,6 +26,7 @@ if find_spec("ray") is None:  # importing it takes a second in every worker, and
 
 # Starting Ray on a loaded machine.
 LONG = PATIENCE
+PROGRAMS = 2
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +92,17 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LONG)
     assert process.returncode == 130, err
+
+
+def test_random_programs_do_as_actors_what_they_do_in_one_process() -> None:
+    """The same frames, order and outcomes, also in processes over sockets; Ray is started once.
+
+    ``python -m benchmarks.parts_soak --ways ray --programs 100 --first SEED`` runs more.
+    """
+    options = ("--programs", PROGRAMS, "--kinds", "orderly", "--ways", "unix,tcp,ray")
+    done = run_python("-m", "benchmarks.parts_soak", *options, cwd=ROOT, timeout=LONG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{PROGRAMS - 1}: 0 wrong so far" in done.stdout
 
 
 # Without processes of Ray.

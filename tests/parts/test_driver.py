@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.harness import PATIENCE
 from tests.harness.processes import run_python
 from tests.parts.test_processes import byte_code, environment, nothing_left
@@ -156,3 +158,66 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
     assert "of 'server', whose operators run in processes of their own" in rest[8]
     assert json.loads(rest[9])["status"] == "ok"
     assert rest[11:] == ["stopped"]
+
+
+PLAYED = """
+from headrace import Application, Fragment, op
+
+
+@op
+def camera(*, frames: int = 3):
+    for number in range(frames):
+        print("made", number, flush=True)
+        yield number
+
+
+@op
+def double(frame):
+    return 2 * frame
+
+
+@op
+def show(frame):
+    print("shown", frame, flush=True)
+
+
+class Edge(Fragment):
+    def compose(self):
+        self.add_operator(camera(self, name="camera"))
+
+
+class Middle(Fragment):
+    def compose(self):
+        self.add_operator(double(self, name="double"))
+
+
+class Screen(Fragment):
+    def compose(self):
+        self.add_operator(show(self, name="show"))
+
+
+class Plant(Application):
+    def compose(self):
+        edge, middle, screen = Edge(self, "edge"), Middle(self, "middle"), Screen(self, "screen")
+        self.add_flow(edge, middle, {("camera.out", "double.frame")})
+        self.add_flow(middle, screen, {("double.out", "show.frame")})
+
+
+if __name__ == "__main__":
+    outcome = Plant().run()
+    print(outcome.ended_by)
+"""
+
+
+def test_each_process_plays_the_operators_of_its_fragment() -> None:
+    """An operator that only feeds one that is played does not run, in whichever process."""
+    pytest.importorskip("mcap")
+    Path("played.py").write_text(PLAYED)
+    run = ("-m", "headrace.cli", "run", "played.py")
+    shown = ["shown 0", "shown 2", "shown 4", "finished"]
+    assert run_python(*run, "--record", "run.mcap", timeout=PATIENCE).returncode == 0
+    for ports in ("", "edge.camera.out"):
+        options = ("--processes", "--replay", "run.mcap")
+        done = run_python(*run, *options, timeout=PATIENCE, HEADRACE_REPLAY_PORTS=ports)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == shown

@@ -1,11 +1,10 @@
 """A message as a tree: its containers, and the leaves in them.
 
-Containers are dicts, lists, tuples, OrderedDicts, deques, named tuples, dataclasses and TensorMaps; all other objects
-are leaves. So are sets and other subclasses of the built-in containers, which may hold more than their items.
-`flatten` returns the leaves and
-the structure around them, which can be compared and hashed, `unflatten` puts other leaves in their places, and
-`map` does both at once. `once` visits everything that objects lead to, whatever that means to the caller, and ends
-on cycles.
+Containers are dicts, lists, tuples, OrderedDicts, deques, named tuples, dataclasses and TensorMaps. All other
+objects are leaves. So are sets, and other subclasses of the built-in containers, which may hold more than their
+items. `flatten` returns the leaves and the structure around them, which can be compared and hashed. `unflatten`
+puts other leaves in their places, and `map` does both at once. `once` visits everything that objects lead to,
+whatever that means to the caller, and ends on cycles.
 
 Decided against: `optree`, a pytree in C++. For the messages of a pipeline it is no faster: flattening a dict of
 three arrays took it 3.7 µs and a walk like this one 3.0 (version 0.20, on an aarch64 core, 2026-11-16), because
