@@ -24,6 +24,7 @@ from headrace.core import Operator
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu import sim
 from headrace.tensor import Library, register_library
+from headrace.tensor.libraries import hidden_users
 from tests.harness.libraries import fresh_registry
 
 
@@ -351,6 +352,18 @@ def test_a_tensor_of_pytorch_is_held_by_whatever_shares_its_storage(kind: str) -
     assert held.end_compute() == 1
     held.receive(torch.zeros(8)[2:])
     assert held.end_compute() == 1
+
+
+def test_a_library_counts_users_that_reference_counts_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Storage:
+        users = 1
+
+    monkeypatch.setitem(hidden_users, Storage, lambda owners: max(owner.users for owner in owners))
+    for others in ([], [Storage], [object], [Storage, object]):
+        owners: list[Any] = [Storage(), *[make() for make in others]]
+        assert only_kept(owners)
+        owners[0].users = 2
+        assert not only_kept(owners)
 
 
 def test_a_map_of_tensors_is_held_by_its_arrays() -> None:
