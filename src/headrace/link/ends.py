@@ -86,7 +86,7 @@ class Terms:
         The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
         hosts, the most of one frame.
     silence
-        The seconds without a message after which the peer counts as lost.
+        The seconds within which a peer that is frozen or cut off is known to be lost.
     epoch
         Which life of the parts the link belongs to.
     allow_pickle
@@ -237,10 +237,11 @@ class _End:
                 # Told to the peer too: it may go on some time, and should know why it is alone.
                 self._fail_and_tell(
                     PeerLost(
-                        f"link {self.terms.name!r}: nothing was heard of the peer for {self.terms.silence:g} s: it "
+                        f"link {self.terms.name!r}: nothing was heard of the peer for {self._machine.patience:.3g} s: it "
                         "is frozen, or cut off"
                     )
                 )
+                self._reset()
                 tell = True
             if self._failure is None:
                 for message in self._machine.tick(now):
@@ -335,6 +336,17 @@ class _End:
         self._fail_and_tell(error)
         self._is_peer_gone = True
         self._loop.remove(self)
+
+    def _reset(self) -> None:
+        """Break the connection to a peer on another host, so that one that still hears this end knows it now.
+
+        A connection whose packets are lost in one direction sends nothing new in the other, either: its
+        acknowledgements are missing. Only a reset passes.
+        """
+        if not self._is_local:
+            self._is_peer_gone = True
+            self._loop.remove(self)
+            self._carrier.reset()
 
     def _release_if_done(self, is_late: bool = False) -> None:
         """Let go of everything, if this end is closed and nobody needs it any more."""

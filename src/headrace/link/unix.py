@@ -144,6 +144,8 @@ class UnixCarrier:
         with suppress(OSError):
             self._socket.close()
 
+    reset = close
+
 
 def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
     """Return the descriptors that came with a packet."""

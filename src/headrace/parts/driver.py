@@ -276,7 +276,8 @@ class Driver:
         until = self.supervisor.next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
         for key, _ in self._selector.select(min(left, _LONGEST)):
-            if key.fd in self._selector.get_map():  # it may be gone because of the one before
+            # It may be gone because of the one before, and its number may be that of another file.
+            if self._selector.get_map().get(key.fd) is key:
                 key.data()
 
     def _pass_on_requests(self) -> None:
