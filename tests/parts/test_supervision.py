@@ -145,14 +145,22 @@ def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:
     assert (made.parts["b"].epoch, made.restarts) == (2, {"b": 2})
 
 
-def test_silence_is_noticed_after_three_seconds_and_not_before() -> None:
+def test_neighbours_that_are_lost_at_once_are_linked_when_both_are_there() -> None:
+    made = started(a="restart", b="restart")
+    made.exited("a", "was killed", 1)
+    made.exited("b", "was killed", 1)
+    assert made.composed("b", SAME, 2) == []
+    assert made.composed("a", SAME, 3) == [Join((FLOW,), ("a", "b"))]
+
+
+def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     made = started(now=10.0)
     for name in "ac":
-        made.beat(name, 12.9)
-    assert made.next_time() == 13.0
-    assert made.tick(12.99) == []
-    assert made.tick(13.0) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
-    assert "said nothing for 3 s" in str(made.failure)
+        made.beat(name, 12.7)
+    assert made.next_time() == 12.75
+    assert made.tick(12.74) == []
+    assert made.tick(12.75) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
+    assert "said nothing for 2.75 s" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
