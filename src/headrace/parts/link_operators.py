@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace._runtime import Envelope, open_message, seal_message
@@ -166,7 +167,21 @@ class LinkOperator(Operator):
         """Use a link, from the next compute on; in the place of one that failed, perhaps."""
         self._next_links.append(link)
         self._has_failed = False
-        self.on_event()
+        if self.is_done:
+            self._refuse_links()
+        else:
+            self.on_event()
+
+    def _refuse_links(self) -> None:
+        """Say on links that came too late that nothing more is sent or taken."""
+        with suppress(IndexError):
+            while True:
+                link = self._next_links.popleft()
+                self._say_end(link)
+                link.close()
+
+    def _say_end(self, link: Any) -> None:
+        """Say on a link that nothing more is sent or taken; its closing says that of a receiver."""
 
     def note_times(self, now: Callable[[], int]) -> None:
         """Note when each message is sent or taken, until the link fails: another one begins with other messages."""
@@ -397,7 +412,7 @@ class SendToPart(LinkOperator):
         returned = link.take_credits()
         if returned:
             self._take_back(returned)
-        if self._can_change(link):
+        while self._can_change(link):
             self._change_link()
             link = self._link
         if link.failure is not None:
@@ -413,6 +428,11 @@ class SendToPart(LinkOperator):
             elif not self._send(link, queue):
                 self._is_stalled = True
         self.is_done = self._has_said_end and not self._out
+        if self.is_done:
+            self._refuse_links()
+
+    def _say_end(self, link: Any) -> None:
+        link.end()
 
     def _send(self, link: SendingLink, queue: Any) -> bool:
         """Send the next message; return whether that was possible."""
@@ -584,7 +604,7 @@ class ReceiveFromPart(LinkOperator):
         self.has_news = False
         link, queue = self._link, self._queue
         self._pass_on(link, queue, op_output)
-        if self._can_change(link) and not self._has_more:
+        while self._can_change(link) and not self._has_more:
             self._change_link()
             link = self._link
             self._pass_on(link, queue, op_output)
@@ -602,6 +622,8 @@ class ReceiveFromPart(LinkOperator):
             self._is_closed = True
         is_answered = not self.is_acknowledging or self._given == self._here
         self.is_done = self._is_closed or (has_ended and is_answered)
+        if self.is_done:
+            self._refuse_links()
 
     def _pass_on(self, link: ReceivingLink, queue: Any, op_output: Any) -> None:
         self._has_more = True
