@@ -170,13 +170,15 @@ class Cut:
                 flows.append(Flow(operator, cut.port, flow.target, flow.input, size, cut.queue.policy))
         senders = [each for each in links.values() if isinstance(each, SendToPart)]
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
-        for receiver in receivers:
-            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
         for sender in senders:
             behind = _behind(application.graph, sender.flow)
             sender._leads_to = tuple(
                 each for each in receivers if behind.intersection(_operators(each.flow.outputs))
             )
+        for receiver in receivers:
+            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
+            # In a loop, both ends would wait for the answer of the other.
+            receiver.awaited = tuple(each for each in senders if receiver not in each._leads_to)
         application.graph.rebuild([*receivers, *operators, *senders], flows)
         self.idleness.compose(links.values())
         self._forget_other_parts(operators)

@@ -424,11 +424,10 @@ class Driver:
         """Note what time it is elsewhere; processes of this host are not asked."""
 
     def _on_output(self, process: Process, lines: Lines) -> None:
-        descriptor = lines.fileno()
         lines.read()
         if lines.is_closed:
             with suppress(KeyError):
-                self._selector.unregister(descriptor)
+                self._selector.unregister(lines)
 
     def _on_exit(self, process: Any, _: Any) -> None:
         while process.channel in _files(self._selector):  # its last words come first

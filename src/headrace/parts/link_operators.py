@@ -465,6 +465,11 @@ class SendToPart(LinkOperator):
         self._is_dropping = self.has_news = True
         self._condition.notify_scheduler()
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether messages keep their places here, because their receiver has not answered them."""
+        return self.flow.keeps_places and not (self.is_done or self._is_dropping) and len(self._queue) > 0
+
     def _drop(self) -> None:
         queue = self._queue
         self._lost += len(self._held) + (0 if self.flow.keeps_places else self._out)
@@ -539,8 +544,11 @@ class ReceiveFromPart(LinkOperator):
         self._is_closed = False
         self.is_acknowledging = False
         """Whether a credit also says that the part has done with a message what it does: nothing can run there."""
+        self.awaited: tuple[SendToPart, ...] = ()
+        """The senders of this part whose receivers must have answered first."""
         self._done = 0
         self._given_before = -1
+        self._was_idle = False  # since the last compute
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
@@ -572,14 +580,19 @@ class ReceiveFromPart(LinkOperator):
 
     def note_idle(self) -> None:
         """Give back the credits of what was taken: the part has done with it what it does."""
+        self._was_idle = True
         if self.is_acknowledging and self._link is not None and self._taken() > self._done:
+            if any(sender.is_unanswered for sender in self.awaited):
+                return  # what came of it is not safe elsewhere
             self._done = self._taken()
             self._condition.notify_scheduler()
 
     def relieve(self) -> None:
         """Give all credits back if none was since the last call: something can always run in this part."""
-        if self._given == self._given_before and self._taken() - self._given >= self.flow.size:
-            self.note_idle()
+        is_stuck = self._given == self._given_before and not self._was_idle
+        if self.is_acknowledging and is_stuck and self._taken() - self._given >= self.flow.size:
+            self._done = self._taken()
+            self._condition.notify_scheduler()
         self._given_before = self._given
 
     @property
@@ -601,7 +614,7 @@ class ReceiveFromPart(LinkOperator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Pass on what arrived, and give credits back."""
-        self.has_news = False
+        self.has_news = self._was_idle = False
         link, queue = self._link, self._queue
         self._pass_on(link, queue, op_output)
         while self._can_change(link) and not self._has_more:
