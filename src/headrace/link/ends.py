@@ -235,10 +235,11 @@ class _End:
                 tell = self._read(now)
             if self._machine.is_silent(now) and self._failure is None:
                 # Told to the peer too: it may go on some time, and should know why it is alone.
+                seconds = f"{self._machine.patience:.3g} s"
                 self._fail_and_tell(
                     PeerLost(
-                        f"link {self.terms.name!r}: nothing was heard of the peer for {self._machine.patience:.3g} s: it "
-                        "is frozen, or cut off"
+                        f"link {self.terms.name!r}: nothing was heard of the peer for {seconds}: it is frozen, or "
+                        "cut off"
                     )
                 )
                 self._reset()

@@ -85,7 +85,7 @@ class Lines:
             os.close(descriptor)
 
     def _end(self) -> None:
-        """Read no more. The pipe stays open: a selector knows it by its number, which must not be that of another."""
+        """Read no more. The pipe stays open: its number, by which a selector knows it, must not be another's."""
         if self.is_closed:
             return
         self.is_closed = True
