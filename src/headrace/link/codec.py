@@ -150,17 +150,22 @@ def decode_array(description: bytes, extra: bytes, length: int) -> tuple[Layout,
         return None
 
 
-def array_at(layout: Layout, memory: Any, offset: int) -> Any:
+def array_at(layout: Layout, memory: Any, offset: int) -> Array:
     """Return the array of the usual message, whose layout was checked when it came for the first time."""
-    dtype, shape, strides, _, element = layout
+    dtype, shape, strides, _, _ = layout
     try:
-        array: Array = np.ndarray(shape, dtype, memory, offset, strides)
-        if element is None:
-            return array
-        described = (array.__array_interface__["data"][0], shape, strides, element, CPU, False)
-        return Tensor._create(described, array, array.view(), None)
+        return np.ndarray(shape, dtype, memory, offset, strides)
     except Exception as error:  # what NumPy raises for a shape that cannot be
         raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
+
+
+def as_data(layout: Layout, array: Array) -> Any:
+    """Return the array of the usual message as what was sent: an array of NumPy, or a tensor."""
+    _, shape, strides, _, element = layout
+    if element is None:
+        return array
+    described = (array.__array_interface__["data"][0], shape, strides, element, CPU, False)
+    return Tensor._create(described, array, array.view(), None)
 
 
 def decode(

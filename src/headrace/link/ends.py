@@ -32,7 +32,7 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolErr
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.codec import Encoded, array_at, decode, decode_array, encode, encode_array
+from headrace.link.codec import Encoded, array_at, as_data, decode, decode_array, encode, encode_array
 from headrace.link.device import (
     DeviceBytes,
     DeviceCopies,
@@ -893,6 +893,7 @@ class Receiver(_End):
         self._arrived: deque[tuple[Frame, Buffer | None]] = deque()
         self._returned: deque[int] = deque()
         self._segments: dict[int, Segment | DeviceSegment] = {}
+        self._leases: dict[int, Lease] = {}
         # Frames that are decoded and wait for a device to copy them; the oldest first.
         self._uploading: deque[tuple[Parcel, list[bool]]] = deque()
         self._uploads: Uploads | None = None
@@ -927,6 +928,8 @@ class Receiver(_End):
             credit for, and the next can be taken.
         """
         uploading = self._uploading
+        if not self._arrived and not uploading:
+            return None
         while True:
             if uploading and uploading[0][1]:
                 return uploading.popleft()[0]
@@ -955,14 +958,15 @@ class Receiver(_End):
                 segment, offset, length = places[0]
                 usual = decode_array(description, extra, length)
                 if usual is not None:
-                    memory: Any = bulk
-                    if segment != IN_BULK:
-                        shared, memory = self._segments[segment], None
-                        if type(shared) is Segment:
-                            memory = np.asarray(Lease(shared, offset, length, loan, self._give_back))
-                            offset = 0
-                    if memory is not None:
-                        return _new(Parcel, (array_at(usual[0], memory, offset), usual[1], None, number))
+                    if segment == IN_BULK:
+                        array = array_at(usual[0], bulk, offset)
+                    elif type(shared := self._segments[segment]) is Segment:
+                        array = array_at(usual[0], shared.mapped, offset)
+                        self._lease(array, loan)
+                    else:
+                        array = None
+                    if array is not None:
+                        return _new(Parcel, (as_data(usual[0], array), usual[1], None, number))
             pieces = self._pieces(frame, bulk)
             if description is None:
                 content = pieces.pop(0).tobytes()
@@ -998,7 +1002,9 @@ class Receiver(_End):
                 continue
             memory = self._segments[segment]
             if type(memory) is Segment:
-                pieces.append(np.asarray(Lease(memory, offset, length, loan, self._give_back)))
+                piece: Bytes = np.ndarray((length,), np.uint8, memory.mapped, offset)
+                self._lease(piece, loan)
+                pieces.append(piece)
             elif type(memory) is DeviceSegment:
                 pieces.append(self._received_frames.receive(memory, offset, length, loan))
             loan += 1
@@ -1072,6 +1078,15 @@ class Receiver(_End):
         self._segments.clear()
 
     # What goes back.
+
+    def _lease(self, array: Any, loan: int) -> None:
+        """Return memory to the sender when an array on it is gone."""
+        lease = self._leases[loan] = Lease(array, self._end_lease)
+        lease.number = loan
+
+    def _end_lease(self, lease: Lease) -> None:
+        del self._leases[lease.number]
+        self._give_back(lease.number)
 
     def _give_back(self, loan: int) -> None:
         """Return memory to the sender; called by finalizers.

@@ -54,10 +54,12 @@ from typing import TYPE_CHECKING
 from headrace._runtime.scheduling.lendable_lock import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.lendable_lock import LendableLock
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.parker import Parker
+    from headrace._runtime.scheduling.parker import MessageWait, Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
@@ -76,9 +78,12 @@ class WaitingWorkers:
     waking
         The workers that have a permit and do not hold the lock yet. Any thread may add a worker; only the worker
         removes itself.
+    find_messages
+        Returns where a parked worker waits for messages of other processes, or None if another one does; if any
+        come.
     """
 
-    __slots__ = ("_engine", "deadlock_at", "waking")
+    __slots__ = ("_engine", "deadlock_at", "find_messages", "waking")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -86,6 +91,7 @@ class WaitingWorkers:
         self.deadlock_at: int | None = None
         # A dict, because its order is deterministic.
         self.waking: dict[Parker, None] = {}
+        self.find_messages: Callable[[], MessageWait | None] | None = None
 
     # Waking. From any thread, with or without the lock.
 
@@ -132,6 +138,18 @@ class WaitingWorkers:
     def _unpark(self, parker: Parker) -> None:
         self.waking[parker] = None
         self._engine.clock.unpark(parker)
+
+    def leave_parked(self, parker: Parker) -> bool:
+        """Count a parked worker as waking, which found by itself that there is something to do.
+
+        Return False if another thread woke it just now, and gives it a permit.
+        """
+        try:
+            parker.ready_queue.parked.remove(parker)
+        except ValueError:
+            return False
+        self.waking[parker] = None
+        return True
 
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
 
@@ -299,7 +317,7 @@ class WaitingWorkers:
             parker.ready_queue.parked.remove(parker)
         except ValueError:
             # Another thread chose it at the same moment. Its permit must not end the next wait.
-            parker.park(None)
+            parker.wait_for_permit(None)
             self.waking.pop(parker, None)
 
     def _stand_by(self, parker: Parker, lock: LendableLock) -> bool:
