@@ -152,7 +152,8 @@ class _End:
         self._on_event = on_event
         self._loop = default_loop() if loop is None else loop
         self._lock = threading.Lock()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """Why the link failed: a PeerLost, a PeerAborted or a ProtocolError; None if it has not."""
         self._is_closing = False
         self._is_peer_gone = False
         self._is_released = False
@@ -163,11 +164,6 @@ class _End:
         with self._lock:
             self._post(machine.hello())
         self._loop.add(self)
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the link failed: a PeerLost, a PeerAborted or a ProtocolError; None if it has not."""
-        return self._failure
 
     @property
     def peer_frames(self) -> int:
@@ -233,7 +229,7 @@ class _End:
             if self._machine.is_silent(now):
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
                 tell = self._read(now)
-            if self._machine.is_silent(now) and self._failure is None:
+            if self._machine.is_silent(now) and self.failure is None:
                 # Told to the peer too: it may go on some time, and should know why it is alone.
                 self._fail_and_tell(
                     PeerLost(
@@ -242,11 +238,11 @@ class _End:
                     )
                 )
                 tell = True
-            if self._failure is None:
+            if self.failure is None:
                 for message in self._machine.tick(now):
                     self._post(message)
-            self._release_if_done(is_late=self._failure is not None)
-            following = now + _NEVER if self._failure is not None else self._machine.next_tick()
+            self._release_if_done(is_late=self.failure is not None)
+            following = now + _NEVER if self.failure is not None else self._machine.next_tick()
             tell = tell and not self._is_closing
         self._after_tick()
         if tell:
@@ -322,8 +318,8 @@ class _End:
             self._loop.watch(self, wants)
 
     def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
+        if self.failure is None:
+            self.failure = error
 
     def _fail_and_tell(self, error: BaseException) -> None:
         self._fail(error)
@@ -422,7 +418,7 @@ class Sender(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the receiver has said that it takes no more."""
-        return self._machine.peer_ended and self._failure is None
+        return self._machine.peer_ended and self.failure is None
 
     @property
     def held(self) -> dict[int, int]:
@@ -461,8 +457,8 @@ class Sender(_End):
         LinkError
             If the link has failed (`failure`).
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         machine = self._machine
         if machine.has_ended or self._is_ending or self._is_closing:
             raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
@@ -524,7 +520,7 @@ class Sender(_End):
             if self._outbox:
                 body = frame_body((place,), description, extra)
                 self._keep(_Outgoing(body, [content], len(content), holders))
-            elif self._failure is None and not machine.has_ended:
+            elif self.failure is None and not machine.has_ended:
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holder if type(holder) is Slot else piece))
@@ -614,7 +610,7 @@ class Sender(_End):
     def _post_frame(self, body: bytes, bulk: Sequence[Any], inline: int, holders: list[Any]) -> None:
         """Send a frame; with the lock held."""
         machine = self._machine
-        if self._failure is not None or machine.has_ended:
+        if self.failure is not None or machine.has_ended:
             return
         number = machine.frames
         carrier = self._carrier
@@ -915,7 +911,7 @@ class Receiver(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the sender has sent everything, and all of it was taken."""
-        is_over = self._machine.peer_ended and self._failure is None
+        is_over = self._machine.peer_ended and self.failure is None
         return is_over and not self._arrived and not self._uploading
 
     def take(self) -> Parcel | None:
@@ -986,7 +982,7 @@ class Receiver(_End):
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""
         with self._lock:
-            if not self._is_released and not self._is_peer_gone and self._failure is None:
+            if not self._is_released and not self._is_peer_gone and self.failure is None:
                 for message in self._machine.give(count, self._all_returned()):
                     self._post(message)
         self._after_lock()
@@ -1065,7 +1061,7 @@ class Receiver(_End):
 
     def _prepare_close(self) -> None:
         self._arrived.clear()
-        if not self._is_peer_gone and self._failure is None and not self._machine.has_ended:
+        if not self._is_peer_gone and self.failure is None and not self._machine.has_ended:
             self._post(self._machine.end())
 
     def _is_needed(self) -> bool:

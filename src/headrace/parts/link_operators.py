@@ -44,6 +44,7 @@ _WAIT_EVENT = (SchedulingStatusType.WAIT_EVENT, None)
 _NEVER = (SchedulingStatusType.NEVER, None)
 _CLOSED = (-1, -1)
 _END, _NOTHING = object(), object()
+_new = tuple.__new__  # makes a named tuple without a call of Python
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
 _REJECT = IOSpec.QueuePolicy.REJECT
@@ -293,6 +294,7 @@ class SendToPart(LinkOperator):
         self._lost = 0
         # A message that was taken from a queue that drops, and could not be sent yet.
         self._held: list[Any] = []
+        self._found: Any = _NOTHING  # what the condition of the compute found
         self._has_said_end = False
         self._is_dropping = False
 
@@ -319,7 +321,10 @@ class SendToPart(LinkOperator):
         """Whether a message can be sent, or the end of the stream."""
         if self._is_dropping:
             return len(self._queue) > 0 or self._queue.has_ended
-        return self._link is not None and self._find_next(self._queue) is not _NOTHING
+        if self._link is None:
+            return False
+        self._found = self._find_next(self._queue)
+        return self._found is not _NOTHING
 
     def _find_next(self, queue: Any) -> Any:
         """Return the message that can be sent next, `_END`, or `_NOTHING`."""
@@ -342,17 +347,22 @@ class SendToPart(LinkOperator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Take the credits that came back, and send what waits."""
+        message, self._found = self._found, _NOTHING
         if self.has_news:
             self.has_news = self._is_stalled = False
+            message = _NOTHING  # it may have been sent over another link, or be of no use any more
             if not self._note_news():
                 return
         link, queue = self._link, self._queue
-        while (message := self._find_next(queue)) is not _NOTHING:
+        if message is _NOTHING:
+            message = self._find_next(queue)
+        while message is not _NOTHING:
             if message is _END:
                 link.end()
                 self._has_said_end = True
             elif not self._send(link, queue, message):
                 self._is_stalled = True
+            message = self._find_next(queue)
         self.is_done = self._has_said_end and not self._out
 
     def _note_news(self) -> bool:
@@ -384,7 +394,7 @@ class SendToPart(LinkOperator):
                 return True
         sent = 0 if self._now is None else self._now()
         try:
-            is_sent = link.send(Parcel(*open_message(message)))
+            is_sent = link.send(_new(Parcel, (*open_message(message), -1)))
         except LinkError as error:
             if error is not link.failure:
                 raise
@@ -487,12 +497,11 @@ class ReceiveFromPart(LinkOperator):
         assert self._node is not None
         return self._node.output_queues[self._port][0]
 
-    def _owed(self) -> int:
+    def _owed(self, queue: Any) -> int:
         """Return how many credits can be given back."""
-        if not self.flow.keeps_places:
-            return self._here - self._given
+        waiting = len(queue) if self.flow.keeps_places else 0
         # Those of an earlier link come first.
-        return self._here - min(len(self._queue), self._here) - self._given
+        return (self._here - waiting if waiting < self._here else 0) - self._given
 
     @property
     def has_work(self) -> bool:
@@ -504,7 +513,7 @@ class ReceiveFromPart(LinkOperator):
             queue.consumer.retired or (self._has_more and len(queue) < queue.limit)
         ):
             return True
-        return self._owed() > 0
+        return self._owed(queue) > 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Pass on what arrived, and give credits back."""
@@ -517,7 +526,7 @@ class ReceiveFromPart(LinkOperator):
             return
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
-        owed = self._here - self._given if has_ended else self._owed()
+        owed = self._here - self._given if has_ended else self._owed(queue)
         if owed:
             link.give_credits(owed)
             self._given += owed

@@ -24,8 +24,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace import waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
-    from headrace._runtime.scheduling.waiting import WaitingWorkers
+
+
+# Seconds. The system waits for messages in whole milliseconds and rather too long, so the end of a wait is for the
+# permit alone.
+_TICK = 1e-3
+_SHORT = 2 * _TICK
 
 
 class MessageWait(Protocol):
@@ -42,6 +49,15 @@ class MessageWait(Protocol):
 
     def wake(self) -> None:
         """End the wait of the thread that waits here; from any thread."""
+
+
+class Workers(Protocol):
+    """The workers of a run, as one of them sees them (`WaitingWorkers`)."""
+
+    find_messages: Callable[[], MessageWait | None] | None
+
+    def leave_parked(self, parker: Parker) -> bool:
+        """Count a worker as waking; return False if it was woken just now, and gets a permit."""
 
 
 class Parker:
@@ -68,7 +84,7 @@ class Parker:
     __slots__ = ("_handles_signals", "_messages", "_permit", "_waiting", "deadline", "ready_queue")
 
     def __init__(
-        self, ready_queue: ReadyQueue, handles_signals: bool = False, waiting: WaitingWorkers | None = None
+        self, ready_queue: ReadyQueue, handles_signals: bool = False, waiting: Workers | None = None
     ) -> None:
         self.ready_queue = ready_queue
         self._waiting = waiting
@@ -81,10 +97,9 @@ class Parker:
     def park(self, seconds: float | None) -> bool:
         """Wait for a permit or a message (True), or until `seconds` have passed (False)."""
         waiting = self._waiting
-        if waiting is None or waiting.find_messages is None:
-            return self.wait_for_permit(seconds)
-        messages = waiting.find_messages()
-        if messages is None:
+        find = None if waiting is None else waiting.find_messages
+        messages = None if find is None or (seconds is not None and seconds < _SHORT) else find()
+        if waiting is None or messages is None:
             return self.wait_for_permit(seconds)
         self._messages = (
             messages  # before it looks for a permit: one that comes afterwards comes with a wake-up
@@ -92,16 +107,15 @@ class Parker:
         until = None if seconds is None else monotonic() + seconds
         try:
             while not self.take():
-                arrived = messages.wait(seconds)
+                left = None if until is None else until - monotonic()
+                if left is not None and left < _SHORT:
+                    return self.wait_for_permit(left)
+                arrived = messages.wait(None if left is None else left - _TICK)
                 if arrived:
                     if not waiting.leave_parked(self):
                         self.wait_for_permit(None)
                     messages.serve(arrived)
                     break
-                if until is not None:
-                    seconds = until - monotonic()
-                    if seconds <= 0:
-                        return self.take()
         finally:
             self._messages = None
             messages.end()

@@ -317,7 +317,7 @@ class WaitingWorkers:
             parker.ready_queue.parked.remove(parker)
         except ValueError:
             # Another thread chose it at the same moment. Its permit must not end the next wait.
-            parker.wait_for_permit(None)
+            parker.park(None)
             self.waking.pop(parker, None)
 
     def _stand_by(self, parker: Parker, lock: LendableLock) -> bool:
