@@ -32,7 +32,16 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolErr
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.codec import Encoded, array_at, as_data, decode, decode_array, encode, encode_array
+from headrace.link.codec import (
+    Encoded,
+    array_at,
+    as_data,
+    decode,
+    decode_array,
+    encode,
+    encode_array,
+    memory_of,
+)
 from headrace.link.device import (
     DeviceBytes,
     DeviceCopies,
@@ -467,7 +476,7 @@ class Sender(_End):
         data, acq_timestamp, metadata, _ = parcel
         if not metadata:
             usual = encode_array(data, acq_timestamp)
-            if usual is not None and (self._is_local or usual[2].nbytes <= MAX_INLINE):
+            if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
                 return self._send_array(*usual)
         encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
@@ -490,20 +499,22 @@ class Sender(_End):
             self._after_lock()
         return True
 
-    def _send_array(self, description: bytes, extra: bytes, piece: Any) -> bool:
+    def _send_array(self, description: bytes, extra: bytes, piece: Any, length: int) -> bool:
         """Send a message that is one array, as `send` does every other, in one pass."""
-        length = piece.nbytes
         machine = self._machine
         if length <= MAX_INLINE:
             place = (IN_BULK, 0, length)
-            content = piece.tobytes()
+            content = (memory_of(piece) if type(piece) is Tensor else piece).tobytes()
             holder = None
             holders: list[Any] = []
         else:
             content = b""
             holders = []
             with self._lock:
-                found = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+                found = self._find_in_place(piece, length, holders)
+                if found is None:
+                    piece = memory_of(piece) if type(piece) is Tensor else piece
+                    found = self._take_slot(piece, holders)
             if found is None:
                 self._stall(length, holders)
                 self._after_lock()
@@ -590,7 +601,7 @@ class Sender(_End):
                 inline += padding + length
                 continue
             with self._lock:
-                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+                place = self._find_in_place(piece, length, holders) or self._take_slot(piece, holders)
             if place is None:
                 self._stall(length, holders)
                 return None
@@ -740,12 +751,17 @@ class Sender(_End):
                 if ring is not None:
                     ring.give_back(holder)
 
-    def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
-        """Return the place of an array that an allocator made in shared memory; with the lock held."""
-        if not (SHARED and self._sends_in_place and piece.flags.c_contiguous):
+    def _find_in_place(self, piece: Any, length: int, holders: list[Any]) -> tuple[int, int, int] | None:
+        """Return the place of an array or a tensor that an allocator made in shared memory; with the lock held."""
+        if not (SHARED and self._sends_in_place):
             return None
-        address = piece.__array_interface__["data"][0]
-        segment = find_shared(address, piece.nbytes)
+        if type(piece) is Tensor:
+            address = piece.data
+        elif piece.flags.c_contiguous:
+            address = piece.__array_interface__["data"][0]
+        else:
+            return None
+        segment = find_shared(address, length)
         if segment is None:
             return None
         number = self._numbers.get(segment)
@@ -756,7 +772,7 @@ class Sender(_End):
             self._allocated += segment.size
             number = self._announce(segment)
         holders.append((segment, piece))
-        return number, address - segment.address, piece.nbytes
+        return number, address - segment.address, length
 
     def _take_slot(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return a place to copy an array to, or None if there is no memory; with the lock held."""
@@ -955,14 +971,14 @@ class Receiver(_End):
                 usual = decode_array(description, extra, length)
                 if usual is not None:
                     if segment == IN_BULK:
-                        array = array_at(usual[0], bulk, offset)
-                    elif type(shared := self._segments[segment]) is Segment:
+                        data = as_data(usual[0], array_at(usual[0], bulk, offset))
+                        return _new(Parcel, (data, usual[1], None, number))
+                    shared = self._segments[segment]
+                    if type(shared) is Segment:
                         array = array_at(usual[0], shared.mapped, offset)
                         self._lease(array, loan)
-                    else:
-                        array = None
-                    if array is not None:
-                        return _new(Parcel, (as_data(usual[0], array), usual[1], None, number))
+                        data = as_data(usual[0], array, shared.address + offset)
+                        return _new(Parcel, (data, usual[1], None, number))
             pieces = self._pieces(frame, bulk)
             if description is None:
                 content = pieces.pop(0).tobytes()

@@ -9,7 +9,8 @@ polls, with two exceptions: users' conditions that must be polled, and a worker 
 running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it checks the
            inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
-           itself at that time; the parked worker with the earliest deadline is the timer worker.
+           itself at that time; the parked worker with the earliest deadline is the timer worker. One of them may
+           wait for messages of other processes as well; it is waking before it serves one (`leave_parked`).
 standby    Parked, and it checks every millisecond whether the runner of its ready queue (`workers`) is still in the
            same compute. If so, it takes its place.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
