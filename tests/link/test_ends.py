@@ -524,15 +524,15 @@ class TestLoop:
         assert taken == count
 
     def test_a_thread_that_waits_in_its_place_serves_and_is_told(self) -> None:
-        loop = LinkLoop()
+        loop, other = LinkLoop(), LinkLoop()
         assert loop.wait_instead() is None  # there is nothing to wait for
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        terms = Terms("edge.out -> server.in", 4)
+        terms = Terms("edge.out -> server.in", 4, silence=600.0)  # without beats
         told_by: list[int] = []
         receiver = Receiver(
             UnixCarrier(here), terms, lambda: told_by.append(threading.get_ident()), loop=loop
         )
-        sender = Sender(UnixCarrier(there), terms, lambda: None, loop=LinkLoop())
+        sender = Sender(UnixCarrier(there), terms, lambda: None, loop=other)
         watch = loop.wait_instead()
         assert watch is not None
         assert loop.wait_instead() is None  # one at a time
@@ -554,6 +554,8 @@ class TestLoop:
         receiver.close()
         watch.end()
         assert loop.wait_instead() is None
+        loop.stop()
+        other.stop()
 
     def test_carries_frames_and_leaves_no_thread_descriptor_or_memory(self) -> None:
         loop = LinkLoop()

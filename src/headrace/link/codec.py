@@ -244,8 +244,8 @@ def _array_text(
 ) -> tuple[bytes, tuple[int, ...] | None, int, bool] | None:
     """Return the description of a message that is one array or tensor, and how that lies in memory.
 
-    That is the order of its axes, the bytes of its elements, and whether they are in row-major order. None stands for
-    an array of objects, and if the description is long.
+    That is the order of its axes, the bytes of its elements, and whether they are in row-major order. None stands
+    for an array of objects, and for one whose description is long.
     """
     kept, order = _layout(shape, strides, dtype.itemsize)
     if isinstance(dtype, DLDataType):
