@@ -32,7 +32,7 @@ from typing import Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, create_event
 from headrace.gpu.allocation import Allocation, StreamUser
-from headrace.gpu.backend import active
+from headrace.gpu.backend import active, is_chosen
 from headrace.resources.memory_block import Block, Key, StreamUse
 from headrace.resources.memory_sources import MemorySource
 
@@ -197,9 +197,9 @@ class BlockStore:
         """Take back a block; called from a finalizer."""
         self._returned.append((block, users))
         # All that came back: others may have users whose streams an event has to be recorded on.
-        if (
-            active().may_submit() or not any(users for _, users in tuple(self._returned))
-        ) and self._lock.acquire(blocking=False):
+        if (_may_submit() or not any(users for _, users in tuple(self._returned))) and self._lock.acquire(
+            blocking=False
+        ):
             try:
                 self._collect()
             finally:
@@ -234,7 +234,7 @@ class BlockStore:
     def __del__(self) -> None:
         # Or the memory would be freed before the work on it.
         with suppress(Exception):
-            if self._idle_bytes and active().may_submit():
+            if self._idle_bytes and _may_submit():
                 self.release()
 
     # Reservations.
@@ -366,3 +366,8 @@ class BlockStore:
                 self._free(block)
         finally:
             self._freeing.pop()
+
+
+def _may_submit() -> bool:
+    """Return whether work may be submitted now; a process without a device need not choose one to be told so."""
+    return not is_chosen() or active().may_submit()
