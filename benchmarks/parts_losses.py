@@ -2,12 +2,12 @@
 
     python -m benchmarks.parts_losses [--frames N] [--rounds N] [--save]
 
-Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in four
-processes. The processes of relays and sinks are killed with SIGKILL at random moments, as often as their policy lets
-the run go on. Sources number their frames; relays and sinks check every element; sinks append what they receive to a
-file. A frame must have been received, or be counted as lost; frames that came twice must have been counted as sent
-again. Under the policy ``stop`` the run ends with the error, and what was received before must be whole and in order.
-After each run no process may be left. Needs no GPU.
+Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
+four processes. The processes of relays and sinks are killed with SIGKILL at random moments, as often as their policy
+lets the run go on. Sources number their frames; relays and sinks check every element; sinks append what they receive
+to a file. A frame must have been received, or be counted as lost; frames that came twice must have been counted as
+sent again. Under the policy ``stop`` the run ends with the error, and what was received before must be whole and in
+order. After each run no process may be left. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def run_program() -> None:
 # The other side: starts the program, kills its processes and judges.
 
 
-def run(policy: str, way: str, frames: int, seed: int, folder: Path) -> dict[str, Any]:
+def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: Path) -> dict[str, Any]:
     """Run the program once, and return what became of its frames."""
     random = Random(seed)
     environment = {
@@ -187,7 +187,7 @@ def run(policy: str, way: str, frames: int, seed: int, folder: Path) -> dict[str
         alive = {part: path for part in parts for path in folder.glob(f"{part}.*") if path not in killed}
         if len(alive) < len(parts) or (kills and policy != "restart"):
             continue
-        time.sleep(random.uniform(0.0, 1.0))
+        time.sleep(random.uniform(0.0, interval))
         for victim in random.sample(parts, 2 if policy == "restart" and random.random() < 0.2 else 1):
             try:
                 os.kill(int(alive[victim].suffix[1:]), signal.SIGKILL)
@@ -245,6 +245,7 @@ def main() -> int:
     )
     parser.add_argument("--frames", type=int, default=100_000, help="of each run")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--interval", type=float, default=1.0, help="the most seconds until the next kill")
     parser.add_argument("--policies", default="restart,go_on,stop")
     parser.add_argument("--ways", default="unix,tcp")
     parser.add_argument("--seed", type=int, default=0)
@@ -257,7 +258,9 @@ def main() -> int:
         for policy in options.policies.split(","):
             for way in options.ways.split(","):
                 with tempfile.TemporaryDirectory() as folder:
-                    seen = run(policy, way, options.frames, options.seed + number, Path(folder))
+                    seen = run(
+                        policy, way, options.frames, options.seed + number, options.interval, Path(folder)
+                    )
                 counts = [seen.get(name, 0) for name in columns]
                 total = sums.setdefault((policy, way), [0] * (len(columns) + 2))
                 total[:] = [a + b for a, b in zip(total, [1, options.frames, *counts], strict=True)]

@@ -47,7 +47,10 @@ ALLOWED = {
     ("_runtime/scheduling/parker.py", "Parker.__init__"): "the lock is new",
     ("_runtime/scheduling/watchdog.py", "Watchdog.__init__"): "the lock is new",
     ("_runtime/lifecycle/stop_timeout.py", "StopTimeout.__init__"): "the lock is new",
-    ("_runtime/scheduling/parker.py", "Parker.park"): "on other threads than the main thread, and often",
+    (
+        "_runtime/scheduling/parker.py",
+        "Parker.wait_for_permit",
+    ): "on other threads than the main thread, and often",
     ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
     ("_runtime/scheduling/waiting.py", "WaitingWorkers.wait"): WORKER,
     ("_runtime/scheduling/waiting.py", "WaitingWorkers._stand_by"): WORKER,

@@ -79,6 +79,13 @@ def wait_for_futures(futures: Collection[Future[Any]], seconds: float | None = N
     return _in_parts(lambda limit: not wait_for_all(futures, limit).not_done, seconds)
 
 
+def limit(seconds: float | None) -> float | None:
+    """Return how long this thread may wait at a time, if it is to wait for `seconds`."""
+    if not runs_signal_handlers():
+        return seconds
+    return _LONGEST if seconds is None else min(seconds, _LONGEST)
+
+
 def _in_parts(attempt: Callable[[float | None], bool], seconds: float | None) -> bool:
     """Attempt something that waits for as long as it is told, until it succeeds or `seconds` have passed."""
     if seconds is not None:

@@ -467,6 +467,18 @@ def test_a_signal_ends_the_run_and_then_the_command(tmp_path: Path, number: Any,
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_before_the_run_ends_the_command_as_in_the_run(
+    tmp_path: Path, number: Any, status: int
+) -> None:
+    app = write(tmp_path, f"os.kill(os.getpid(), {int(number)})\n")
+    done = run_python("-m", "headrace.cli", "run", app, cwd=tmp_path, HEADRACE_DEVICE="none")
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     write(tmp_path, "")
     reader, writer = os.pipe()

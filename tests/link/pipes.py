@@ -48,7 +48,7 @@ class ByteCarrier:
         self.wire: list[bytes] = []  # messages on their way to the peer
         self.inbox = bytearray()
         self.is_cut = False
-        self.is_closed = False
+        self.is_closed = self.is_reset = False
 
     def fileno(self) -> int:
         return -1
@@ -76,6 +76,9 @@ class ByteCarrier:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def reset(self) -> None:
+        self.is_closed = self.is_reset = True
 
 
 class Bytes:

@@ -209,22 +209,22 @@ def test_two_idle_ends_hear_of_each_other():
 
 def test_a_cut_cable_is_noticed_by_both_ends_within_three_seconds():
     wire = Wire()
-    assert wire.go_to(10.5) == [None, None]
+    assert wire.go_to(10.4) == [None, None]
     wire.is_cut = True
     for noticed in wire.go_to(20.0):
         assert noticed is not None
-        assert 12.0 < noticed <= 13.5
+        assert 12.4 < noticed <= 13.2
 
 
 def test_a_frozen_peer_is_noticed_within_three_seconds_and_not_sooner():
     wire = Wire()
     wire.go_to(10.0)
     wire.frozen = {0}
-    assert wire.go_to(12.0) == [None, None]
+    assert wire.go_to(12.2) == [None, None]
     wire.frozen = set()
     assert wire.go_to(20.0) == [None, None]  # it was frozen for less than that
     wire.frozen = {0}
     noticed = wire.go_to(30.0)
     assert noticed[0] is None
     assert noticed[1] is not None
-    assert 22.0 <= noticed[1] <= 23.0
+    assert 22.0 <= noticed[1] <= 22.8

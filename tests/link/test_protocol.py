@@ -177,16 +177,17 @@ class TestSilence:
         link.deliver()
         return link, link.receiver._machine.heard
 
-    def test_is_noticed_after_the_time_of_the_terms(self) -> None:
+    def test_is_noticed_within_the_time_of_the_terms_and_told_by_a_reset(self) -> None:
         link, now = self.ends()
-        link.receiver.tick(now + 2.99)
+        link.receiver.tick(now + 2.74)
         assert link.receiver.failure is None
-        link.receiver.tick(now + 3.0)
+        link.receiver.tick(now + 2.75)
+        assert link.back.is_reset
         assert isinstance(link.receiver.failure, PeerLost)
         assert "frozen" in str(link.receiver.failure)
         link.deliver()  # the peer was only slow
         assert isinstance(link.sender.failure, PeerAborted)
-        assert "nothing was heard of the peer for 3 s" in str(link.sender.failure)
+        assert "nothing was heard of the peer for 2.75 s" in str(link.sender.failure)
 
     def test_a_beat_is_enough_and_says_how_far_the_peer_is(self) -> None:
         link, now = self.ends()

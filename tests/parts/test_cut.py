@@ -13,6 +13,7 @@ from headrace import Application, Condition, ConditionType, CountCondition, Frag
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
 from headrace.gpu import sim
+from headrace.link.ends import Parcel
 from headrace.observe import TraceWriter, watch
 from headrace.parts.cut import Cut, cut_flows
 from tests.harness import (
@@ -27,7 +28,7 @@ from tests.harness import (
     wait_until,
 )
 from tests.harness.internals import input_queues
-from tests.parts.memory_link import MemoryLink
+from tests.parts.memory_link import MemoryLink, MemoryReceiver, MemorySender
 from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
 
 POP, REJECT, LATEST = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.LATEST
@@ -323,8 +324,8 @@ def test_a_loop_through_several_parts_ends_as_in_one_process(
 class Part(Fragment):
     """A part whose compose is a function."""
 
-    def __init__(self, application: Any, name: str, compose: Callable[[Any], None]) -> None:
-        super().__init__(application, name)
+    def __init__(self, application: Any, name: str, compose: Callable[[Any], None], **more: Any) -> None:
+        super().__init__(application, name, **more)
         self._compose = compose
 
     def compose(self) -> None:
@@ -450,6 +451,112 @@ def test_a_new_link_takes_the_place_of_one_that_failed(scheduler: MakeScheduler)
     assert sorted(failed) == ["edge", "server"]
     assert taken[-1] == 40
     assert set(taken) == set(range(1, 41))
+
+
+def test_a_part_that_may_be_lost_answers_what_it_has_done(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A credit comes back when nothing is left to do for a message, and not when it was only taken."""
+    links, done = MemoryLinks(), []
+    early: list[int] = []
+
+    def server(part: Any) -> None:
+        def relay(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(op_input.receive("in"))
+
+        def finish(self: Any, op_input: Any, op_output: Any) -> None:
+            done.append(op_input.receive("in"))
+
+        first = Step(part, inputs=["in"], outputs=["out"], body=relay, name="detector")
+        part.add_flow(first, Step(part, inputs=["in"], body=finish, name="last"), size=4)
+
+    class Plant(Application):
+        def compose(self) -> None:
+            self.scheduler(scheduler(self))
+            parts = Part(self, "edge", camera(range(20))), Part(self, "server", server, on_loss="restart")
+            self.add_flow(*parts, {("camera.out", "detector.in")}, size=4)
+
+    given: list[int] = []
+
+    def give_credits(self: MemoryReceiver, count: int) -> None:
+        given.append(count)
+        early.extend([count] if sum(given) > len(done) else [])
+        give(self, count)
+
+    give = MemoryReceiver.give_credits
+    monkeypatch.setattr(MemoryReceiver, "give_credits", give_credits)
+    result = run_plant(Plant, links)
+    assert not result.errors
+    assert done == list(range(20))
+    assert not early
+
+
+def run_server(taken: list[Any], on_failure: Callable[[Cut, MemoryLink], Any]) -> None:
+    """Run a part whose link has failed, when three messages had arrived."""
+    links = MemoryLinks()
+    cut = Cut(plant(camera([]), detector(taken), size=2), "server", links.connect)
+    cut.on_failure = lambda flow, error: on_failure(cut, links.made[FLOW])
+
+    def lose(application: Any) -> None:
+        link = links.made[FLOW]
+        link.frames.extend(Parcel(number) for number in (1, 2, 3))
+        link.lose()
+
+    cut._on_composed = lambda cut: (links.connect(cut), lose(cut))
+    cut.application.run()
+
+
+def test_what_had_arrived_comes_before_what_a_new_link_brings() -> None:
+    taken: list[Any] = []
+
+    def replace(cut: Cut, link: MemoryLink) -> None:
+        new = MemoryLink(FLOW, 2)
+        new.frames.extend(Parcel(number) for number in (4, 5))
+        new.credits = 0
+        new.receiver.peer_ended = True
+        cut.connect(FLOW, new.receiver)
+
+    run_server(taken, replace)
+    assert taken == [1, 2, 3, 4, 5]
+
+
+def test_what_had_arrived_from_a_part_that_is_given_up_is_taken() -> None:
+    taken: list[Any] = []
+    run_server(taken, lambda cut, link: cut.end_flow(FLOW))
+    assert taken == [1, 2, 3]
+
+
+def test_the_last_credits_of_a_failed_link_count_and_the_rest_is_sent_again() -> None:
+    links, new = MemoryLinks(), MemoryLink(FLOW, 10)
+    cut = Cut(plant(camera(range(6)), detector([]), size=4), "edge")
+    seen: list[int] = []
+
+    def send(parcel: Parcel) -> bool:
+        link = links.made[FLOW]
+        is_sent = MemorySender.send(link.sender, parcel)
+        if parcel.data == 3:
+            link.sender.given = 2  # the first two were taken, and the peer is lost
+            link.lose()
+        return is_sent
+
+    def end() -> None:
+        seen.extend(parcel.data for parcel in new.frames)
+        new.receiver.give_credits(len(new.frames))
+
+    def connect(cut: Cut) -> None:
+        links.connect(cut)
+        links.made[FLOW].sender.send = send  # type: ignore[method-assign]
+        new.sender.on_event = cut.listener(FLOW)
+        new.sender.end = end  # type: ignore[method-assign]
+
+    cut._on_composed = connect
+    cut.on_failure = lambda flow, error: cut.connect(FLOW, new.sender)
+    cut.application.run()
+    assert seen == [2, 3, 4, 5]
+    assert cut.counts()[FLOW].repeated == 2
+    late = MemoryLink(FLOW, 4)
+    cut.connect(FLOW, late.sender)  # of a part that was started again when this flow was over
+    assert late.receiver.has_ended
 
 
 def test_a_flow_without_a_link_is_named() -> None:
@@ -677,6 +784,36 @@ def test_a_condition_on_room_in_a_queue_that_drops_is_refused() -> None:
 
     text = refused(plant(edge, detector([]), policy=POP))
     assert "operator 'edge.camera' has a condition on the room behind 'out'" in text
+
+
+def test_an_order_of_computes_across_parts_is_refused() -> None:
+    def edge(part: Any) -> None:
+        Step(part, CountCondition(part, 3), name="camera").then(Step(part, name="next"))
+
+    def server(part: Any) -> None:
+        Step(part, CountCondition(part, 3), name="first").then(Step(part, name="detector"))
+
+    names = ("camera.__output_exec__", "detector.__input_exec__")
+    text = refused(plant(edge, server, [names]), ("edge", "server"))
+    assert (
+        "leads from part 'edge' to part 'server' and orders computes, which works inside a part alone" in text
+    )
+
+
+def test_a_captured_segment_has_operators_of_one_part() -> None:
+    made: list[Any] = []
+
+    def edge(part: Any) -> None:
+        made[:] = [source(part, range(3), name="camera")]
+        part.add_operator(*made)
+
+    def server(part: Any) -> None:
+        made.append(sink(part, [], name="detector"))
+        part.add_operator(made[1])
+        part.capture(*made)
+
+    text = refused(plant(edge, server))
+    assert "operator 'edge.camera' belongs to 'edge' and cannot be added to 'server'" in text
 
 
 def test_a_part_that_is_not_there_is_named() -> None:

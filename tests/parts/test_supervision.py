@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from headrace.core.ports import IOSpec
 from headrace.parts.control import Ask, Ended, EndIdle, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.failures import Failure
-from headrace.parts.idleness import IdleReport
+from headrace.parts.idleness import IdleReport, PartIdleness
+from headrace.parts.lines import Lines
 from headrace.parts.supervision import GRACE, Interrupt, Join, Kill, Part, Spawn, Supervisor, Tell, Warn
 
 SAME = {"operator 'a.source'": "a camera"}
@@ -145,14 +148,22 @@ def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:
     assert (made.parts["b"].epoch, made.restarts) == (2, {"b": 2})
 
 
-def test_silence_is_noticed_after_three_seconds_and_not_before() -> None:
+def test_neighbours_that_are_lost_at_once_are_linked_when_both_are_there() -> None:
+    made = started(a="restart", b="restart")
+    made.exited("a", "was killed", 1)
+    made.exited("b", "was killed", 1)
+    assert made.composed("b", SAME, 2) == []
+    assert made.composed("a", SAME, 3) == [Join((FLOW,), ("a", "b"))]
+
+
+def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     made = started(now=10.0)
     for name in "ac":
-        made.beat(name, 12.9)
-    assert made.next_time() == 13.0
-    assert made.tick(12.99) == []
-    assert made.tick(13.0) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
-    assert "said nothing for 3 s" in str(made.failure)
+        made.beat(name, 12.7)
+    assert made.next_time() == 12.75
+    assert made.tick(12.74) == []
+    assert made.tick(12.75) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
+    assert "said nothing for 2.75 s" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
@@ -206,3 +217,47 @@ def test_a_part_that_ends_is_not_waited_for_any_more() -> None:
     assert made.ended("c", ended(), 1) == [Tell("a", Ask(1)), Tell("b", Ask(1))]
     assert made.idle("a", idle(3), 1, 1) == []
     assert made.idle("b", idle(3), 1, 1) == [Tell(name, EndIdle(NONE_LEFT)) for name in "ab"]
+
+
+def test_a_pipe_that_has_ended_keeps_its_number_until_it_is_closed() -> None:
+    """The driver knows it by its number, and another file that got that number would be taken for it."""
+    reading, writing = os.pipe()
+    lines = Lines(reading, lambda: None, lambda error: None)
+    os.close(writing)
+    assert not lines.read()
+    assert lines.is_closed
+    assert lines.fileno() == reading
+    os.fstat(reading)
+    lines.close()
+    lines.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reading)
+
+
+def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
+    idleness, reports, announced = PartIdleness(), [], []
+    link = SimpleNamespace(
+        is_done=False,
+        waits_for_link=True,
+        is_outstanding=True,
+        flow=FLOW,
+        passed=(3, 3),
+        note_idle=lambda: None,
+        announce=lambda: announced.append(True),
+    )
+    engine = SimpleNamespace(
+        stopping=False, outstanding=1, on_idle=None, ends=SimpleNamespace(find_stage=lambda: (NONE_LEFT,))
+    )
+    idleness.on_idle, idleness.waits_to_be_asked = reports.append, True
+    idleness.compose([link])
+    idleness.begin(engine)
+    engine.on_idle(True)
+    assert (idleness.was_idle, reports) == (True, [])
+    idleness.ask()
+    assert (idleness.was_idle, announced) == (False, [True])
+    engine.on_idle(False)  # it waits for a time, too
+    assert reports == []
+    engine.on_idle(True)
+    assert reports == [IdleReport({FLOW.name: (3, 3)}, (), NONE_LEFT)]
+    engine.on_idle(True)
+    assert (idleness.was_idle, len(reports)) == (True, 1)

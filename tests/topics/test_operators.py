@@ -41,6 +41,20 @@ def receive(scheduler: MakeScheduler, taken: list[Any], **options: Any) -> tuple
     return app, app.run_async()
 
 
+@pytest.mark.parametrize("exports_first", [True, False])
+def test_a_program_that_waits_for_the_end_of_its_own_topic_is_refused(exports_first: bool) -> None:
+    def compose(app: Any) -> None:
+        declare = [
+            lambda: app.export_topic("a", source(app, [1]), "out"),
+            lambda: app.import_topic("a", sink(app, []), "in", ends_with_topic=True),
+        ]
+        for each in declare if exports_first else reversed(declare):
+            each()
+
+    with pytest.raises(TopicError, match=r"import_topic\('a', ends_with_topic=True\) .* would never end"):
+        App(compose).compose_graph()
+
+
 def test_a_program_receives_what_another_publishes(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     sender = Sender(scheduler, policy=FAULT)

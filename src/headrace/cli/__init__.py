@@ -20,8 +20,11 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -55,12 +58,19 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     _replace_closed_outputs()
+    with _signals_as_exceptions():
+        return _run_and_flush(arguments)
+
+
+def _run_and_flush(arguments: Sequence[str] | None) -> int:
     status = 0
     try:
         try:
             status = _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             _flush()
+    except KeyboardInterrupt:  # before the program runs, as in an import
+        return 130
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _discard_output()
     except OSError as error:
@@ -70,6 +80,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"headrace: cannot write the output: {error.strerror}", file=sys.stderr)
         return status or 1
     return status
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, from the beginning: a run that it ends has processes to end."""
+    is_default = threading.current_thread() is threading.main_thread() and (
+        signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if is_default:
+        signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        if is_default and signal.getsignal(signal.SIGTERM) is _exit:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)

@@ -90,3 +90,6 @@ class Carrier(Protocol):
 
     def close(self) -> None:
         """Close the descriptor, and all that was kept; a second call does nothing."""
+
+    def reset(self) -> None:
+        """Close the descriptor, and let the peer know at once: what it has not received is lost."""

@@ -112,8 +112,10 @@ def encode(
     return Encoded(description, extra, writer.pieces, writer.is_on_device)
 
 
-def encode_array(data: Any, acq_timestamp: int | None) -> tuple[bytes, bytes, Array] | None:
-    """Return description, extra and memory of the usual message: one array of the host, without metadata.
+def encode_array(data: Any, acq_timestamp: int | None) -> tuple[bytes, bytes, Array | Tensor, int] | None:
+    """Return description, extra, memory and its length of the usual message: one array of the host, no metadata.
+
+    The memory is a tensor itself if its elements lie in row-major order: it may not have to be looked at.
 
     It writes what `encode` does, in a fraction of the time. It is None for any other message, and for an array
     whose description is long.
@@ -122,14 +124,15 @@ def encode_array(data: Any, acq_timestamp: int | None) -> tuple[bytes, bytes, Ar
         known = _array_text(data.dtype, data.shape, data.strides)
     elif type(data) is Tensor and data.device.is_host:
         known = _array_text(data.dl_dtype, data.shape, data.strides)
-        data = memory_of(data)
+        if known is None or not known[3] or data.stream is not None:
+            data = memory_of(data)
     else:
         return None
     if known is None:
         return None
-    text, order = known
+    text, order, length, _ = known
     extra = b"" if acq_timestamp is None else b"[%d,null]" % acq_timestamp
-    return text, extra, data if order is None else data.transpose(order)
+    return text, extra, data if order is None else data.transpose(order), length
 
 
 def decode_array(description: bytes, extra: bytes, length: int) -> tuple[Layout, int | None] | None:
@@ -150,17 +153,24 @@ def decode_array(description: bytes, extra: bytes, length: int) -> tuple[Layout,
         return None
 
 
-def array_at(layout: Layout, memory: Any, offset: int) -> Any:
+def array_at(layout: Layout, memory: Any, offset: int) -> Array:
     """Return the array of the usual message, whose layout was checked when it came for the first time."""
-    dtype, shape, strides, _, element = layout
+    dtype, shape, strides, _, _ = layout
     try:
-        array: Array = np.ndarray(shape, dtype, memory, offset, strides)
-        if element is None:
-            return array
-        described = (array.__array_interface__["data"][0], shape, strides, element, CPU, False)
-        return Tensor._create(described, array, array.view(), None)
+        return np.ndarray(shape, dtype, memory, offset, strides)
     except Exception as error:  # what NumPy raises for a shape that cannot be
         raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
+
+
+def as_data(layout: Layout, array: Array, address: int | None = None) -> Any:
+    """Return the array of the usual message, at an address, as what was sent: an array of NumPy, or a tensor."""
+    _, shape, strides, _, element = layout
+    if element is None:
+        return array
+    if address is None:
+        address = array.__array_interface__["data"][0]
+    described = (address, shape, strides, element, CPU, False)
+    return Tensor._create(described, array, array.view(), None)
 
 
 def decode(
@@ -231,10 +241,11 @@ def _layout(
 @lru_cache(_REMEMBERED)
 def _array_text(
     dtype: Dtype | DLDataType, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> tuple[bytes, tuple[int, ...] | None] | None:
-    """Return the description of a message that is one array or tensor, and the order of its axes.
+) -> tuple[bytes, tuple[int, ...] | None, int, bool] | None:
+    """Return the description of a message that is one array or tensor, and how that lies in memory.
 
-    It is None for an array of objects, and if the description is long.
+    That is the order of its axes, the bytes of its elements, and whether they are in row-major order. None stands
+    for an array of objects, and for one whose description is long.
     """
     kept, order = _layout(shape, strides, dtype.itemsize)
     if isinstance(dtype, DLDataType):
@@ -244,7 +255,9 @@ def _array_text(
         if described is None:
             return None
         text = _dump(["a", 0, described, shape, kept]).encode()
-    return (text, order) if len(text) <= _LONGEST_REMEMBERED else None
+    if len(text) > _LONGEST_REMEMBERED:
+        return None
+    return text, order, prod(shape) * dtype.itemsize, strides == row_major(shape, dtype.itemsize)
 
 
 class _Writer:

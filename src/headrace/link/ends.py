@@ -32,7 +32,16 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolErr
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.codec import Encoded, array_at, decode, decode_array, encode, encode_array
+from headrace.link.codec import (
+    Encoded,
+    array_at,
+    as_data,
+    decode,
+    decode_array,
+    encode,
+    encode_array,
+    memory_of,
+)
 from headrace.link.device import (
     DeviceBytes,
     DeviceCopies,
@@ -86,7 +95,7 @@ class Terms:
         The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
         hosts, the most of one frame.
     silence
-        The seconds without a message after which the peer counts as lost.
+        The seconds within which a peer that is frozen or cut off is known to be lost.
     epoch
         Which life of the parts the link belongs to.
     allow_pickle
@@ -152,7 +161,8 @@ class _End:
         self._on_event = on_event
         self._loop = default_loop() if loop is None else loop
         self._lock = threading.Lock()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """Why the link failed: a PeerLost, a PeerAborted or a ProtocolError; None if it has not."""
         self._is_closing = False
         self._is_peer_gone = False
         self._is_released = False
@@ -163,11 +173,6 @@ class _End:
         with self._lock:
             self._post(machine.hello())
         self._loop.add(self)
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the link failed: a PeerLost, a PeerAborted or a ProtocolError; None if it has not."""
-        return self._failure
 
     @property
     def peer_frames(self) -> int:
@@ -233,20 +238,22 @@ class _End:
             if self._machine.is_silent(now):
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
                 tell = self._read(now)
-            if self._machine.is_silent(now) and self._failure is None:
+            if self._machine.is_silent(now) and self.failure is None:
                 # Told to the peer too: it may go on some time, and should know why it is alone.
+                seconds = f"{self._machine.patience:.3g} s"
                 self._fail_and_tell(
                     PeerLost(
-                        f"link {self.terms.name!r}: nothing was heard of the peer for {self.terms.silence:g} s: it "
-                        "is frozen, or cut off"
+                        f"link {self.terms.name!r}: nothing was heard of the peer for {seconds}: it is frozen, or "
+                        "cut off"
                     )
                 )
+                self._reset()
                 tell = True
-            if self._failure is None:
+            if self.failure is None:
                 for message in self._machine.tick(now):
                     self._post(message)
-            self._release_if_done(is_late=self._failure is not None)
-            following = now + _NEVER if self._failure is not None else self._machine.next_tick()
+            self._release_if_done(is_late=self.failure is not None)
+            following = now + _NEVER if self.failure is not None else self._machine.next_tick()
             tell = tell and not self._is_closing
         self._after_tick()
         if tell:
@@ -322,8 +329,8 @@ class _End:
             self._loop.watch(self, wants)
 
     def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
+        if self.failure is None:
+            self.failure = error
 
     def _fail_and_tell(self, error: BaseException) -> None:
         self._fail(error)
@@ -335,6 +342,17 @@ class _End:
         self._fail_and_tell(error)
         self._is_peer_gone = True
         self._loop.remove(self)
+
+    def _reset(self) -> None:
+        """Break the connection to a peer on another host, so that one that still hears this end knows it now.
+
+        A connection whose packets are lost in one direction sends nothing new in the other, either: its
+        acknowledgements are missing. Only a reset passes.
+        """
+        if not self._is_local:
+            self._is_peer_gone = True
+            self._loop.remove(self)
+            self._carrier.reset()
 
     def _release_if_done(self, is_late: bool = False) -> None:
         """Let go of everything, if this end is closed and nobody needs it any more."""
@@ -422,7 +440,7 @@ class Sender(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the receiver has said that it takes no more."""
-        return self._machine.peer_ended and self._failure is None
+        return self._machine.peer_ended and self.failure is None
 
     @property
     def held(self) -> dict[int, int]:
@@ -461,8 +479,8 @@ class Sender(_End):
         LinkError
             If the link has failed (`failure`).
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         machine = self._machine
         if machine.has_ended or self._is_ending or self._is_closing:
             raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
@@ -471,7 +489,7 @@ class Sender(_End):
         data, acq_timestamp, metadata, _ = parcel
         if not metadata:
             usual = encode_array(data, acq_timestamp)
-            if usual is not None and (self._is_local or usual[2].nbytes <= MAX_INLINE):
+            if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
                 return self._send_array(*usual)
         encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
         description, pieces = _fit(encoded)
@@ -494,20 +512,22 @@ class Sender(_End):
             self._after_lock()
         return True
 
-    def _send_array(self, description: bytes, extra: bytes, piece: Any) -> bool:
+    def _send_array(self, description: bytes, extra: bytes, piece: Any, length: int) -> bool:
         """Send a message that is one array, as `send` does every other, in one pass."""
-        length = piece.nbytes
         machine = self._machine
         if length <= MAX_INLINE:
             place = (IN_BULK, 0, length)
-            content = piece.tobytes()
+            content = (memory_of(piece) if type(piece) is Tensor else piece).tobytes()
             holder = None
             holders: list[Any] = []
         else:
             content = b""
             holders = []
             with self._lock:
-                found = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+                found = self._find_in_place(piece, length, holders)
+                if found is None:
+                    piece = memory_of(piece) if type(piece) is Tensor else piece
+                    found = self._take_slot(piece, holders)
             if found is None:
                 self._stall(length, holders)
                 self._after_lock()
@@ -524,7 +544,7 @@ class Sender(_End):
             if self._outbox:
                 body = frame_body((place,), description, extra)
                 self._keep(_Outgoing(body, [content], len(content), holders))
-            elif self._failure is None and not machine.has_ended:
+            elif self.failure is None and not machine.has_ended:
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holder if type(holder) is Slot else piece))
@@ -594,7 +614,7 @@ class Sender(_End):
                 inline += padding + length
                 continue
             with self._lock:
-                place = self._find_in_place(piece, holders) or self._take_slot(piece, holders)
+                place = self._find_in_place(piece, length, holders) or self._take_slot(piece, holders)
             if place is None:
                 self._stall(length, holders)
                 return None
@@ -614,7 +634,7 @@ class Sender(_End):
     def _post_frame(self, body: bytes, bulk: Sequence[Any], inline: int, holders: list[Any]) -> None:
         """Send a frame; with the lock held."""
         machine = self._machine
-        if self._failure is not None or machine.has_ended:
+        if self.failure is not None or machine.has_ended:
             return
         number = machine.frames
         carrier = self._carrier
@@ -744,12 +764,17 @@ class Sender(_End):
                 if ring is not None:
                     ring.give_back(holder)
 
-    def _find_in_place(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
-        """Return the place of an array that an allocator made in shared memory; with the lock held."""
-        if not (SHARED and self._sends_in_place and piece.flags.c_contiguous):
+    def _find_in_place(self, piece: Any, length: int, holders: list[Any]) -> tuple[int, int, int] | None:
+        """Return the place of an array or a tensor that an allocator made in shared memory; with the lock held."""
+        if not (SHARED and self._sends_in_place):
             return None
-        address = piece.__array_interface__["data"][0]
-        segment = find_shared(address, piece.nbytes)
+        if type(piece) is Tensor:
+            address = piece.data
+        elif piece.flags.c_contiguous:
+            address = piece.__array_interface__["data"][0]
+        else:
+            return None
+        segment = find_shared(address, length)
         if segment is None:
             return None
         number = self._numbers.get(segment)
@@ -760,7 +785,7 @@ class Sender(_End):
             self._allocated += segment.size
             number = self._announce(segment)
         holders.append((segment, piece))
-        return number, address - segment.address, piece.nbytes
+        return number, address - segment.address, length
 
     def _take_slot(self, piece: Any, holders: list[Any]) -> tuple[int, int, int] | None:
         """Return a place to copy an array to, or None if there is no memory; with the lock held."""
@@ -893,6 +918,7 @@ class Receiver(_End):
         self._arrived: deque[tuple[Frame, Buffer | None]] = deque()
         self._returned: deque[int] = deque()
         self._segments: dict[int, Segment | DeviceSegment] = {}
+        self._leases: dict[int, Lease] = {}
         # Frames that are decoded and wait for a device to copy them; the oldest first.
         self._uploading: deque[tuple[Parcel, list[bool]]] = deque()
         self._uploads: Uploads | None = None
@@ -914,7 +940,7 @@ class Receiver(_End):
     @property
     def has_ended(self) -> bool:
         """Whether the sender has sent everything, and all of it was taken."""
-        is_over = self._machine.peer_ended and self._failure is None
+        is_over = self._machine.peer_ended and self.failure is None
         return is_over and not self._arrived and not self._uploading
 
     def take(self) -> Parcel | None:
@@ -927,6 +953,8 @@ class Receiver(_End):
             credit for, and the next can be taken.
         """
         uploading = self._uploading
+        if not self._arrived and not uploading:
+            return None
         while True:
             if uploading and uploading[0][1]:
                 return uploading.popleft()[0]
@@ -955,14 +983,15 @@ class Receiver(_End):
                 segment, offset, length = places[0]
                 usual = decode_array(description, extra, length)
                 if usual is not None:
-                    memory: Any = bulk
-                    if segment != IN_BULK:
-                        shared, memory = self._segments[segment], None
-                        if type(shared) is Segment:
-                            memory = np.asarray(Lease(shared, offset, length, loan, self._give_back))
-                            offset = 0
-                    if memory is not None:
-                        return _new(Parcel, (array_at(usual[0], memory, offset), usual[1], None, number))
+                    if segment == IN_BULK:
+                        data = as_data(usual[0], array_at(usual[0], bulk, offset))
+                        return _new(Parcel, (data, usual[1], None, number))
+                    shared = self._segments[segment]
+                    if type(shared) is Segment:
+                        array = array_at(usual[0], shared.mapped, offset)
+                        self._lease(array, loan)
+                        data = as_data(usual[0], array, shared.address + offset)
+                        return _new(Parcel, (data, usual[1], None, number))
             pieces = self._pieces(frame, bulk)
             if description is None:
                 content = pieces.pop(0).tobytes()
@@ -982,7 +1011,7 @@ class Receiver(_End):
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""
         with self._lock:
-            if not self._is_released and not self._is_peer_gone and self._failure is None:
+            if not self._is_released and not self._is_peer_gone and self.failure is None:
                 for message in self._machine.give(count, self._all_returned()):
                     self._post(message)
         self._after_lock()
@@ -998,7 +1027,9 @@ class Receiver(_End):
                 continue
             memory = self._segments[segment]
             if type(memory) is Segment:
-                pieces.append(np.asarray(Lease(memory, offset, length, loan, self._give_back)))
+                piece: Bytes = np.ndarray((length,), np.uint8, memory.mapped, offset)
+                self._lease(piece, loan)
+                pieces.append(piece)
             elif type(memory) is DeviceSegment:
                 pieces.append(self._received_frames.receive(memory, offset, length, loan))
             loan += 1
@@ -1059,7 +1090,7 @@ class Receiver(_End):
 
     def _prepare_close(self) -> None:
         self._arrived.clear()
-        if not self._is_peer_gone and self._failure is None and not self._machine.has_ended:
+        if not self._is_peer_gone and self.failure is None and not self._machine.has_ended:
             self._post(self._machine.end())
 
     def _is_needed(self) -> bool:
@@ -1072,6 +1103,15 @@ class Receiver(_End):
         self._segments.clear()
 
     # What goes back.
+
+    def _lease(self, array: Any, loan: int) -> None:
+        """Return memory to the sender when an array on it is gone."""
+        lease = self._leases[loan] = Lease(array, self._end_lease)
+        lease.number = loan
+
+    def _end_lease(self, lease: Lease) -> None:
+        del self._leases[lease.number]
+        self._give_back(lease.number)
 
     def _give_back(self, loan: int) -> None:
         """Return memory to the sender; called by finalizers.

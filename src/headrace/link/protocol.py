@@ -11,8 +11,10 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
   the places in frames, so neither end has to trust a number of the other. No loan comes back twice.
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
   exception of a part. After either, a connection that closes is no loss.
-- Each end sends a BEAT three times in `silence` seconds, with its count of frames. A peer that has said HELLO and
-  of which nothing was heard for so long is silent. Before its HELLO a peer may take its time: it is starting.
+- Each end sends a BEAT six times in `silence` seconds, with its count of frames. A peer that has said HELLO and of
+  which nothing was heard for 11/12 of that time is silent, so that its loss is known within `silence` seconds even
+  if this process is late. Four beats in a row may be late or missing. Before its HELLO a peer may take its time: it
+  is starting.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ IN_BULK = 0xFFFF_FFFF
 """The segment of a place in the bulk bytes of the message."""
 MOST_SEGMENTS = 4096
 MOST_PLACES = 1024
+BEAT, PATIENCE = 1 / 6, 11 / 12  # of `silence`: between two beats; without a message until a peer is silent
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
@@ -121,7 +124,7 @@ class LinkEnd:
     epoch
         The epoch of every message.
     silence
-        After how many seconds without a message the peer is silent.
+        Within how many seconds it is known that the peer is silent.
     now
         The time, in seconds of any clock that never goes back.
     """
@@ -133,6 +136,7 @@ class LinkEnd:
     def __init__(self, terms: bytes, epoch: int, silence: float, now: float) -> None:
         self.epoch = epoch
         self.silence = silence
+        self.patience = silence * PATIENCE
         self.heard = now
         self.frames = 0
         """The frames that were sent or received."""
@@ -147,7 +151,7 @@ class LinkEnd:
         self._terms = terms
         self._out = 0
         self._in = 0
-        self._next_beat = now + silence / 3
+        self._next_beat = now + silence * BEAT
 
     def hello(self) -> Message:
         """Return the first message."""
@@ -167,16 +171,16 @@ class LinkEnd:
         """Return the beat, if it is due."""
         if now < self._next_beat:
             return []
-        self._next_beat = now + self.silence / 3
+        self._next_beat = now + self.silence * BEAT
         return [self._message(Kind.BEAT, _PROGRESS.pack(self.frames))]
 
     def next_tick(self) -> float:
         """Return when to call `tick`, or to ask for silence, next."""
-        return min(self._next_beat, self.heard + self.silence) if self.is_open else self._next_beat
+        return min(self._next_beat, self.heard + self.patience) if self.is_open else self._next_beat
 
     def is_silent(self, now: float) -> bool:
         """Return whether nothing was heard of the peer for too long."""
-        return self.is_open and now - self.heard >= self.silence
+        return self.is_open and now - self.heard >= self.patience
 
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
         """Accept a message that arrived; return what the end has to do about it, if anything."""

@@ -38,8 +38,8 @@ class Segment:
 
     Attributes
     ----------
-    memory
-        Its bytes.
+    mapped, memory
+        Its bytes, as they are mapped and as an array.
     address
         The address of the first of them.
     size
@@ -48,10 +48,11 @@ class Segment:
         Whether the memory may be written again after a link that it was sent over has ended.
     """
 
-    __slots__ = ("__weakref__", "_descriptor", "_unpin", "address", "is_reused", "memory", "size")
+    __slots__ = ("__weakref__", "_descriptor", "_unpin", "address", "is_reused", "mapped", "memory", "size")
 
     def __init__(self, mapped: mmap.mmap, descriptor: int = -1, *, is_reused: bool = False) -> None:
         self._descriptor = descriptor
+        self.mapped = mapped
         self.memory: Bytes = np.frombuffer(mapped, np.uint8)
         self.address = int(self.memory.__array_interface__["data"][0])
         self.size = len(mapped)
@@ -112,26 +113,14 @@ class Segment:
             os.close(self._descriptor)
 
 
-class Lease:
-    """Memory that was received, as long as any array on it, or any view or export of one, exists."""
+class Lease(ref[Any]):
+    """Memory that was received, as long as the array on it exists, which every view and every export of it keeps.
 
-    __slots__ = ("__array_interface__", "_give_back", "_number", "_segment")
+    `number` is that of the loan.
+    """
 
-    def __init__(
-        self, segment: Segment, offset: int, length: int, number: int, give_back: Callable[[int], None]
-    ) -> None:
-        self._segment = segment
-        self._number = number
-        self._give_back = give_back
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (length,),
-            "typestr": "|u1",
-            "data": (segment.address + offset, False),
-        }
-
-    def __del__(self) -> None:
-        self._give_back(self._number)
+    __slots__ = ("number",)
+    number: int
 
 
 class Slot:

@@ -15,6 +15,7 @@ and on loopback the system copies anyway.
 from __future__ import annotations
 
 import socket
+import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from headrace.link.stream_reader import StreamReader
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
 _MOST_PARTS = 64  # buffers of one system call, which takes at most 1,024
 _TO_CLOSE = 0.2  # seconds within which a link closes a connection when everything is sent
+_AT_ONCE_BY_RESET = struct.pack("ii", 1, 0)  # SO_LINGER, for no time
 _FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
@@ -165,6 +167,13 @@ class TcpCarrier:
             linger(self._socket, self._silence)
         self._socket.close()
         note_unsent(self, None)
+
+    def reset(self) -> None:
+        """Close the connection by a reset, which does not wait for what was not acknowledged."""
+        self._is_broken = True
+        with suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE_BY_RESET)
+        self.close()
 
 
 def set_timeouts(connected: socket.socket, silence: float) -> None:

@@ -68,30 +68,28 @@ class UnixCarrier:
         descriptors: Sequence[int] = (),
     ) -> None:
         """Send a message as one packet, or keep a copy of it for `flush`."""
-        parts = (header, body, *bulk) if body or bulk else (header,)
-        if self.wants_write or not self._try(parts, descriptors):
-            self._waiting.append(_Waiting(b"".join(parts), tuple(map(os.dup, descriptors))))
+        packet = b"".join((header, body, *bulk)) if body or bulk else header
+        if self.wants_write or not self._try(packet, descriptors):
+            self._waiting.append(_Waiting(packet, tuple(map(os.dup, descriptors))))
             self.wants_write = True
 
     def flush(self) -> None:
         """Send the packets that wait, until the system takes no more."""
-        while self._waiting and self._try((self._waiting[0].packet,), self._waiting[0].descriptors):
+        while self._waiting and self._try(*self._waiting[0]):
             for descriptor in self._waiting.popleft().descriptors:
                 os.close(descriptor)
         self.wants_write = bool(self._waiting)
 
-    def _try(self, parts: tuple[Buffer, ...], descriptors: Sequence[int]) -> bool:
+    def _try(self, packet: bytes, descriptors: Sequence[int]) -> bool:
         """Send a packet; return False if the system takes none now. A packet for a lost peer counts as sent."""
         if self._is_broken:
             return True
         try:
             if descriptors:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
-                self._socket.sendmsg(parts, rights, _SENT_WITH)
-            elif len(parts) == 1:
-                self._socket.send(parts[0], _SENT_WITH)
+                self._socket.sendmsg((packet,), rights, _SENT_WITH)
             else:
-                self._socket.sendmsg(parts, (), _SENT_WITH)
+                self._socket.send(packet, _SENT_WITH)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -143,6 +141,8 @@ class UnixCarrier:
         self.wants_write = False
         with suppress(OSError):
             self._socket.close()
+
+    reset = close
 
 
 def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:

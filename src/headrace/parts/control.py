@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
+_UNANSWERED = (
+    2250  # ms for which a beat, of which there are two a second, stays unanswered by a host that is cut off
+)
 
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
@@ -255,6 +258,7 @@ class Channel:
         """Return a channel over a connection between hosts, whose ends have proved who they are."""
         import ssl  # costly to import, and not needed on one host
 
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED)
         return _TlsChannel(connection) if isinstance(connection, ssl.SSLSocket) else cls(connection)
 
     @property

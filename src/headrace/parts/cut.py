@@ -181,13 +181,15 @@ class Cut:
                 flows.append(Flow(operator, cut.port, flow.target, flow.input, size, cut.queue.policy))
         senders = [each for each in links.values() if isinstance(each, SendToPart)]
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
-        for receiver in receivers:
-            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
         for sender in senders:
             behind = _behind(application.graph, sender.flow)
             sender._leads_to = tuple(
                 each for each in receivers if behind.intersection(_operators(each.flow.outputs))
             )
+        for receiver in receivers:
+            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
+            # In a loop, both ends would wait for the answer of the other.
+            receiver.awaited = tuple(each for each in senders if receiver not in each._leads_to)
         application.graph.rebuild([*receivers, *operators, *senders], flows)
         self.idleness.compose(links.values())
         self._forget_other_parts(operators)
@@ -273,6 +275,13 @@ def _operators(ports: Iterable[str]) -> set[str]:
 def _find(application: Any) -> list[_CutQueue]:
     """Return the queues that are cut, in the order of their flows in the graph."""
     _check_segments(application)
+    for flow in application.graph.flows:
+        output = flow.source.spec.every_output[flow.output]
+        if output.is_execution and _part_of(flow.source) != _part_of(flow.target):
+            raise GraphError(
+                f"{_where(flow)} and orders computes, which works inside a part alone; let the first operator emit "
+                "a message that the second one receives"
+            )
     found: list[_CutQueue] = []
     for operator in application.graph:
         here = _part_of(operator)
@@ -281,7 +290,7 @@ def _find(application: Any) -> list[_CutQueue]:
                 parts = dict.fromkeys(_part_of(flow.source) for flow in queue.flows)
                 others = [part for part in parts if part != here]
                 if others:
-                    _check(operator, port, queue, list(parts))
+                    _check(operator, queue, list(parts))
                 found += [_cut_queue(operator, port, queue, part) for part in others]
     order = {flow: place for place, flow in enumerate(application.graph.flows)}
     return sorted(found, key=lambda each: order[each.flows[0]])
@@ -314,10 +323,14 @@ def _waits_for_room(flows: Iterable[Flow]) -> bool:
     return all(flow.source.spec.waits_for_queues_that_drop for flow in flows)
 
 
-def _check(operator: Operator, port: IOSpec, queue: QueueSpec, parts: list[str]) -> None:
+def _where(flow: Flow) -> str:
+    return f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(flow.target)!r}"
+
+
+def _check(operator: Operator, queue: QueueSpec, parts: list[str]) -> None:
     """Raise if a queue that another part sends to cannot be cut."""
     flow = next(flow for flow in queue.flows if _part_of(flow.source) != _part_of(operator))
-    where = f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(operator)!r}"
+    where = _where(flow)
     if len(parts) > 1 and (queue.policy is _FAULT or _waits_for_room(queue.flows)):
         raise GraphError(
             f"{where}, and so do flows from {choices(part for part in parts if part != _part_of(flow.source))}: "

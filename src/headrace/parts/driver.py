@@ -302,7 +302,8 @@ class Driver:
         until = self.supervisor.next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
         for key, _ in self._selector.select(min(left, _LONGEST)):
-            if key.fd in self._selector.get_map():  # it may be gone because of the one before
+            # It may be gone because of the one before, and its number may be that of another file.
+            if self._selector.get_map().get(key.fd) is key:
                 key.data()
 
     def _pass_on_requests(self) -> None:
@@ -463,11 +464,10 @@ class Driver:
         """Note what time it is elsewhere; processes of this host are not asked."""
 
     def _on_output(self, process: Process, lines: Lines) -> None:
-        descriptor = lines.fileno()
         lines.read()
         if lines.is_closed:
             with suppress(KeyError):
-                self._selector.unregister(descriptor)
+                self._selector.unregister(lines)
 
     def _on_exit(self, process: Any, _: Any) -> None:
         while process.channel in _files(self._selector):  # its last words come first

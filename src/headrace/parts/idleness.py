@@ -85,13 +85,13 @@ class PartIdleness:
         self._is_asked = False
         self._operators: list[Any] = []
         self._engine: Any = None
-        self._stage: int | None = None
+        self.stage: int | None = None  # what was decided and is to be done
         self._last: IdleReport | None = None
 
     def compose(self, operators: Iterable[Any]) -> None:
         """Take on the link operators of a graph."""
         self._operators = list(operators)
-        self._stage = self._last = None
+        self.stage = self._last = None
 
     def begin(self, engine: Any) -> None:
         """Watch a run."""
@@ -112,7 +112,7 @@ class PartIdleness:
 
     def end(self, stage: int) -> None:
         """Do what was decided, because nothing can run in any part; from any thread."""
-        self._last, self._stage = None, stage
+        self._last, self.stage = None, stage
         self._wake()
 
     def _wake(self) -> None:
@@ -124,7 +124,7 @@ class PartIdleness:
 
     def settle(self) -> None:
         """Do what was decided, if anything was; called when conditions are evaluated."""
-        stage, self._stage = self._stage, None
+        stage, self.stage = self.stage, None
         if stage is not None and not self._engine.ends.end_stage(stage):
             self._engine.request_stop("")
 

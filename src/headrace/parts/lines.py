@@ -62,7 +62,7 @@ class Lines:
         except BlockingIOError:
             return False
         if not data:
-            self.close()
+            self._end()
             return False
         self._kept += data
         if self._is_open:
@@ -79,10 +79,16 @@ class Lines:
 
     def close(self) -> None:
         """Close the pipe; pass on a last line without an end."""
+        self._end()
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def _end(self) -> None:
+        """Read no more. The pipe stays open: its number, by which a selector knows it, must not be another's."""
         if self.is_closed:
             return
         self.is_closed = True
-        os.close(self._descriptor)
         if self._is_open:
             rest, self._kept = self._kept, b""
             self._write(rest)

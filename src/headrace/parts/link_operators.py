@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace._runtime import Envelope, open_message, seal_message
@@ -31,6 +32,7 @@ from headrace.core.errors import LinkError, RunStopped
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Parcel
+from headrace.link.loop import default_loop
 from headrace.parts.cut_flow import FlowCounts
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ _READY = (SchedulingStatusType.READY, None)
 _WAIT_EVENT = (SchedulingStatusType.WAIT_EVENT, None)
 _NEVER = (SchedulingStatusType.NEVER, None)
 _CLOSED = (-1, -1)
+_END, _NOTHING = object(), object()
+_new = tuple.__new__  # makes a named tuple without a call of Python
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
 _REJECT = IOSpec.QueuePolicy.REJECT
@@ -166,7 +170,21 @@ class LinkOperator(Operator):
         """Use a link, from the next compute on; in the place of one that failed, perhaps."""
         self._next_links.append(link)
         self._has_failed = False
-        self.on_event()
+        if self.is_done:
+            self._refuse_links()
+        else:
+            self.on_event()
+
+    def _refuse_links(self) -> None:
+        """Say on links that came too late that nothing more is sent or taken."""
+        with suppress(IndexError):
+            while True:
+                link = self._next_links.popleft()
+                self._say_end(link)
+                link.close()
+
+    def _say_end(self, link: Any) -> None:
+        """Say on a link that nothing more is sent or taken; its closing says that of a receiver."""
 
     def note_times(self, now: Callable[[], int]) -> None:
         """Note when each message is sent or taken, until the link fails: another one begins with other messages."""
@@ -213,7 +231,9 @@ class LinkOperator(Operator):
         if not self._next_links:
             raise LinkError(f"flow {self.flow.name!r} has no link; connect it before the run (Cut.connect)")
         self._change_link()
-        self.idleness.begin(self.fragment._engine)
+        engine: Any = self.fragment._engine
+        self.idleness.begin(engine)
+        engine.waiting.find_messages = default_loop().wait_instead
 
     def _can_change(self, link: Any) -> bool:
         """Return whether there is a new link, and the one before has nothing more to say."""
@@ -310,26 +330,25 @@ class LinkCondition(CudaStreamCondition):
     def initialize(self) -> None:
         """Leave the inputs as they are."""
 
-    def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return the state anew each time: a message may come before what was waited for."""
-        return self.check(timestamp)
-
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if there is something to do, and NEVER if there never will be."""
         operator = self.operator
-        operator.idleness.settle()
+        if operator.idleness.stage is not None:
+            operator.idleness.settle()
         if operator.is_done:
             return _NEVER
         return _READY if operator.has_news or operator.has_work else _WAIT_EVENT
+
+    evaluate = check  # anew each time: a message may come before what was waited for
 
     @property
     def waits_for_device(self) -> bool:
         """Whether the device has to finish the work behind a message first."""
         return self._awaited is not None
 
-    def is_complete(self, message: Any) -> bool:
-        """Return whether the device has done the work behind a message; if not, it calls back when it has."""
-        return type(message) is not Envelope or not message.has_fences or self._is_done(message)
+    def is_complete(self, message: Envelope) -> bool:
+        """Return whether the device has done the work behind a message with fences; otherwise it will call back."""
+        return self._is_done(message)
 
 
 class SendToPart(LinkOperator):
@@ -346,6 +365,7 @@ class SendToPart(LinkOperator):
         self._repeated = 0  # messages that were sent again over a new link
         # A message that was taken from a queue that drops, and could not be sent yet.
         self._held: list[Any] = []
+        self._found: Any = _NOTHING  # what the condition of the compute found
         self._has_said_end = False
         self._is_dropping = False
 
@@ -372,60 +392,86 @@ class SendToPart(LinkOperator):
         """Whether a message can be sent, or the end of the stream."""
         if self._is_dropping:
             return len(self._queue) > 0 or self._queue.has_ended
-        if self._link is None or self._is_stalled or self._has_failed:
+        if self._link is None:
             return False
-        queue = self._queue
+        self._found = self._find_next(self._queue)
+        return self._found is not _NOTHING
+
+    def _find_next(self, queue: Any) -> Any:
+        """Return the message that can be sent next, `_END`, or `_NOTHING`."""
+        if self._is_stalled or self._has_failed:
+            return _NOTHING
+        out = self._out
         if self.flow.keeps_places:
-            has_message = len(queue) > self._out
-            message = queue.peek(self._out) if has_message else None
+            message = queue[out] if len(queue) > out else _END
+        elif self._held:
+            message = self._held[0]
         else:
-            message = self._held[0] if self._held else queue.peek()
-            has_message = bool(self._held) or bool(len(queue))
-            if has_message and self._out >= self.flow.size:
-                return False
-        if has_message:
-            return self._condition.is_complete(message)
-        return queue.has_ended and not self._has_said_end
+            message = queue.peek() if len(queue) else _END
+        if message is _END:
+            return _END if queue.has_ended and not self._has_said_end else _NOTHING
+        if out >= self.flow.size:
+            return _NOTHING
+        if type(message) is Envelope and message.has_fences and not self._condition.is_complete(message):
+            return _NOTHING
+        return message
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Take the credits that came back, and send what waits."""
-        self.has_news = self._is_stalled = False
+        message, self._found = self._found, _NOTHING
+        if self.has_news:
+            self.has_news = self._is_stalled = False
+            message = _NOTHING  # it may have been sent over another link, or be of no use any more
+            if not self._note_news():
+                return
+        link, queue = self._link, self._queue
+        if message is _NOTHING:
+            message = self._find_next(queue)
+        while message is not _NOTHING:
+            if message is _END:
+                link.end()
+                self._has_said_end = True
+            elif not self._send(link, queue, message):
+                self._is_stalled = True
+            message = self._find_next(queue)
+        self.is_done = self._has_said_end and not self._out
+        if self.is_done:
+            self._refuse_links()
+
+    def _note_news(self) -> bool:
+        """Note what has happened at the link; return whether messages can be sent."""
         if self._is_dropping:
             self._drop()
-            return
-        link, queue = self._link, self._queue
+            return False
+        link = self._link
         returned = link.take_credits()
         if returned:
             self._take_back(returned)
-        if self._can_change(link):
+        while self._can_change(link):
             self._change_link()
             link = self._link
         if link.failure is not None:
-            return
+            return False
         if link.has_ended:
             link.end()
             self._has_said_end = self.is_done = True
-            return
-        while self.has_work and not self._has_said_end:
-            if not self._held and not len(queue) > (self._out if self.flow.keeps_places else 0):
-                link.end()
-                self._has_said_end = True
-            elif not self._send(link, queue):
-                self._is_stalled = True
-        self.is_done = self._has_said_end and not self._out
+            return False
+        return True
 
-    def _send(self, link: SendingLink, queue: Any) -> bool:
+    def _say_end(self, link: Any) -> None:
+        link.end()
+
+    def _send(self, link: SendingLink, queue: Any, message: Any) -> bool:
         """Send the next message; return whether that was possible."""
-        if self.flow.keeps_places:
-            message = queue[self._out]
-        else:
+        keeps_places = self.flow.keeps_places
+        if not keeps_places:
             try:
                 message = self._held.pop() if self._held else self._take(queue)
             except IndexError:  # a full queue dropped it
                 return True
         sent = 0 if self._now is None else self._now()
         try:
-            is_sent = link.send(Parcel(*open_message(message)))
+            is_sent = link.send(_new(Parcel, (*open_message(message), -1)))
         except LinkError as error:
             if error is not link.failure:
                 raise
@@ -436,7 +482,7 @@ class SendToPart(LinkOperator):
             self._out += 1
             if self._now is not None:
                 self._times.append(sent)
-        elif not self.flow.keeps_places:
+        elif not keeps_places:
             self._held.append(message)
         return is_sent
 
@@ -444,6 +490,11 @@ class SendToPart(LinkOperator):
         """Drop and count what is sent to a part that is gone, so that nobody waits for it."""
         self._is_dropping = self.has_news = True
         self._condition.notify_scheduler()
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether messages keep their places here, because their receiver has not answered them."""
+        return self.flow.keeps_places and not (self.is_done or self._is_dropping) and len(self._queue) > 0
 
     def _drop(self) -> None:
         queue = self._queue
@@ -519,8 +570,11 @@ class ReceiveFromPart(LinkOperator):
         self._is_closed = False
         self.is_acknowledging = False
         """Whether a credit also says that the part has done with a message what it does: nothing can run there."""
+        self.awaited: tuple[SendToPart, ...] = ()
+        """The senders of this part whose receivers must have answered first."""
         self._done = 0
         self._given_before = -1
+        self._was_idle = False  # since the last compute
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
@@ -540,11 +594,13 @@ class ReceiveFromPart(LinkOperator):
         assert self._node is not None
         return self._node.output_queues[self._port][0]
 
-    def _owed(self) -> int:
+    def _owed(self, queue: Any) -> int:
         """Return how many credits can be given back."""
-        if not self.flow.keeps_places:
-            return self._here - self._given
-        return (self._done if self.is_acknowledging else self._taken()) - self._given
+        if self.is_acknowledging:
+            return self._done - self._given
+        waiting = len(queue) if self.flow.keeps_places else 0
+        # Those of an earlier link come first.
+        return (self._here - waiting if waiting < self._here else 0) - self._given
 
     def _taken(self) -> int:
         """Return how many messages of this link their receiver has taken; those of an earlier link come first."""
@@ -552,14 +608,19 @@ class ReceiveFromPart(LinkOperator):
 
     def note_idle(self) -> None:
         """Give back the credits of what was taken: the part has done with it what it does."""
+        self._was_idle = True
         if self.is_acknowledging and self._link is not None and self._taken() > self._done:
+            if any(sender.is_unanswered for sender in self.awaited):
+                return  # what came of it is not safe elsewhere
             self._done = self._taken()
             self._condition.notify_scheduler()
 
     def relieve(self) -> None:
         """Give all credits back if none was since the last call: something can always run in this part."""
-        if self._given == self._given_before and self._taken() - self._given >= self.flow.size:
-            self.note_idle()
+        is_stuck = self._given == self._given_before and not self._was_idle
+        if self.is_acknowledging and is_stuck and self._taken() - self._given >= self.flow.size:
+            self._done = self._taken()
+            self._condition.notify_scheduler()
         self._given_before = self._given
 
     @property
@@ -572,7 +633,7 @@ class ReceiveFromPart(LinkOperator):
             queue.consumer.retired or (self._has_more and len(queue) < queue.limit)
         ):
             return True
-        return not self._is_given_up and self._owed() > 0
+        return not self._is_given_up and self._owed(queue) > 0
 
     def give_up(self) -> None:
         """Pass on what arrived before the link failed, and end."""
@@ -581,10 +642,10 @@ class ReceiveFromPart(LinkOperator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Pass on what arrived, and give credits back."""
-        self.has_news = False
+        self.has_news = self._was_idle = False
         link, queue = self._link, self._queue
         self._pass_on(link, queue, op_output)
-        if self._can_change(link) and not self._has_more:
+        while self._can_change(link) and not self._has_more:
             self._change_link()
             link = self._link
             self._pass_on(link, queue, op_output)
@@ -593,7 +654,7 @@ class ReceiveFromPart(LinkOperator):
             return
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
-        owed = self._here - self._given if has_ended and not self.is_acknowledging else self._owed()
+        owed = self._here - self._given if has_ended and not self.is_acknowledging else self._owed(queue)
         if owed:
             link.give_credits(owed)
             self._given += owed
@@ -602,6 +663,8 @@ class ReceiveFromPart(LinkOperator):
             self._is_closed = True
         is_answered = not self.is_acknowledging or self._given == self._here
         self.is_done = self._is_closed or (has_ended and is_answered)
+        if self.is_done:
+            self._refuse_links()
 
     def _pass_on(self, link: ReceivingLink, queue: Any, op_output: Any) -> None:
         self._has_more = True

@@ -139,7 +139,7 @@ class Supervisor:
     parts: dict[str, Part]
     flows: Sequence[CutFlow]
     description: dict[str, str]
-    silence: float = 3.0
+    silence: float = 2.75  # so that a frozen process is known within 3 s, also if the driver is late
     failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
     is_stopping: bool = False
     ended_by: EndedBy | None = None
@@ -195,17 +195,13 @@ class Supervisor:
         return []
 
     def _join_again(self, now: float) -> list[Action]:
-        """Link the parts that take the place of lost ones with the parts that are there.
+        """Link the parts that take the place of lost ones with the parts that are there, once all of them are.
 
-        One whose neighbour is being started, too, waits for it. Neighbours that have ended get no link any more.
+        A neighbour that has ended gets no link any more.
         """
-        found = [
-            part
-            for part in self.parts.values()
-            if part.epoch and part.state is State.COMPOSED and not self._is_awaiting(part)
-        ]
-        if not found:
+        if any(part.state is State.SPAWNED for part in self.parts.values()):
             return []
+        found = [part for part in self.parts.values() if part.state is State.COMPOSED]
         for part in found:
             part.state, part.heard_at = State.LINKED, now
         names = {part.name for part in found}
@@ -214,16 +210,6 @@ class Supervisor:
             flow for flow in self.flows if names & (ends := {flow.source, flow.target}) and ends <= there
         ]
         return [Join(tuple(flows), tuple(part.name for part in found))]
-
-    def _is_awaiting(self, part: Part) -> bool:
-        """Return whether a neighbour of a part has not composed the program yet."""
-        neighbours = {
-            name
-            for flow in self.flows
-            for name in (flow.source, flow.target)
-            if part.name in (flow.source, flow.target)
-        }
-        return any(self.parts[name].state is State.SPAWNED for name in neighbours)
 
     def started(self, name: str, now: float) -> list[Action]:
         """Handle that all operators of a part have started."""

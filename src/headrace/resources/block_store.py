@@ -197,9 +197,9 @@ class BlockStore:
         """Take back a block; called from a finalizer."""
         self._returned.append((block, users))
         # All that came back: others may have users whose streams an event has to be recorded on.
-        if (
-            _may_submit() or not any(users for _, users in tuple(self._returned))
-        ) and self._lock.acquire(blocking=False):
+        if (_may_submit() or not any(users for _, users in tuple(self._returned))) and self._lock.acquire(
+            blocking=False
+        ):
             try:
                 self._collect()
             finally:

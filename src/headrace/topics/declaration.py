@@ -39,6 +39,8 @@ def export_topic(
     for other in fragment.graph:
         if isinstance(other, ExportTopicOp) and other._topic == topic:
             raise TopicError(f"{where}: {fragment.name!r} exports this topic already, by {other.name!r}")
+        if isinstance(other, ImportTopicOp) and other._topic == topic and other.ends_with_topic:
+            raise _endless(topic)
     publisher = ExportTopicOp(
         fragment,
         topic,
@@ -68,6 +70,10 @@ def import_topic(
     where = f"import_topic({topic!r})"
     check_topic(topic)
     check_queue(where, size, policy, MOST_PLACES)
+    if ends_with_topic and any(
+        isinstance(other, ExportTopicOp) and other._topic == topic for other in fragment.graph
+    ):
+        raise _endless(topic)
     conditions = []
     if count is not None:
         conditions.append(CountCondition(fragment, whole_number(count, f"{where}: count", 1)))
@@ -85,6 +91,13 @@ def import_topic(
     for each in targets:
         end: Any = Port(each, port) if port else each
         fragment.add_flow(subscriber, end, **_queue_of(end, port, size, policy))
+
+
+def _endless(topic: str) -> TopicError:
+    return TopicError(
+        f"import_topic({topic!r}, ends_with_topic=True) in the program that exports it would never end: the "
+        "topic ends with the run, and the run would wait for the topic. Use a flow, or limit the import by count"
+    )
 
 
 def topics_of(graph: Graph) -> dict[str, Publication | Subscription]:

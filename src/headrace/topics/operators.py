@@ -147,7 +147,7 @@ class ImportTopicOp(Operator):
         self._topic, self._size, self._policy, self._wants_last = topic, size, policy, wants_last
         self._has_message = _HasMessage(fragment, name="has_message")
         self._has_message.operator = self
-        self._has_message.ends_with_topic = ends_with_topic
+        self._has_message.ends_with_topic = self.ends_with_topic = ends_with_topic
         super().__init__(fragment, self._has_message, *conditions, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from headrace._runtime.scheduling.parker import Parker
@@ -25,3 +27,64 @@ def test_a_permit_that_a_clock_takes_is_taken() -> None:
     assert not parker.take()
     assert not parker.park(0.0)
     parker.unpark()  # as it may be, once
+
+
+class Messages:
+    """Where the worker waits for messages, and the other workers of its run."""
+
+    def __init__(
+        self, happens: Callable[[Parker], object] = lambda _: None, arrived: tuple[str, ...] = ()
+    ) -> None:
+        self.parker = Parker(ReadyQueue(), waiting=self)
+        self.happens = happens
+        self.arrived = arrived
+        self.log: list[str] = []
+
+    def find_messages(self) -> Messages:
+        self.log.append("begins")
+        return self
+
+    def wait(self, seconds: float | None) -> tuple[str, ...]:
+        self.happens(self.parker)
+        return self.arrived
+
+    def leave_parked(self, parker: Parker) -> bool:
+        self.log.append("is not parked")
+        return parker._permit.locked()  # without a permit, nobody has woken it
+
+    def serve(self, arrived: tuple[str, ...]) -> None:
+        self.log += arrived
+
+    def end(self) -> None:
+        self.log.append("ends")
+
+    def wake(self) -> None:
+        self.log.append("is woken")
+
+
+def test_a_worker_that_waits_for_messages_serves_them_when_it_is_not_parked_any_more() -> None:
+    messages = Messages(arrived=("serves",))
+    assert messages.parker.park(None)
+    assert messages.log == ["begins", "is not parked", "serves", "ends"]
+
+
+def test_a_permit_ends_the_wait_for_messages() -> None:
+    messages = Messages(Parker.unpark)
+    assert messages.parker.park(None)
+    assert messages.log == ["begins", "is woken", "ends"]
+    assert not messages.parker.take()
+
+
+def test_a_permit_that_comes_with_a_message_does_not_end_the_next_wait() -> None:
+    messages = Messages(Parker.unpark, ("serves",))
+    assert messages.parker.park(None)
+    assert messages.log == ["begins", "is woken", "is not parked", "serves", "ends"]
+    assert not messages.parker.take()
+
+
+def test_the_end_of_a_wait_is_not_for_messages_which_are_waited_for_in_milliseconds() -> None:
+    messages = Messages()
+    assert not messages.parker.park(1e-4)
+    assert messages.log == []
+    assert not messages.parker.park(2.5e-3)
+    assert messages.log == ["begins", "ends"]

@@ -73,7 +73,8 @@ class Envelope:
     @property
     def has_fences(self) -> bool:
         """Whether there is work that a receiver must be ordered after."""
-        return self.fences is not None or self.more_fences is not None
+        extra = self.extra
+        return self.fences is not None or (extra is not None and extra.more_fences is not None)
 
     def all_fences(self) -> list[Fence]:
         """Return every fence that a receiver must be ordered after."""
@@ -135,7 +136,13 @@ def open_message(message: Any) -> tuple[Any, int | None, dict[str, Any] | None]:
     """Return the data, the timestamp and the metadata of a message as it is in a queue; its fences are left out."""
     if type(message) is not Envelope:
         return message, None, None
-    return message.data, message.acq_timestamp, message.metadata
+    extra = message.extra
+    details = None if extra is None else extra.details
+    return (
+        (message.data, None, None)
+        if details is None
+        else (message.data, details.acq_timestamp, details.metadata)
+    )
 
 
 def seal_message(data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> Any:

@@ -8,17 +8,56 @@ rules).
 A `threading.Lock` is enough for this and costs a third of a `threading.Event`: any thread may release it, and
 Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that no signal is missed
 (`headrace.waits`).
+
+Where messages arrive from other processes, one of the parked workers waits for them (`MessageWait`) instead of for
+its lock: to be told by another thread takes 40 µs, which is more than a message takes. Its permit then comes with a
+wake-up of that wait. Before it serves a message it is no longer parked (`WaitingWorkers.leave_parked`), so that
+whatever the message announces is left to it.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
+
+
+# Seconds. The system waits for messages in whole milliseconds and rather too long, so the end of a wait is for the
+# permit alone.
+_TICK = 1e-3
+_SHORT = 2 * _TICK
+
+
+class MessageWait(Protocol):
+    """Where a worker waits for messages from other processes; it calls `end` afterwards."""
+
+    def wait(self, seconds: float | None) -> Any:
+        """Return what arrived; nothing if `wake` was called, or the time is over, or it may be."""
+
+    def serve(self, arrived: Any) -> None:
+        """Handle what arrived."""
+
+    def end(self) -> None:
+        """Let another thread wait here."""
+
+    def wake(self) -> None:
+        """End the wait of the thread that waits here; from any thread."""
+
+
+class Workers(Protocol):
+    """The workers of a run, as one of them sees them (`WaitingWorkers`)."""
+
+    find_messages: Callable[[], MessageWait | None] | None
+
+    def leave_parked(self, parker: Parker) -> bool:
+        """Count a worker as waking; return False if it was woken just now, and gets a permit."""
 
 
 class Parker:
@@ -30,6 +69,8 @@ class Parker:
         The ready queue that the worker serves.
     handles_signals
         Whether the worker is the main thread.
+    waiting
+        The workers of the run; without them, it waits for its permit alone.
 
     Attributes
     ----------
@@ -40,16 +81,47 @@ class Parker:
         The worker sets it, under the engine's lock, before it is listed as parked.
     """
 
-    __slots__ = ("_handles_signals", "_permit", "deadline", "ready_queue")
+    __slots__ = ("_handles_signals", "_messages", "_permit", "_waiting", "deadline", "ready_queue")
 
-    def __init__(self, ready_queue: ReadyQueue, handles_signals: bool = False) -> None:
+    def __init__(
+        self, ready_queue: ReadyQueue, handles_signals: bool = False, waiting: Workers | None = None
+    ) -> None:
         self.ready_queue = ready_queue
+        self._waiting = waiting
         self._handles_signals = handles_signals
         self.deadline: int | None = None
         self._permit = threading.Lock()
         self._permit.acquire()
+        self._messages: MessageWait | None = None  # where it waits now
 
     def park(self, seconds: float | None) -> bool:
+        """Wait for a permit or a message (True), or until `seconds` have passed (False)."""
+        waiting = self._waiting
+        find = None if waiting is None else waiting.find_messages
+        messages = None if find is None or (seconds is not None and seconds < _SHORT) else find()
+        if waiting is None or messages is None:
+            return self.wait_for_permit(seconds)
+        self._messages = (
+            messages  # before it looks for a permit: one that comes afterwards comes with a wake-up
+        )
+        until = None if seconds is None else monotonic() + seconds
+        try:
+            while not self.take():
+                left = None if until is None else until - monotonic()
+                if left is not None and left < _SHORT:
+                    return self.wait_for_permit(left)
+                arrived = messages.wait(None if left is None else left - _TICK)
+                if arrived:
+                    if not waiting.leave_parked(self):
+                        self.wait_for_permit(None)
+                    messages.serve(arrived)
+                    break
+        finally:
+            self._messages = None
+            messages.end()
+        return True
+
+    def wait_for_permit(self, seconds: float | None) -> bool:
         """Wait for a permit (True), or until `seconds` have passed (False)."""
         if self._handles_signals:
             return waits.acquire(self._permit, seconds)
@@ -65,3 +137,6 @@ class Parker:
     def unpark(self) -> None:
         """Release the permit; may be called from any thread."""
         self._permit.release()
+        messages = self._messages
+        if messages is not None:
+            messages.wake()

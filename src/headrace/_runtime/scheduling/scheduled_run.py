@@ -59,7 +59,7 @@ class ScheduledRun:
         return Worker(self._engine, self._parker())
 
     def _parker(self) -> Parker:
-        return Parker(self._engine.ready_queues[0], waits.runs_signal_handlers())
+        return Parker(self._engine.ready_queues[0], waits.runs_signal_handlers(), self._engine.waiting)
 
     def request_stop(self) -> None:
         """End the run; may be called from any thread."""

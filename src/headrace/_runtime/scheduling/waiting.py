@@ -9,7 +9,8 @@ polls, with two exceptions: users' conditions that must be polled, and a worker 
 running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it checks the
            inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
-           itself at that time; the parked worker with the earliest deadline is the timer worker.
+           itself at that time; the parked worker with the earliest deadline is the timer worker. One of them may
+           wait for messages of other processes as well; it is waking before it serves one (`leave_parked`).
 standby    Parked, and it checks every millisecond whether the runner of its ready queue (`workers`) is still in the
            same compute. If so, it takes its place.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
@@ -54,10 +55,12 @@ from typing import TYPE_CHECKING
 from headrace._runtime.scheduling.lendable_lock import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.lendable_lock import LendableLock
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.parker import Parker
+    from headrace._runtime.scheduling.parker import MessageWait, Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
@@ -76,9 +79,12 @@ class WaitingWorkers:
     waking
         The workers that have a permit and do not hold the lock yet. Any thread may add a worker; only the worker
         removes itself.
+    find_messages
+        Returns where a parked worker waits for messages of other processes, or None if another one does; if any
+        come.
     """
 
-    __slots__ = ("_engine", "deadlock_at", "waking")
+    __slots__ = ("_engine", "deadlock_at", "find_messages", "waking")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -86,6 +92,7 @@ class WaitingWorkers:
         self.deadlock_at: int | None = None
         # A dict, because its order is deterministic.
         self.waking: dict[Parker, None] = {}
+        self.find_messages: Callable[[], MessageWait | None] | None = None
 
     # Waking. From any thread, with or without the lock.
 
@@ -132,6 +139,18 @@ class WaitingWorkers:
     def _unpark(self, parker: Parker) -> None:
         self.waking[parker] = None
         self._engine.clock.unpark(parker)
+
+    def leave_parked(self, parker: Parker) -> bool:
+        """Count a parked worker as waking, which found by itself that there is something to do.
+
+        Return False if another thread woke it just now, and gives it a permit.
+        """
+        try:
+            parker.ready_queue.parked.remove(parker)
+        except ValueError:
+            return False
+        self.waking[parker] = None
+        return True
 
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
 

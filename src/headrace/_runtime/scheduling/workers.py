@@ -67,7 +67,9 @@ def run_workers(
     engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
 ) -> None:
     """Run until the engine is finished, on `count` threads and those of the pools."""
-    places: list[_Place] = [(Parker(engine.ready_queues[0]), tuple(cores), None) for _ in range(count)]
+    places: list[_Place] = [
+        (Parker(engine.ready_queues[0], waiting=engine.waiting), tuple(cores), None) for _ in range(count)
+    ]
     for pool in pools:
         places += _places_of(engine, pool)
     for node in engine.nodes:
@@ -112,7 +114,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
         if assignment.pinned:
             ready_queue = ReadyQueue()
             engine.ready_queues.append(ready_queue)
-            places.append((Parker(ready_queue), assignment.cores, assignment))
+            places.append((Parker(ready_queue, waiting=engine.waiting), assignment.cores, assignment))
         else:
             cores.update(assignment.cores)
             used = True
@@ -122,7 +124,10 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
         node.ready_queue = ready_queue
     if used:
         engine.ready_queues.append(shared)
-        places += [(Parker(shared), tuple(sorted(cores)), None) for _ in range(pool.initial_size)]
+        places += [
+            (Parker(shared, waiting=engine.waiting), tuple(sorted(cores)), None)
+            for _ in range(pool.initial_size)
+        ]
     return places
 
 
