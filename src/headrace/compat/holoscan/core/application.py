@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.application import Application as _Application
-from headrace.compat.holoscan.core.command_line import parse
-from headrace.compat.holoscan.core.fragment import Fragment
+from headrace.compat.holoscan.core.command_line import CLIOptions, parse
+from headrace.compat.holoscan.core.errors import fail, raises_runtime_errors
+from headrace.compat.holoscan.core.fragment import Fragment, class_text, text
 from headrace.compat.holoscan.core.tracking import track_parts
 
 
@@ -20,19 +21,38 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         The command line, which begins with the interpreter; that of the process unless given.
     """
 
+    description = text("description")
+    version = text("version")
+
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, **kwargs: Any) -> None:
-        left, self.options = parse(argv)
+        left, self._cli_options = parse(argv)
         _Application.__init__(self, left, *args, **kwargs)
         self._take_names(kwargs.get("name", ""))
-        self.description = getattr(type(self), "description", "")
-        self.version = getattr(type(self), "version", "0.0.0")
+        self.description = class_text(self, "description")
+        self.version = class_text(self, "version", "0.0.0")
         self._chosen_file = self.options.config_path
         self._host_options = self.options.variables
+
+    @property
+    def options(self) -> CLIOptions:
+        """The options of the command line."""
+        return self._cli_options
+
+    @raises_runtime_errors
+    def add_fragment(self, fragment: Any) -> None:
+        """Add a fragment."""
+        if any(each is not fragment and each.name == fragment.name for each in self.fragment_graph.fragments):
+            fail(f"fragment {fragment.name!r}: another fragment has this name (duplicate name)")
+        super().add_fragment(fragment)
 
     @property
     def application(self) -> Any:
         """Itself."""
         return self
+
+    @application.setter
+    def application(self, app: Any) -> None:
+        raise AttributeError("an application is a part of itself alone")
 
     def track_distributed(
         self,
