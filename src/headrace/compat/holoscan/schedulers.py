@@ -18,7 +18,7 @@ def _known_in_run(name: str) -> Any:
     """Return a property that has no value for the program before the first run."""
 
     def read(self: Any) -> Any:
-        if not self._has_run:
+        if self.fragment is not None and not self.fragment._whole._was_run:
             raise RuntimeError(f"the scheduler has no {name} before the run")
         return vars(self)[name]
 
@@ -46,14 +46,10 @@ class GXFScheduler(Scheduler, GXFComponent):
     _clock_type: ClassVar[Any] = RealtimeClock
 
     @property
-    def _has_run(self) -> bool:
-        whole: Any = None if self.fragment is None else self.fragment._whole
-        return whole is None or (bool(whole.run_id) and whole._made is None)
-
-    @property
     def clock(self) -> Any:
         """The clock of the run; None before the first run, and while the graph is composed."""
-        return self._clock if self._has_run else None
+        whole: Any = None if self.fragment is None else self.fragment._whole
+        return None if whole is not None and (not whole.run_id or whole._made is not None) else self._clock
 
     @clock.setter
     def clock(self, clock: Any) -> None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from headrace.compat.holoscan.core.application import Application
 from headrace.compat.holoscan.core.arguments import (
     Arg,
@@ -60,6 +62,7 @@ from headrace.core.parameter import ParameterFlag
 
 # What a program reaches under the name of the SDK's extension module.
 SUBMODULES = ("_core",)
+_core = sys.modules[__name__]
 _Application, _Condition, _Fragment, _Operator = Application, Condition, Fragment, Operator
 _Resource, _Subgraph = Resource, Subgraph
 ComponentBase = Component

@@ -10,6 +10,7 @@ from headrace.compat.holoscan.core.command_line import CLIOptions, parse
 from headrace.compat.holoscan.core.errors import fail, raises_runtime_errors
 from headrace.compat.holoscan.core.fragment import Fragment, class_text, text
 from headrace.compat.holoscan.core.tracking import track_parts
+from headrace.compat.holoscan.lenience import tell
 
 
 class Application(Fragment, _Application):  # type: ignore[misc]
@@ -31,7 +32,20 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         self.description = class_text(self, "description")
         self.version = class_text(self, "version", "0.0.0")
         self._chosen_file = self.options.config_path
-        self._host_options = self.options.variables
+
+    @property
+    def _host_options(self) -> dict[str, str]:  # type: ignore[override]
+        """What the command line says of processes; nothing for a program that is not made of fragments."""
+        given = self._cli_options.variables
+        if given.keys() & {"HEADRACE_DRIVER", "HEADRACE_WORKER"}:
+            self.compose_graph()
+            if not self.fragment_graph.fragments:
+                tell(
+                    "the program has no fragments, and runs in this process",
+                    "it needs fragments for processes",
+                )
+                return {}
+        return given
 
     @property
     def options(self) -> CLIOptions:

@@ -97,6 +97,7 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         place = next((rest.index(operator) for operator in self._stopped_in if operator in rest), None)
         return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
 
+    _was_run = False
     # The operators that computed when the run was stopped.
     _stopped_in: tuple[AnyOperator, ...] = ()
 
@@ -234,10 +235,12 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     def run(self) -> None:  # type: ignore[override]
         """Compose the graph, run it to its end and stop every operator."""
         self._stopped_in = ()
+        self._was_run = True
         super().run()
 
     def run_async(self) -> Future[None]:  # type: ignore[override]
         """Start `run` on its own thread."""
+        self._was_run = True
         done: Future[None] = Future()
         running = super().run_async()
 

@@ -153,6 +153,11 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
             "carry no label; read the paths and latencies from the tracker (get_path_strings, get_metric)"
         )
 
+    def _make_hold_condition(self) -> Any:
+        from headrace.compat.holoscan.conditions import AsynchronousCondition
+
+        return AsynchronousCondition(self.fragment)
+
     @property
     def operator_type(self) -> _OperatorType:
         """What it is written in."""
