@@ -4,7 +4,7 @@
 
 The tests are the SDK's and not in this repository. REPORTS is a folder of JUnit reports, two for each file of
 tests: ``PART-FILE.sdk.xml`` of a run on the SDK and ``PART-FILE.layer.xml`` of a run with `alias.install()`.
-REASONS are files of lines ``FILE::TEST<TAB>REASON`` for tests that pass on the SDK alone; wildcards stand for several.
+REASONS are files of lines ``FILE::TEST<TAB>REASON``, with wildcards, for tests that pass on the SDK alone.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ two runs.
 """
 
 
-def passed(report: Path) -> dict[str, bool]:
-    """Return whether each test of a report passed; skipped tests and errors count as not passed."""
-    if not report.exists():
-        return {}
-    found = {}
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        # Where the file was, and how an enumeration is written, differ between the two systems.
-        name = f"{case.get('classname', '').rpartition('test_')[2]}.{case.get('name')}".replace("._", ".")
-        found[name.replace("-_", "-").replace("[_", "[")] = not any(
-            child.tag in ("failure", "error", "skipped") for child in case
-        )
+def passed(report: Path) -> dict[tuple[str, int], tuple[str, bool]]:
+    """Return the name of each test of a report and whether it passed; a skipped test did not.
+
+    The keys are the test without its parameters, which are written differently on the two systems, and a number.
+    """
+    found: dict[tuple[str, int], tuple[str, bool]] = {}
+    count: Counter[str] = Counter()
+    for case in ElementTree.parse(report).getroot().iter("testcase") if report.exists() else ():
+        name = f"{case.get('classname', '').rpartition('test_')[2]}.{case.get('name')}"
+        test = name.partition("[")[0]
+        is_good = not any(child.tag in ("failure", "error", "skipped") for child in case)
+        found[test, count[test]] = name, is_good
+        count[test] += 1
     return found
 
 
@@ -62,11 +64,11 @@ def _tables(reports: Path, reasons: list[tuple[str, str]]) -> Iterator[str]:
     for report in sorted(reports.glob("*.sdk.xml")):
         theirs = passed(report)
         ours = passed(report.with_name(report.name.replace(".sdk.", ".layer.")))
-        good = [name for name, is_good in theirs.items() if is_good]
-        both = [name for name in good if ours.get(name)]
+        good = {key: name for key, (name, is_good) in theirs.items() if is_good}
+        both = [key for key in good if ours.get(key, ("", False))[1]]
         figures = {"tests": len(theirs), "sdk": len(good), "layer": len(both)}
         sums.update(figures)
-        why.update(_reason(name, reasons) for name in good if name not in both)
+        why.update(_reason(name, reasons) for key, name in good.items() if key not in both)
         file = report.name.partition("-")[2].partition(".")[0]
         yield f"| `{file}` | {' | '.join(map(str, figures.values()))} |"
     yield f"| all | {sums['tests']} | {sums['sdk']} | {sums['layer']} |"
