@@ -187,7 +187,7 @@ def test_a_connector_sets_the_room_and_the_policy_of_a_queue() -> None:
     assert [int(policy) for policy in list(core.IOSpec.QueuePolicy)[:3]] == [0, 1, 2]
     with pytest.raises(NotHereError, match="topics between programs do not exist yet"):
         spec.output("out").topic("frames")
-    with pytest.raises(NotHereError, match="UCX"):
-        spec.input("other").connector(core.IOSpec.ConnectorType.UCX)
+    queue = spec.input("other").connector(core.IOSpec.ConnectorType.UCX, port=7).connector()
+    assert (type(queue).__name__, queue.args[0].name, int(queue.args[0])) == ("UcxReceiver", "port", 7)
     with pytest.raises(ValueError, match="takes no capacity"):
         spec.input("third").connector(ASYNC, capacity=2)

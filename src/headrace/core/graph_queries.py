@@ -92,7 +92,7 @@ class GraphQueries(Generic[N]):
         inputs, outputs = self.get_port_connectivity_maps()
         maps = {"input_to_output": inputs or None, "output_to_input": outputs or None}
         text: str = yaml.dump(maps, Dumper=Indented, default_flow_style=False, width=1 << 20)
-        return text.rstrip("\n")
+        return text.rstrip("\n").replace(": null", ": ~")
 
 
 def _distinct(nodes: Iterable[N]) -> list[N]:

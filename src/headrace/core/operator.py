@@ -438,12 +438,15 @@ class Operator(Connectable):
             with _ASKING:
                 known = self._hold_condition
                 if known is None:
-                    known = AsynchronousCondition(self.fragment, name="async_condition")
+                    known = self._make_hold_condition()
                     self._hold_condition = known
                     # Set before the node is read, as in `stop_execution`; a run takes it on once.
                     if self._node is not None:
                         self._node.join_condition(known)
         return known
+
+    def _make_hold_condition(self) -> AsynchronousCondition:
+        return AsynchronousCondition(self.fragment, name="async_condition")
 
     def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
         """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""

@@ -100,7 +100,10 @@ def test_an_ambiguous_flow_is_not_added() -> None:
 
 def test_mistakes_in_composing_are_runtime_errors() -> None:
     for wrong, match in (
-        (lambda app: app.add_flow(Source(app), Sink(app, []), {("wrong", "in")}), "no output 'wrong'"),
+        (
+            lambda app: app.add_flow(Source(app), Sink(app, []), {("wrong", "in")}),
+            "not have an output port with label 'wrong'",
+        ),
         (lambda app: app.add_flow(Source(app, name="a"), Sink(app, [], name="a")), "named 'a'"),
         (lambda app: app.add_flow(Source(app), Inputs(app, [], "in", size=-7)), "-7"),
     ):

@@ -1,5 +1,7 @@
 """holoscan.gxf: messages of tensors, and the classes under the SDK's own."""
 
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,21 +17,6 @@ from headrace.compat.holoscan.core.components import (
 from headrace.compat.holoscan.lenience import tell
 from headrace.compat.holoscan.schedulers import GXFScheduler
 from headrace.tensor import TensorMap
-
-__all__ = [
-    "Entity",
-    "GXFComponent",
-    "GXFCondition",
-    "GXFExecutionContext",
-    "GXFInputContext",
-    "GXFNetworkContext",
-    "GXFOperator",
-    "GXFOutputContext",
-    "GXFResource",
-    "GXFScheduler",
-    "GXFSystemResourceBase",
-    "load_extensions",
-]
 
 
 class _AnyEntity(type):
@@ -59,3 +46,5 @@ GXFInputContext = absent("GXFInputContext", _CONTEXT)
 GXFOutputContext = absent("GXFOutputContext", _CONTEXT)
 GXFNetworkContext = absent("GXFNetworkContext", "operators of one application run in one process")
 GXFOperator = absent("GXFOperator", "it wraps a compiled GXF codelet; derive from holoscan.core.Operator")
+
+__all__ = [name for name in dir() if name.startswith("GXF") or name in ("Entity", "load_extensions")]

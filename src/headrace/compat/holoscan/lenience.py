@@ -8,7 +8,7 @@ _log = logging.getLogger("headrace.compat")
 _told: set[str] = set()
 
 
-def tell(what: str, strict: str) -> None:
+def tell(what: str, strict: str, *, error: bool = False) -> None:
     """Warn once in this process.
 
     Parameters
@@ -17,10 +17,13 @@ def tell(what: str, strict: str) -> None:
         What the program did, and what came of it.
     strict
         What headrace would have said.
+    error
+        Whether the SDK logs an error as well, and not a warning or nothing.
     """
     if what not in _told:
         _told.add(what)
-        _log.warning("%s; headrace would have said: %s", what, strict)
+        level = logging.ERROR if error else logging.WARNING
+        _log.log(level, "%s; headrace would have said: %s", what, strict)
 
 
 def forget() -> None:

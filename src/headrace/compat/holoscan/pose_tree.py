@@ -1,5 +1,7 @@
 """holoscan.pose_tree: headrace's poses, and a tree whose limits are set by `init`."""
 
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 from typing import Any
@@ -9,20 +11,6 @@ from headrace.compat.holoscan.absent import absent
 from headrace.compat.holoscan.core.services import DistributedAppService
 from headrace.core.composition import Composition
 from headrace.poses import SO2, SO3, Pose2, Pose3, PoseTreeAccessMethod, PoseTreeError
-
-__all__ = [
-    "SO2",
-    "SO3",
-    "Pose2",
-    "Pose3",
-    "PoseTree",
-    "PoseTreeAccessMethod",
-    "PoseTreeManager",
-    "PoseTreeUCXClient",
-    "PoseTreeUCXClientConfig",
-    "PoseTreeUCXServer",
-    "PoseTreeUCXServerConfig",
-]
 
 
 class PoseTree(poses.PoseTree):
@@ -106,3 +94,5 @@ PoseTreeUCXClient = _absent("PoseTreeUCXClient")
 PoseTreeUCXClientConfig = _absent("PoseTreeUCXClientConfig")
 PoseTreeUCXServer = _absent("PoseTreeUCXServer")
 PoseTreeUCXServerConfig = _absent("PoseTreeUCXServerConfig")
+
+__all__ = [name for name in dir() if name.startswith(("Pose", "SO")) and name != "PoseTreeError"]

@@ -11,45 +11,19 @@ from headrace.compat.holoscan.core.clock import GXFClock
 from headrace.compat.holoscan.core.components import GXFResource, GXFSystemResourceBase
 from headrace.compat.holoscan.lenience import tell
 from headrace.compat.holoscan.signatures import taking
+from headrace.core.resource import Resource
 from headrace.resources import MemoryStorageType
 
-__all__ = [
-    "Allocator",
-    "AsyncBufferReceiver",
-    "AsyncBufferTransmitter",
-    "BlockMemoryPool",
-    "CudaAllocator",
-    "CudaGreenContext",
-    "CudaGreenContextPool",
-    "CudaStreamPool",
-    "DoubleBufferReceiver",
-    "DoubleBufferTransmitter",
-    "GXFClock",
-    "GXFComponentResource",
-    "ManualClock",
-    "MemoryStorageType",
-    "OrConditionCombiner",
-    "RMMAllocator",
-    "RealtimeClock",
-    "Receiver",
-    "SchedulingPolicy",
-    "SerializationBuffer",
-    "StdComponentSerializer",
-    "StdEntitySerializer",
-    "StreamOrderedAllocator",
-    "SyntheticClock",
-    "ThreadPool",
-    "Transmitter",
-    "UcxComponentSerializer",
-    "UcxEntitySerializer",
-    "UcxHoloscanComponentSerializer",
-    "UcxReceiver",
-    "UcxSerializationBuffer",
-    "UcxTransmitter",
-    "UnboundedAllocator",
-]
 
-Allocator = headrace.Allocator
+class _AnyAllocator(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, (headrace.Allocator, headrace.CudaStreamPool))
+
+
+class Allocator(headrace.Allocator, metaclass=_AnyAllocator):
+    """Any allocator, and any pool of streams."""
+
+
 CudaAllocator = headrace.CudaAllocator
 
 
@@ -147,6 +121,39 @@ class SyntheticClock(GXFClock, headrace.SyntheticClock):
 class ThreadPool(GXFSystemResourceBase, headrace.ThreadPool):
     """Threads for some operators."""
 
+    _again: tuple[Any, ...] = ()
+
+    def add(self, ops: Any, pin_operator: bool = True, pin_cores: Any = None) -> None:
+        """Run operators on the threads of this pool; an operator that is there already stays as it is."""
+        listed = ops if isinstance(ops, (list, tuple)) else [ops]
+        known = [op for op in listed if op in self.operators]
+        for op in known:
+            what = f"operator {op.name!r} is in thread pool {self.name!r} already"
+            tell(f"{what}, and stays as it is", what)
+        self._again += tuple(known)
+        super().add([op for op in listed if op not in known], pin_operator, pin_cores)
+
+    @property
+    def operators(self) -> list[Any]:
+        """The operators that were added, as often as they were."""
+        return [*super().operators, *self._again]
+
+    def add_realtime(self, op: Any, sched_policy: Any, *args: Any, **kwargs: Any) -> None:
+        """Run an operator on a real-time thread; a thread with a deadline may use all cores."""
+        if sched_policy in (SchedulingPolicy.SCHED_DEADLINE, "SCHED_DEADLINE") and kwargs.pop(
+            "pin_cores", None
+        ):
+            tell(
+                f"{op.name} has a deadline, and so uses all cores",
+                "Linux binds no such thread; leave out pin_cores",
+            )
+        super().add_realtime(op, sched_policy, *args, **kwargs)
+
+    @property
+    def entries(self) -> list[tuple[str, Any]]:
+        """What it is, for `dump`."""
+        return [*super().entries, ("operators in pool", [[("name", op.name)] for op in self.operators])]
+
 
 @taking("fragment, terms, name='or_condition_combiner'")
 class OrConditionCombiner(GXFResource, headrace.OrConditionCombiner):
@@ -163,24 +170,98 @@ class SchedulingPolicy(enum.IntEnum):
     SCHED_DEADLINE = 6
 
 
-_QUEUES = "a queue belongs to its port: declare size= and policy= there, or call connector(...)"
-_SERIALIZERS = "messages are sent without serializers; remove the argument"
-Receiver = absent("Receiver", _QUEUES)
-Transmitter = absent("Transmitter", _QUEUES)
-DoubleBufferReceiver = absent("DoubleBufferReceiver", _QUEUES)
-DoubleBufferTransmitter = absent("DoubleBufferTransmitter", _QUEUES)
-AsyncBufferReceiver = absent("AsyncBufferReceiver", _QUEUES)
-AsyncBufferTransmitter = absent("AsyncBufferTransmitter", _QUEUES)
-UcxReceiver = absent("UcxReceiver", _QUEUES)
-UcxTransmitter = absent("UcxTransmitter", _QUEUES)
-SerializationBuffer = absent("SerializationBuffer", _SERIALIZERS)
-StdComponentSerializer = absent("StdComponentSerializer", _SERIALIZERS)
-StdEntitySerializer = absent("StdEntitySerializer", _SERIALIZERS)
-UcxComponentSerializer = absent("UcxComponentSerializer", _SERIALIZERS)
-UcxEntitySerializer = absent("UcxEntitySerializer", _SERIALIZERS)
-UcxHoloscanComponentSerializer = absent("UcxHoloscanComponentSerializer", _SERIALIZERS)
-UcxSerializationBuffer = absent("UcxSerializationBuffer", _SERIALIZERS)
+class _Queue(GXFResource, Resource):
+    """The queue of a port. Its length and policy count if a port is declared with it."""
+
+    capacity: int
+    policy: int
+    size = back_size = 0
+
+
+class Receiver(_Queue):
+    """The queue of an input."""
+
+
+class Transmitter(_Queue):
+    """The queue of an output."""
+
+
+@taking("fragment, capacity=1, policy=2, name='double_buffer_receiver'")
+class DoubleBufferReceiver(Receiver):
+    """A queue."""
+
+
+@taking("fragment, capacity=1, policy=2, name='double_buffer_transmitter'")
+class DoubleBufferTransmitter(Transmitter):
+    """A queue."""
+
+
+@taking("fragment, name='async_buffer_receiver'")
+class AsyncBufferReceiver(Receiver):
+    """The newest message."""
+
+
+@taking("fragment, name='async_buffer_transmitter'")
+class AsyncBufferTransmitter(Transmitter):
+    """The newest message."""
+
+
+@taking("fragment, buffer=None, capacity=1, policy=2, address='0.0.0.0', port=13337, name='ucx_receiver'")
+class UcxReceiver(Receiver):
+    """A queue, whose messages come from this process here."""
+
+
+@taking(
+    "fragment, buffer=None, capacity=1, policy=2, receiver_address='0.0.0.0', local_address='0.0.0.0', port=13337, "
+    "local_port=0, maximum_connection_retries=10, name='ucx_transmitter'"
+)
+class UcxTransmitter(Transmitter):
+    """A queue, whose messages stay in this process here."""
+
+
+class _Serializer(GXFResource, Resource):
+    """A part of a connection between processes. Nothing asks for it here."""
+
+
+@taking("fragment, allocator=None, buffer_size=4096, name='serialization_buffer'")
+class SerializationBuffer(_Serializer):
+    """A buffer of bytes."""
+
+
+@taking("fragment, name='standard_component_serializer'")
+class StdComponentSerializer(_Serializer):
+    """Turns components into bytes."""
+
+
+@taking("fragment, name='standard_entity_serializer'")
+class StdEntitySerializer(_Serializer):
+    """Turns messages into bytes."""
+
+
+@taking("fragment, allocator=None, name='ucx_component_serializer'")
+class UcxComponentSerializer(_Serializer):
+    """Turns components into bytes."""
+
+
+@taking("fragment, verbose_warning=False, name='ucx_entity_serializer'")
+class UcxEntitySerializer(_Serializer):
+    """Turns messages into bytes."""
+
+
+@taking("fragment, allocator=None, name='ucx_holoscan_component_serializer'")
+class UcxHoloscanComponentSerializer(_Serializer):
+    """Turns components into bytes."""
+
+
+@taking("fragment, allocator=None, buffer_size=4096, name='ucx_serialization_buffer'")
+class UcxSerializationBuffer(_Serializer):
+    """A buffer of bytes."""
+
+
 GXFComponentResource = absent(
     "GXFComponentResource",
     "it loads a compiled GXF component; write a Resource in Python, or use the ready resource of that kind",
 )
+
+_OTHERS = ("Any", "GXFResource", "GXFSystemResourceBase", "PacedClock", "Resource")
+__all__ = [name for name in dir() if name[0].isupper() and name not in _OTHERS]

@@ -14,6 +14,32 @@ from headrace.resources import MachineClock
 __all__ = ["EventBasedScheduler", "GreedyScheduler", "MultiThreadScheduler"]
 
 
+def _known_in_run(name: str) -> Any:
+    """Return a property that has no value for the program before the first run."""
+
+    def read(self: Any) -> Any:
+        if self.fragment is not None and not self.fragment._whole._was_run:
+            raise RuntimeError(f"the scheduler has no {name} before the run")
+        return vars(self)[name]
+
+    def assign(self: Any, value: Any) -> None:
+        vars(self)[name] = value
+
+    return property(read, assign)
+
+
+def _hide(*names: str) -> Any:
+    """Give a class properties that have no value for the program before the first run."""
+
+    def decorate(cls: Any) -> Any:
+        for name in names:
+            setattr(cls, name, _known_in_run(name))
+        return cls
+
+    return decorate
+
+
+@_hide("check_recession_period_ms", "stop_on_deadlock", "stop_on_deadlock_timeout")
 class GXFScheduler(Scheduler, GXFComponent):
     """The base of the ready schedulers, whose clock is one of this package's, and is there from the run on."""
 
@@ -45,6 +71,7 @@ class GreedyScheduler(GXFScheduler, headrace.GreedyScheduler):
     "max_duration_ms=-1, stop_on_deadlock_timeout=0, network_connection_timeout=5000, "
     "strict_job_thread_pinning=False, name='multithread_scheduler'"
 )
+@_hide("worker_thread_number")
 class MultiThreadScheduler(GXFScheduler, headrace.MultiThreadScheduler):
     """Operators on several threads."""
 
@@ -57,5 +84,25 @@ class MultiThreadScheduler(GXFScheduler, headrace.MultiThreadScheduler):
     "internal_event_shard_count=0, dispatcher_internal_pop_batch_size=32, wait_state_shard_count=1, "
     "log_perf_stats=False, name='event_based_scheduler'"
 )
+@_hide(
+    *(
+        "worker_thread_number",
+        "enable_queue_stealing",
+        "steal_scan_limit",
+        "enable_worker_postcheck_fastpath",
+    ),
+    *("postcheck_fallback_notify_interval", "postcheck_fallback_notify_min_workers", "log_perf_stats"),
+    *("postcheck_fallback_notify_min_period_ns", "internal_event_shard_count", "wait_state_shard_count"),
+    "dispatcher_internal_pop_batch_size",
+)
 class EventBasedScheduler(GXFScheduler, headrace.EventBasedScheduler):
     """Operators on several threads."""
+
+    @property
+    def pin_cores(self) -> Any:
+        """The cores of its threads."""
+        return list(self._pin_cores)
+
+    @pin_cores.setter
+    def pin_cores(self, cores: Any) -> None:
+        self._pin_cores = tuple(cores or ())

@@ -11,7 +11,14 @@ from headrace.core.construction import constructor, known_keywords
 Class = TypeVar("Class", bound=type[Any])
 
 
-def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Callable[[Class], Class]:
+def taking(
+    arguments: str,
+    *,
+    ignored: tuple[str, ...] = (),
+    hidden: tuple[str, ...] = (),
+    check: Any = None,
+    **names: Any,
+) -> Callable[[Class], Class]:
     """Put in place the constructor of the SDK's class of that name.
 
     None stands for an argument that is not given, where the SDK's default is None. An argument that headrace's
@@ -24,6 +31,10 @@ def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Ca
         The arguments after `self`, as in the SDK's signature.
     ignored
         Arguments that are not passed on, because they mean something else to headrace's class.
+    hidden
+        Arguments that the component does not list among its own.
+    check
+        Called with the arguments; it may raise, or change them.
     **names
         Objects that the defaults name.
     """
@@ -39,11 +50,16 @@ def taking(arguments: str, *, ignored: tuple[str, ...] = (), **names: Any) -> Ca
             bound = signature.bind(self, *args, **kwargs)
             given = set(bound.arguments)
             bound.apply_defaults()
+            if check is not None:
+                check(bound.arguments)
             _, fragment, *values = bound.arguments.items()
             parts: tuple[Any, ...] = ()
             passed = {}
+            # As the SDK lists them: those that may be left out come last.
+            named = [(key, value) for key, value in values if key not in ("args", "name", *hidden)]
+            named.sort(key=lambda item: signature.parameters[item[0]].default is None)
             self._given = {
-                key: value for key, value in values if key in given and key not in ("args", "name")
+                key: value for key, value in named if (key in given if is_operator else value is not None)
             }
             for key, value in values:
                 if is_operator and key == "args":

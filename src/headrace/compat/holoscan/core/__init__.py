@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from headrace.compat.holoscan.core.application import Application
 from headrace.compat.holoscan.core.arguments import (
     Arg,
@@ -23,6 +25,7 @@ from headrace.compat.holoscan.core.components import (
     Component,
     Condition,
     ConditionBase,
+    NetworkContext,
     Resource,
     ResourceBase,
     Scheduler,
@@ -38,7 +41,12 @@ from headrace.compat.holoscan.core.services import (
     ServiceDriverEndpoint,
     ServiceWorkerEndpoint,
 )
-from headrace.compat.holoscan.core.spec import ComponentSpec, IOSpec, OperatorSpec
+from headrace.compat.holoscan.core.spec import (
+    ComponentSpec,
+    IOSpec,
+    MultiMessageConditionInfo,
+    OperatorSpec,
+)
 from headrace.compat.holoscan.core.subgraph import (
     InterfacePort,
     InterfacePortMapping,
@@ -52,8 +60,17 @@ from headrace.core.condition_types import ConditionType, OperatorStatus, Schedul
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.parameter import ParameterFlag
 
+# What a program reaches under the name of the SDK's extension module.
+SUBMODULES = ("_core",)
+_core = sys.modules[__name__]
+_Application, _Condition, _Fragment, _Operator = Application, Condition, Fragment, Operator
+_Resource, _Subgraph = Resource, Subgraph
+ComponentBase = Component
+PyComponentSpec, PyOperatorSpec = ComponentSpec, OperatorSpec
+
 __all__ = [
     name
     for name in dir()
-    if name[0].isupper() or name.endswith(("_object", "_kwargs", "_arg", "_arglist", "_registry"))
+    if (name[0].isupper() and name != "SUBMODULES")
+    or name.endswith(("_object", "_kwargs", "_arg", "_arglist", "_registry"))
 ]

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.application import Application as _Application
-from headrace.compat.holoscan.core.command_line import parse
-from headrace.compat.holoscan.core.fragment import Fragment
+from headrace.compat.holoscan.core.command_line import CLIOptions, parse
+from headrace.compat.holoscan.core.errors import fail, raises_runtime_errors
+from headrace.compat.holoscan.core.fragment import Fragment, class_text, text
 from headrace.compat.holoscan.core.tracking import track_parts
+from headrace.compat.holoscan.lenience import tell
 
 
 class Application(Fragment, _Application):  # type: ignore[misc]
@@ -20,19 +22,51 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         The command line, which begins with the interpreter; that of the process unless given.
     """
 
+    description = text("description")
+    version = text("version")
+
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, **kwargs: Any) -> None:
-        left, self.options = parse(argv)
+        left, self._cli_options = parse(argv)
         _Application.__init__(self, left, *args, **kwargs)
         self._take_names(kwargs.get("name", ""))
-        self.description = getattr(type(self), "description", "")
-        self.version = getattr(type(self), "version", "0.0.0")
+        self.description = class_text(self, "description")
+        self.version = class_text(self, "version", "0.0.0")
         self._chosen_file = self.options.config_path
-        self._host_options = self.options.variables
+
+    @property
+    def _host_options(self) -> dict[str, str]:  # type: ignore[override]
+        """What the command line says of processes; nothing for a program that is not made of fragments."""
+        given = self._cli_options.variables
+        if given.keys() & {"HEADRACE_DRIVER", "HEADRACE_WORKER"}:
+            self.compose_graph()
+            if not self.fragment_graph.fragments:
+                tell(
+                    "the program has no fragments, and runs in this process",
+                    "it needs fragments for processes",
+                )
+                return {}
+        return given
+
+    @property
+    def options(self) -> CLIOptions:
+        """The options of the command line."""
+        return self._cli_options
+
+    @raises_runtime_errors
+    def add_fragment(self, fragment: Any) -> None:
+        """Add a fragment."""
+        if any(each is not fragment and each.name == fragment.name for each in self.fragment_graph.fragments):
+            fail(f"fragment {fragment.name!r}: another fragment has this name (duplicate name)")
+        super().add_fragment(fragment)
 
     @property
     def application(self) -> Any:
         """Itself."""
         return self
+
+    @application.setter
+    def application(self, app: Any) -> None:
+        raise AttributeError("an application is a part of itself alone")
 
     def track_distributed(
         self,

@@ -67,7 +67,7 @@ def parse(argv: Sequence[str] | None) -> tuple[list[str], CLIOptions]:
             if given is None:
                 tell(f"{option} has no value and is ignored", f"{option} needs a value")
             elif option == "--fragments":
-                options.worker_targets = given.split(",")
+                options.worker_targets += given.split(",")
             else:
                 setattr(options, _VALUES[option], given)
         else:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import enum
+from operator import attrgetter
 from typing import Any, ClassVar
 
-from headrace.compat.holoscan.core.arguments import Arg, described
-from headrace.compat.holoscan.core.spec import ComponentSpec
+from headrace.compat.holoscan.core.arguments import Arg, described, described_natively
+from headrace.compat.holoscan.core.spec import ComponentSpec, described_parameters
 from headrace.compat.holoscan.core.yaml_values import dump
 from headrace.compat.holoscan.lenience import tell
 from headrace.core import ComponentSpec as _ComponentSpec
 from headrace.core import Condition as _Condition
 from headrace.core import Resource as _Resource
 from headrace.core.node import Node
+
+
+def set_once(name: str) -> Any:
+    """Return a property that is set when a component is created, and never again."""
+    where = f"_only_{name}"
+
+    def assign(self: Any, value: Any) -> None:
+        if where in vars(self):
+            raise AttributeError(f'cannot override read-only property "{name}"')
+        vars(self)[where] = value
+
+    return property(attrgetter(where), assign)
 
 
 class Component:
@@ -25,6 +38,27 @@ class Component:
     _spec_type: ClassVar[type[_ComponentSpec]] = ComponentSpec
     _given: dict[str, Any]
     _more: tuple[Arg, ...] = ()
+    # How the SDK calls the line that says what it is written in.
+    _kind_label = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if type(self).__mro__[-2] is Component:
+            self.unmade(self, kwargs)  # one of the bases, made by itself
+        else:
+            super().__init__(*args, **kwargs)
+
+    @staticmethod
+    def unmade(component: Any, arguments: dict[str, Any]) -> Any:
+        """Return a component of a class, or this one, that has a name and arguments and belongs to no fragment."""
+        found: Any = object.__new__(component) if isinstance(component, type) else component
+        found._given = dict(arguments)
+        found.name, found.fragment = found._given.pop("name", ""), None
+        found.spec = ComponentSpec()
+        return found
+
+    def initialize(self) -> None:
+        """Do what the component does before the first run."""
+        getattr(super(), "initialize", lambda: None)()
 
     @property
     def args(self) -> list[Arg]:
@@ -41,9 +75,20 @@ class Component:
     @property
     def description(self) -> str:
         """The component as YAML."""
+        return dump(self.entries)
+
+    @property
+    def entries(self) -> list[tuple[str, Any]]:
+        """What it is, for `dump`."""
         fragment = getattr(self.fragment, "name", "") or '""'
-        args = [described(arg) for arg in self.args]
-        return dump([("id", self.id), ("name", self.name or '""'), ("fragment", fragment), ("args", args)])
+        is_native = isinstance(self, _Native)
+        args = [(described if is_native else described_natively)(arg) for arg in self.args]
+        found = [("id", self.id), ("name", self.name or '""'), ("fragment", fragment), ("args", args)]
+        if self._kind_label:
+            found += [(self._kind_label, "native"), ("spec", tuple(described_parameters(self.spec)))]
+        if isinstance(self, GXFComponent):
+            found += [("gxf_eid", 0), ("gxf_cid", 0), ("gxf_typename", self.gxf_typename)]
+        return found
 
     def __repr__(self) -> str:
         return self.description
@@ -64,6 +109,7 @@ class ConditionBase(Component):
     """The base of all conditions."""
 
     ConditionComponentType = _Kind
+    _kind_label = "component_type"
 
     @property
     def condition_type(self) -> _Kind:
@@ -75,19 +121,41 @@ class ResourceBase(Component):
     """The base of all resources."""
 
     ResourceType = _Kind
+    _kind_label = "type"
 
     @property
     def resource_type(self) -> _Kind:
         """Whether it is native."""
-        return _Kind.NATIVE
+        return _Kind.GXF if isinstance(self, GXFComponent) else _Kind.NATIVE
 
 
 class Scheduler(Component):
     """The base of all schedulers."""
 
 
+class NetworkContext(Component):
+    """The base of what connects the processes of an application."""
+
+
 class GXFComponent:
     """The base of the components that the SDK takes from GXF."""
+
+    @property
+    def gxf_typename(self) -> str:
+        """The name of the class of GXF that the SDK's component is of."""
+        owner = next(kind for kind in type(self).__mro__ if ".compat." in kind.__module__)
+        name = owner.__name__
+        if name.endswith("Condition"):
+            name = _TERMS.get(name) or name.replace("Condition", "SchedulingTerm")
+        if name.endswith(("Receiver", "Transmitter")) and not name.startswith("Double"):
+            return f"holoscan::Holoscan{name}"
+        return f"nvidia::gxf::{name.replace('ConditionCombiner', 'SchedulingTermCombiner')}"
+
+
+_TERMS = {
+    "DownstreamMessageAffordableCondition": "DownstreamReceptiveSchedulingTerm",
+    "MultiMessageAvailableTimeoutCondition": "MessageAvailableFrequencyThrottler",
+}
 
 
 class GXFCondition(ConditionBase, GXFComponent):
@@ -107,6 +175,7 @@ class _Native:
 
     name: str
     spec: Any
+    fragment = set_once("fragment")
 
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
         kind = type(self).__name__

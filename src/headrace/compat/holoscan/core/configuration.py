@@ -40,6 +40,8 @@ class Config(_Config):
     def _read(self, file: str | Path, origin: str = "") -> None:
         try:
             super()._read(file, origin)
+        except FileNotFoundError as error:
+            raise RuntimeError(f"Config file '{file}' doesn't exist") from error
         except (OSError, ValueError) as error:
             raise RuntimeError(str(error)) from error
 
@@ -51,7 +53,8 @@ class Config(_Config):
         try:
             value = self.value(key)
         except KeyError as error:
-            tell(f"the configuration has no key {key!r}, and an empty section is used", str(error))
+            what = f"Unable to find the parameter item/map with key {key!r}; an empty section is used"
+            tell(what, str(error), error=True)
             return {}
         if isinstance(value, list):
             raise RuntimeError(f"{self.where}: {key!r} is a list, and not a section or a single value")

@@ -6,8 +6,9 @@ An error keeps its class and its text: ``except GraphError`` and ``except Runtim
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from headrace.core.errors import ConfigError, GraphError, ParameterError, PortError
 
@@ -30,6 +31,12 @@ def as_runtime_error(error: Exception) -> Exception:
         kind: Any = type(error)
         error.__class__ = _also_runtime_error(kind)
     return error
+
+
+def fail(message: str) -> NoReturn:
+    """Log an error and raise it, as the SDK does when a flow or a name is wrong."""
+    logging.getLogger("headrace.compat").error("%s", message)
+    raise as_runtime_error(GraphError(message))
 
 
 def raises_runtime_errors(function: Callable[P, T]) -> Callable[P, T]:

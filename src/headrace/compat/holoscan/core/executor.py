@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.compat.holoscan.core.arguments import Sealed
 
-class Executor:
+
+class Executor(Sealed):
     """The executor of an application, which has no context of GXF."""
 
     context = None
@@ -13,6 +15,7 @@ class Executor:
 
     def __init__(self, fragment: Any) -> None:
         self.fragment = fragment
+        self._sealed = True
 
     def run(self, graph: Any = None) -> None:
         """Run the application."""

@@ -32,7 +32,6 @@ class _ConnectorType(enum.IntEnum):
 _ConnectorType.__name__ = "ConnectorType"  # as it is shown
 ConnectorType = _ConnectorType
 _ABSENT = {
-    ConnectorType.UCX: "operators of one process pass their messages directly; leave the connector out",
     ConnectorType.PUBSUB: "topics between programs do not exist yet; connect the operators with add_flow",
 }
 
@@ -40,6 +39,11 @@ _ABSENT = {
 def _check_connector(connector: Any, where: str) -> ConnectorType:
     if not isinstance(connector, ConnectorType):
         raise TypeError(f"{where}: a connector is an IOSpec.ConnectorType, not {connector!r}")
+    if connector is ConnectorType.UCX:
+        tell(
+            f"{where}: the connector UCX is a queue of this process",
+            "leave the connector out: messages stay here",
+        )
     if connector in _ABSENT:
         raise NotHereError(f"{where}: the connector {connector.name} is not here: {_ABSENT[connector]}")
     return connector
@@ -48,7 +52,7 @@ def _check_connector(connector: Any, where: str) -> ConnectorType:
 class ConnectedPort(_IOSpec):
     """A port with a connector, which is the length and the policy of its queue."""
 
-    __slots__ = ("_connector",)
+    __slots__ = ("_connector", "_connector_arguments")
     ConnectorType: TypeAlias = _ConnectorType
 
     @property
@@ -58,17 +62,18 @@ class ConnectedPort(_IOSpec):
         return connector
 
     def connector(self, kind: Any = None, **arguments: Any) -> Any:
-        """Set what is between this port and those it is connected with; without arguments, return None."""
+        """Set what is between this port and those it is connected with; without arguments, return the queue."""
         if kind is None:
-            return None
+            return self._queue()
         where = f"port {self.name!r}"
         connector = _check_connector(kind, where)
         if connector is ConnectorType.ASYNC_BUFFER:
             if arguments:
                 raise ValueError(f"{where}: an asynchronous buffer takes no {', '.join(arguments)}")
             self.policy = _LATEST
+        self._connector_arguments = dict(arguments)
         capacity, policy = arguments.pop("capacity", None), arguments.pop("policy", None)
-        if arguments:
+        if arguments and connector is not ConnectorType.UCX:
             tell(
                 f"{where}: the connector has no {', '.join(arguments)}, which is ignored",
                 "there is no such argument",
@@ -79,6 +84,16 @@ class ConnectedPort(_IOSpec):
             self.policy = _IOSpec.QueuePolicy(policy)
         self._connector = connector
         return self
+
+    def _queue(self) -> Any:
+        from headrace.compat.holoscan import resources
+
+        if self.connector_type is ConnectorType.DEFAULT:
+            return None
+        kind = "".join(part.capitalize() for part in self.connector_type.name.split("_"))
+        end = "Receiver" if self.io_type is _IOSpec.IOType.INPUT else "Transmitter"
+        cls: Any = getattr(resources, kind + end)
+        return cls.unmade(cls, self._connector_arguments)
 
     def topic(self, name: str) -> Any:
         """Raise: topics do not exist yet."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.application import Fragment as _Fragment
 from headrace.compat.holoscan.core.composing import ComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
-from headrace.compat.holoscan.core.errors import as_runtime_error, raises_runtime_errors
-from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.errors import as_runtime_error, fail, raises_runtime_errors
+from headrace.compat.holoscan.core.flows import ConnectorType, DeclaresFlows
 from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.core.services import ServiceHost
@@ -35,6 +35,17 @@ class _Start(_Operator):
         """Do nothing."""
 
 
+def text(name: str) -> Any:
+    """Return a property whose value is a str."""
+
+    def assign(self: Any, value: Any) -> None:
+        if not isinstance(value, str):
+            raise TypeError(f"the {name} of {self!r} is a str, not {value!r}")
+        vars(self)[f"_text_{name}"] = value
+
+    return property(lambda self: vars(self).get(f"_text_{name}", ""), assign)
+
+
 class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     """A graph of operators; subclass it (or Application) and write `compose`.
 
@@ -51,13 +62,23 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     _start_type = _Start
     _start_name = "<|start|>"
 
+    name = text("name")
+
     def __init__(self, app: Any = None, name: str = "", *args: Any, **kwargs: Any) -> None:
+        if isinstance(app, _Fragment) and app.application is not app:
+            raise ValueError(
+                f"the first argument of {type(self).__name__} must be the Application, not {app!r}"
+            )
+        if name == "all":
+            tell(
+                "Fragment name 'all' is reserved", "nothing: --fragments all means every fragment", error=True
+            )
         super().__init__(app, name, *args, **kwargs)
         self._take_names(name)
 
     def _take_names(self, name: str) -> None:
         """Be named as the program says: by the class, or not at all."""
-        self.name = name or getattr(type(self), "name", "")
+        self.name = name or class_text(self, "name")
 
     def _report_mistake(self, error: Exception) -> None:
         tell(f"{_brief(error)}; the program goes on", str(error))
@@ -76,6 +97,7 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         place = next((rest.index(operator) for operator in self._stopped_in if operator in rest), None)
         return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
 
+    _was_run = False
     # The operators that computed when the run was stopped.
     _stopped_in: tuple[AnyOperator, ...] = ()
 
@@ -105,7 +127,16 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         """Create a pool of worker threads that operators can be assigned to."""
         from headrace.compat.holoscan.resources import ThreadPool
 
-        return ThreadPool(self, initialize_size, name=name)
+        return ThreadPool(self, max(initialize_size, 1), name=name)
+
+    @property
+    def application(self) -> Any:
+        """The application that it is a part of."""
+        return self._application
+
+    @application.setter
+    def application(self, app: Any) -> None:
+        self._application = app
 
     # The configuration.
 
@@ -174,6 +205,10 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     def add_operator(self, op: Any) -> None:
         """Add an operator that is not connected."""
         _check_ends(op)
+        if self.graph.names.get(getattr(op, "name", ""), op) is not op:
+            fail(
+                f"operator {op.name!r}: another operator has this name (duplicate name); give it another name=..."
+            )
         super().add_operator(op)
         self._keep_outside()
 
@@ -183,6 +218,7 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     ) -> None:
         """Connect two operators; if it is not clear at which ports, they stay unconnected."""
         _check_ends(upstream_op, downstream_op)
+        _check_pairs(upstream_op, port_pairs)
         try:
             connect(super().add_flow, upstream_op, downstream_op, port_pairs or None, *more, **options)
         except GraphError as error:
@@ -199,10 +235,12 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     def run(self) -> None:  # type: ignore[override]
         """Compose the graph, run it to its end and stop every operator."""
         self._stopped_in = ()
+        self._was_run = True
         super().run()
 
     def run_async(self) -> Future[None]:  # type: ignore[override]
         """Start `run` on its own thread."""
+        self._was_run = True
         done: Future[None] = Future()
         running = super().run_async()
 
@@ -245,6 +283,30 @@ def _check_ends(*ends: Any) -> None:
             raise TypeError(f"{end!r} is not an operator")
         if isinstance(end, _Operator) and not hasattr(end, "spec"):
             raise TypeError(f"{type(end).__name__}.__init__ must call super().__init__(fragment, ...)")
+
+
+def _check_pairs(source: Any, pairs: Any) -> None:
+    """Raise for what is no set of names, for an empty one between fragments, and for an unknown output."""
+    if pairs is None or isinstance(pairs, ConnectorType):
+        return
+    if not isinstance(pairs, (set, frozenset)):
+        raise TypeError(f"add_flow() takes a set of port names, such as {{('out', 'in')}}, not {pairs!r}")
+    if isinstance(source, _Fragment):
+        if not pairs:
+            fail(f"Unable to add fragment flow with empty port_pairs: {source.name!r} needs a name of a port")
+    elif isinstance(source, _Operator):
+        for output, _ in pairs:
+            if output and output[:2] != "__" and output not in source.spec.every_output:
+                fail(
+                    f"operator {source.name!r} does not have an output port with label {output!r}; it has "
+                    f"{', '.join(map(repr, source.spec.outputs)) or 'none'}"
+                )
+
+
+def class_text(fragment: Any, name: str, default: str = "") -> str:
+    """Return what the class of a program says, or else a default."""
+    found = getattr(type(fragment), name, default)
+    return found if isinstance(found, str) else default
 
 
 def _raised(operator: AnyOperator, errors: list[BaseException]) -> bool:

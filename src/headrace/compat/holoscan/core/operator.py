@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from itertools import count
-from operator import attrgetter
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 from headrace.compat.holoscan.absent import NotHereError
 from headrace.compat.holoscan.core.arguments import Arg, described
+from headrace.compat.holoscan.core.components import set_once
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ChoosesFlows
@@ -46,18 +46,6 @@ class _OperatorType(enum.IntEnum):
     VIRTUAL = 2
 
 
-def _set_once(name: str) -> Any:
-    """Return a property that is set when an operator is created, and never again."""
-    where = f"_only_{name}"
-
-    def assign(self: Any, value: Any) -> None:
-        if where in vars(self):
-            raise AttributeError(f'cannot override read-only property "{name}"')
-        vars(self)[where] = value
-
-    return property(attrgetter(where), assign)
-
-
 class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
@@ -69,9 +57,9 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     # Whether it is one of headrace's ready operators, which check their parameters.
     _is_ready = False
 
-    fragment = _set_once("fragment")
-    conditions = _set_once("conditions")
-    resources = _set_once("resources")
+    fragment = set_once("fragment")
+    conditions = set_once("conditions")
+    resources = set_once("resources")
 
     @raises_runtime_errors
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
@@ -165,6 +153,11 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
             "carry no label; read the paths and latencies from the tracker (get_path_strings, get_metric)"
         )
 
+    def _make_hold_condition(self) -> Any:
+        from headrace.compat.holoscan.conditions import AsynchronousCondition
+
+        return AsynchronousCondition(self.fragment)
+
     @property
     def operator_type(self) -> _OperatorType:
         """What it is written in."""
@@ -179,7 +172,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     @property
     def description(self) -> str:
         """What it is, in YAML."""
-        parts = [[("name", name)] for name in self.conditions], [[("name", name)] for name in self.resources]
+        parts = [_entries(self.conditions), _entries(self.resources)]
         return dump(
             [
                 ("id", self.id),
@@ -195,6 +188,10 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
     def __repr__(self) -> str:
         return self.description
+
+
+def _entries(parts: dict[str, Any]) -> list[Any]:
+    return [getattr(part, "entries", [("name", name)]) for name, part in parts.items()]
 
 
 def _is_of_program(kind: type) -> bool:

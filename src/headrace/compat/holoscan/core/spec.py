@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.compat.holoscan.core.arguments import Arg, ArgList, Sealed
 from headrace.compat.holoscan.core.flows import ConnectedPort, ConnectorType
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
@@ -14,6 +17,7 @@ from headrace.core.construction import known_keywords
 from headrace.core.errors import absent
 from headrace.core.parameter import REQUIRED
 from headrace.core.ports import IOSpec as _IOSpec
+from headrace.core.ports import PortCondition
 from headrace.core.spec import ComponentSpec as _ComponentSpec
 from headrace.core.spec import OperatorSpec as _OperatorSpec
 
@@ -35,10 +39,58 @@ def _accepted(kind: ConditionType, arguments: dict[str, Any], where: str) -> dic
     return {name: value for name, value in arguments.items() if name in known}
 
 
+class DeclaredCondition(PortCondition):
+    """A condition of a port, which is the pair of its type and of a component with its arguments."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.kind
+        yield None if self.kind is ConditionType.NONE else _unmade(self.kind, self.arguments)
+
+    def __getitem__(self, place: int) -> Any:
+        return tuple(self)[place]
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, DeclaredCondition) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _unmade(kind: ConditionType, arguments: dict[str, Any]) -> Any:
+    """Return a condition with its arguments alone: the run makes the condition that counts."""
+    from headrace.compat.holoscan import conditions
+
+    cls = getattr(conditions, f"{_camel(kind.name)}Condition")
+    return cls.unmade(cls, arguments)
+
+
+@dataclass
+class MultiMessageConditionInfo:
+    """A condition over several ports: its type, their names and its arguments."""
+
+    kind: ConditionType = ConditionType.NONE
+    port_names: list[str] = field(default_factory=list)
+    args: ArgList = field(default_factory=ArgList)
+
+
 class IOSpec(ConnectedPort):
     """One input or output of an operator."""
 
     __slots__ = ()
+
+    def __init__(self, *args: Any, op_spec: Any = None, **kwargs: Any) -> None:
+        # A program gives the spec of the operator first.
+        super().__init__(*(args[1:] if args and not isinstance(args[0], str) else args), **kwargs)
+
+    @property
+    def queue_size(self) -> int:
+        """The length of the queue."""
+        return self.size
+
+    @queue_size.setter
+    def queue_size(self, size: int) -> None:
+        self.size = size
 
     def condition(self, kind: ConditionType, **arguments: Any) -> IOSpec:
         """Put a condition on this port; an input of any size keeps its own."""
@@ -56,7 +108,9 @@ class IOSpec(ConnectedPort):
                 "the queue is full and its policy is FAULT, when there is such a message",
             )
             self.policy = IOSpec.QueuePolicy.REJECT
-        return super().condition(kind, **_accepted(kind, arguments, where))
+        super().condition(kind, **_accepted(kind, arguments, where))
+        self.conditions[-1] = DeclaredCondition(kind, self.conditions[-1].arguments, (self.name,))
+        return self
 
     @property
     def description(self) -> str:
@@ -99,19 +153,25 @@ def _fragment_name(fragment: Any) -> str:
     return getattr(fragment, "name", "") or '""'
 
 
-class ComponentSpec(_ComponentSpec):
+class ComponentSpec(Sealed, _ComponentSpec):
     """The parameters of a component."""
 
     def __init__(self, fragment: Any = None, component: Any = None) -> None:
         super().__init__(fragment)  # a parameter may have any name
+        self._sealed = type(self) is ComponentSpec
 
     @property
     def description(self) -> str:
         """What it declares, in YAML."""
-        return dump([("fragment", _fragment_name(self.fragment)), ("params", _described_params(self))])
+        return dump(described_parameters(self))
 
     def __repr__(self) -> str:
         return self.description
+
+
+def described_parameters(spec: _ComponentSpec) -> list[tuple[str, Any]]:
+    """Return what a component declares, for `dump`."""
+    return [("fragment", _fragment_name(spec.fragment)), ("params", _described_params(spec))]
 
 
 class OperatorSpec(_OperatorSpec, ComponentSpec):
@@ -125,10 +185,16 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
 
     def __init__(self, fragment: Any = None, op: Any = None, check_name: Any = None) -> None:
         super().__init__(fragment, op if isinstance(op, str) else getattr(op, "name", ""))
+        self._sealed = True
 
     def multi_port_conditions(self) -> list[Any]:
         """Return the conditions over several ports."""
-        return list(self.multi_port)
+        return [
+            MultiMessageConditionInfo(
+                each.kind, [*each.ports], ArgList(Arg(*item) for item in each.arguments.items())
+            )
+            for each in self.multi_port
+        ]
 
     def input(
         self, name: str = "__iospec_input", *, size: _Size = 1, policy: _IOSpec.QueuePolicy | None = None
@@ -151,8 +217,8 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
         policy: _IOSpec.QueuePolicy | None,
     ) -> _IOSpec:
         if name in ports:
-            what = f"operator {self.owner!r} declares the {io_type.name.lower()} {name!r} twice"
-            tell(f"{what}; the first counts", what)
+            what = f"operator {self.owner!r}: the {io_type.name.lower()} {name!r} already exists"
+            tell(f"{what}; the first counts", what, error=True)
             return ports[name]
         if policy is None or (policy is _POLICIES["fault"] and io_type is IOSpec.IOType.INPUT):
             policy = _POLICIES.get(os.environ.get("HOLOSCAN_QUEUE_POLICY", "").lower())
@@ -193,8 +259,7 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
 def described_spec(spec: OperatorSpec) -> list[tuple[str, Any]]:
     """Return what an operator declares, for `dump`."""
     return [
-        ("fragment", _fragment_name(spec.fragment)),
-        ("params", _described_params(spec)),
+        *described_parameters(spec),
         ("inputs", [described_port(port) for port in spec.inputs.values()]),
         ("outputs", [described_port(port) for port in spec.outputs.values()]),
     ]

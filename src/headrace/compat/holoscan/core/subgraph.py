@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
 from headrace.core.errors import GraphError, absent
 from headrace.core.subgraph import Subgraph as _Subgraph
-from headrace.core.wiring import Port
+from headrace.core.wiring import Port, owner_of
 
 INPUT_EXEC_PORT, OUTPUT_EXEC_PORT = "__input_exec__", "__output_exec__"
 
@@ -45,6 +46,10 @@ class InterfacePort:
         return len(self.mappings)
 
 
+def _warn_of_instance_name() -> None:
+    warnings.warn("instance_name is called name from version 4 on", DeprecationWarning, stacklevel=4)
+
+
 class Subgraph(DeclaresFlows, _Subgraph):
     """Operators that are connected as one; subclass it and write `compose`.
 
@@ -64,13 +69,36 @@ class Subgraph(DeclaresFlows, _Subgraph):
     def __init__(
         self, fragment: Any, name: str | None = None, *, config: Any = None, instance_name: str | None = None
     ) -> None:
-        name = name or instance_name
+        kind = type(self).__name__
+        if instance_name is not None:
+            if name is not None:
+                raise ValueError(f"{kind}: Cannot specify both name and instance_name")
+            _warn_of_instance_name()
+            name = instance_name
         if not name:
-            raise ValueError(f"{type(self).__name__}: a subgraph needs a name, as its second argument")
+            raise ValueError(f"{kind}: the 'name' argument must be provided, as the second one")
+        if fragment is None:
+            raise ValueError(
+                "The first argument to a Subgraph's constructor must be the Fragment or Subgraph around it"
+            )
         self._config_file = config
         self._exec_inputs: dict[str, Port] = {}
         self._exec_outputs: dict[str, Port] = {}
         super().__init__(fragment, name=name)
+
+    @property
+    def instance_name(self) -> str:
+        """The name, in older programs."""
+        _warn_of_instance_name()
+        return self.name
+
+    def _check_place(self, end: Any) -> None:
+        """Let an operator of the fragment, which is in no graph yet, become one of this subgraph."""
+        owner = owner_of(end)
+        if getattr(owner, "_place", None) is self.fragment is not self and owner not in self.graph.operators:
+            owner._place = self
+            owner.name = self._qualified(owner.name)
+        super()._check_place(end)
 
     def setup(self, spec: Any) -> None:
         """Read the configuration, before `compose` needs it."""
@@ -207,11 +235,6 @@ class Subgraph(DeclaresFlows, _Subgraph):
         return _first(self.exec_interface_ports().get(port_name))
 
     # What it consists of.
-
-    @property
-    def instance_name(self) -> str:
-        """Its name."""
-        return self.name
 
     def operators(self) -> list[Any]:
         """Return its operators, and those of the subgraphs in it."""

@@ -24,6 +24,9 @@ def as_tensor(obj: Any) -> Any:
         raise RuntimeError(
             f"a {type(obj).__name__} is no array of a library: convert it first, with numpy.asarray"
         )
+    flags = getattr(obj, "flags", None)
+    if getattr(flags, "c_contiguous", False) and getattr(flags, "f_contiguous", False):
+        obj = obj.ravel().reshape(obj.shape)  # of the strides that it may have, those of C
     try:
         return _tensor.as_tensor(obj)
     except _tensor.TensorError as error:

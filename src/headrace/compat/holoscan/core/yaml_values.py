@@ -55,7 +55,8 @@ def value_of_argument(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset, range, bytes)):
         return [value_of_argument(each) for each in value]
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value_of_argument(value.tolist())
+        plain = value.tolist()
+        return None if type(plain) is type(value) else value_of_argument(plain)
     return value
 
 
