@@ -6,6 +6,7 @@ An error keeps its class and its text: ``except GraphError`` and ``except Runtim
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,13 +34,15 @@ def as_runtime_error(error: Exception) -> Exception:
 
 
 def raises_runtime_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function raise its errors of composing as RuntimeErrors."""
+    """Let a function raise its errors of composing as RuntimeErrors, and log them, as the SDK does."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except COMPOSING as error:
+            if not isinstance(error, RuntimeError):
+                logging.getLogger("headrace.compat").error("%s", error)
             as_runtime_error(error)
             raise
 
