@@ -82,9 +82,9 @@ class MetadataDictionary(dict[str, Any]):
                 return
             if self.policy in _RAISING:
                 raise RuntimeError(
-                    f"metadata key {key!r} of operator {self.owner!r} is already set (to {self[key]!r}); "
-                    "choose operator.metadata_policy = MetadataPolicy.UPDATE to replace it "
-                    "or MetadataPolicy.REJECT to keep the first"
+                    f"metadata key {key!r} of operator {self.owner!r} is already set (to {self[key]!r}), and "
+                    "duplicate metadata keys are refused; choose operator.metadata_policy = MetadataPolicy.UPDATE "
+                    "to replace it or MetadataPolicy.REJECT to keep the first"
                 )
         dict.__setitem__(self, key, value)
         node = self.node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +31,10 @@ def _encoded(picture: np.ndarray, kind: str, option: str, value: int) -> bytes:
 def write_png(path: str | os.PathLike[str], picture: np.ndarray) -> None:
     """Write a picture, (rows, columns, 4) of uint8, to a PNG file.
 
-    The file is written under another name first, so that a reader never finds half of it.
+    The file is written under another name first, so that a reader never finds half of it, also if two
+    operators write one file.
     """
     path = Path(path)
-    other = path.with_name(f".{path.name}.{os.getpid()}")
+    other = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     other.write_bytes(encode_png(picture))
     other.replace(path)

@@ -355,3 +355,13 @@ def test_operators_start_in_the_order_of_their_flows() -> None:
 
     run(compose)
     assert started == [*"abcd"]
+
+
+def test_an_error_of_composing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(Source(app), Sink(app, []), {("out", "nothing")})
+
+    with pytest.raises(RuntimeError, match="nothing") as raised:
+        run(compose)
+    logged = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage() for record in logged] == [str(raised.value)]

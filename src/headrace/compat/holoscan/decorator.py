@@ -173,6 +173,8 @@ class CreatedOperator(Operator):
         The function, or the method ``__call__`` of `class_obj`.
     fixed_kwargs, dynamic_kwargs
         The arguments that keep their values, and those that messages fill.
+    input_mappings, output_tensor_map
+        The arguments of each input, and the names of the tensors of each output.
     """
 
     def __init__(
@@ -189,6 +191,8 @@ class CreatedOperator(Operator):
             self.input_objs = tuple(Input(each, each) for each in positional if each != self.op_param)
             returns = not inspect.isgeneratorfunction(self.func) and not never_returns(self.func)
             self.output_objs = (Output(""),) if returns else ()
+        self.input_mappings = {port.name: port.arg_map for port in self.input_objs}
+        self.output_tensor_map = {port.name: port.names for port in self.output_objs}
         self._steps: Iterator[Any] | None = None
         name = values.pop("name", self.func.__name__)
         if inspect.isgeneratorfunction(self.func):
@@ -286,8 +290,10 @@ class CreatedOperator(Operator):
         if isinstance(result, tuple) and len(ports) > 1:
             if len(result) != len(ports) or any(len(port.names) > 1 for port in ports):
                 raise ValueError(
-                    f"create_op: {self.func.__qualname__} returned a tuple of {len(result)}; with {len(ports)} "
-                    "outputs it must have one element for each, and each output at most one tensor name"
+                    "The number of output tuple elements and number of tensors must match.\n"
+                    f"Output tuple length = {len(result)}\nNumber of output tensors = {len(ports)}\n"
+                    f"create_op: {self.func.__qualname__} must return one element for each output, and each output "
+                    "has at most one tensor name"
                 )
             for port, value in zip(ports, result, strict=True):
                 op_output.emit({(*port.names, "")[0]: value} if is_array(value) else value, port.name)

@@ -218,3 +218,30 @@ def several_results():
         app.add_flow(tx, PrintOp(app, name="b"), {("second", "in")})
 
     _run(compose)
+
+
+def facts_of_an_operator_that_is_a_function():
+    @create_op(
+        inputs=(Input("x", arg_map="first"), "second"), outputs=("a", Output("b", tensor_names=("c", "d")))
+    )
+    def change(first, second):
+        return first, second
+
+    operator = change(Application(), name="change")
+    print(operator.input_mappings, operator.output_tensor_map)
+
+
+def a_tuple_of_another_length_than_the_outputs():
+    @create_op(outputs=("first", "second"))
+    def three():
+        return 1, 2, 3
+
+    def compose(app):
+        tx = three(app, CountCondition(app, 2), name="three")
+        app.add_flow(tx, PrintOp(app, name="a"), {("first", "in")})
+        app.add_flow(tx, PrintOp(app, name="b"), {("second", "in")})
+
+    try:
+        _run(compose)
+    except ValueError as error:
+        print(*str(error).splitlines()[:3], sep="\n")

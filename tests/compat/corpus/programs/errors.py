@@ -185,6 +185,14 @@ def a_fragment_that_is_none():
         print(type(error).__name__)
 
 
+def an_operator_of_two_fragments():
+    app = Application()
+    try:
+        TxOp(app, app, name="tx")
+    except Exception as error:
+        print(type(error).__name__)
+
+
 def an_operator_without_a_fragment():
     try:
         TxOp(name="tx")

@@ -18,7 +18,10 @@ class ClockInterface:
     def cast_to(self, type: Any) -> Any:  # noqa: A002 (the SDK's name)
         """Return the clock if it is of a type, else raise RuntimeError."""
         if not isinstance(self, type):
-            raise RuntimeError(f"this clock is a {self.__class__.__name__}, not a {type.__name__}")
+            kind = type.__name__
+            raise RuntimeError(
+                f"Clock could not be cast to {kind}: it is a {self.__class__.__name__}, not a {kind}"
+            )
         return self
 
 

@@ -40,13 +40,15 @@ def fail(message: str) -> NoReturn:
 
 
 def raises_runtime_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function raise its errors of composing as RuntimeErrors."""
+    """Let a function raise its errors of composing as RuntimeErrors, and log them, as the SDK does."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except COMPOSING as error:
+            if not isinstance(error, RuntimeError):
+                logging.getLogger("headrace.compat").error("%s", error)
             as_runtime_error(error)
             raise
 

@@ -15,6 +15,7 @@ from headrace.compat.holoscan.core.flows import ChoosesFlows
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
+from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError
@@ -65,6 +66,8 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
         if fragment is None:
             raise ValueError(f"{type(self).__name__}: the fragment that the operator belongs to is None")
+        if any(isinstance(arg, Composition) for arg in args):
+            raise RuntimeError(f"{type(self).__name__} was given two fragments; an operator belongs to one")
         super().__init__(fragment, *args, **kwargs)
 
     def _construct(self, fragment: Any, args: tuple[Part, ...], name: str, keywords: dict[str, Any]) -> None:
