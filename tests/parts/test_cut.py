@@ -786,20 +786,6 @@ def test_a_condition_on_room_in_a_queue_that_drops_is_refused() -> None:
     assert "operator 'edge.camera' has a condition on the room behind 'out'" in text
 
 
-def test_an_order_of_computes_across_parts_is_refused() -> None:
-    def edge(part: Any) -> None:
-        Step(part, CountCondition(part, 3), name="camera").then(Step(part, name="next"))
-
-    def server(part: Any) -> None:
-        Step(part, CountCondition(part, 3), name="first").then(Step(part, name="detector"))
-
-    names = ("camera.__output_exec__", "detector.__input_exec__")
-    text = refused(plant(edge, server, [names]), ("edge", "server"))
-    assert (
-        "leads from part 'edge' to part 'server' and orders computes, which works inside a part alone" in text
-    )
-
-
 def test_a_captured_segment_has_operators_of_one_part() -> None:
     made: list[Any] = []
 

@@ -275,13 +275,6 @@ def _operators(ports: Iterable[str]) -> set[str]:
 def _find(application: Any) -> list[_CutQueue]:
     """Return the queues that are cut, in the order of their flows in the graph."""
     _check_segments(application)
-    for flow in application.graph.flows:
-        output = flow.source.spec.every_output[flow.output]
-        if output.is_execution and _part_of(flow.source) != _part_of(flow.target):
-            raise GraphError(
-                f"{_where(flow)} and orders computes, which works inside a part alone; let the first operator emit "
-                "a message that the second one receives"
-            )
     found: list[_CutQueue] = []
     for operator in application.graph:
         here = _part_of(operator)
@@ -323,14 +316,10 @@ def _waits_for_room(flows: Iterable[Flow]) -> bool:
     return all(flow.source.spec.waits_for_queues_that_drop for flow in flows)
 
 
-def _where(flow: Flow) -> str:
-    return f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(flow.target)!r}"
-
-
 def _check(operator: Operator, queue: QueueSpec, parts: list[str]) -> None:
     """Raise if a queue that another part sends to cannot be cut."""
     flow = next(flow for flow in queue.flows if _part_of(flow.source) != _part_of(operator))
-    where = _where(flow)
+    where = f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(operator)!r}"
     if len(parts) > 1 and (queue.policy is _FAULT or _waits_for_room(queue.flows)):
         raise GraphError(
             f"{where}, and so do flows from {choices(part for part in parts if part != _part_of(flow.source))}: "
