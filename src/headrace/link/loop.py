@@ -162,9 +162,9 @@ class _Serving:
         descriptor = link.fileno()
         if self._links.get(descriptor) is not link:
             return False
-        del self._links[descriptor]
         self.worker.remove(descriptor)
         self._watch.remove(descriptor)
+        del self._links[descriptor]  # last: without links the thread closes both
         if not self._links:
             self._watch.wake()
         return not self._links
