@@ -244,8 +244,8 @@ PLANTS = [
     Plant(
         "nobody knows who is waking",
         _WAITING,
-        "        self.waking[parker] = None\n",
-        "",
+        "        self.waking[parker] = None\n        self._engine.clock.unpark(parker)\n",
+        "        self._engine.clock.unpark(parker)\n",
         "fan-3",
         (_SPIN,),
     ),

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from headrace import TensorMap, as_tensor, waits
 from headrace.core.errors import CrossingError, LinkError, PeerAborted, PeerLost, ProtocolError
+from headrace.gpu.backend import is_chosen
 from headrace.link import ends
 from headrace.link.carrier import Received
 from headrace.link.ends import Parcel, Receiver, Sender, Terms
@@ -621,3 +623,14 @@ def test_a_carrier_is_of_the_right_kind() -> None:
 def test_terms_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="such a link cannot be"):
         Terms("a -> b", **({"size": 1} | wrong))
+
+
+def test_memory_of_the_host_comes_back_without_the_choice_of_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To choose one takes 75 ms, in the middle of a stream."""
+    monkeypatch.setattr(import_module("headrace.gpu.backend"), "_active", None)
+    allocator = RingAllocator()
+    address = allocator.allocate_tensor((100_000,), np.uint8).data
+    assert allocator.allocate_tensor((100_000,), np.uint8).data == address  # it came back
+    assert not is_chosen()
