@@ -4,10 +4,10 @@
 
 Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
 four processes. The processes of relays and sinks are killed with SIGKILL at random moments, as often as their
-policy lets the run go on. Sources number their frames; relays and sinks check every element; sinks append what
-they receive to a file. A frame must have been received, or be counted as lost; frames that came twice must have
-been counted as sent again. Under the policy ``stop`` the run ends with the error, and what was received before must
-be whole and in order. After each run no process may be left. Needs no GPU.
+policy lets the run go on. Sources number their frames; relays and sinks check every element; sinks append what they
+receive to a file. A frame must have been received, or be counted as lost; frames that came twice must have been
+counted as sent again. Under the policy ``stop`` the run ends with the error, and what was received before must be
+whole and in order. After each run no process may be left. Needs no GPU.
 """
 
 from __future__ import annotations

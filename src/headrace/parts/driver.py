@@ -289,8 +289,8 @@ class Driver:
 
     def _step(self) -> None:
         control, now = self._control, monotonic()
-        if now - self._looked_at > 2 * _LONGEST:
-            self.supervisor.forgive(now)  # as by Ctrl-Z, which stops all processes
+        if now - self._looked_at > 1.5 * _LONGEST:
+            self.supervisor.forgive(now)  # Ctrl-Z stops all processes, and a busy machine delays all of them
         self._looked_at = now
         self._pass_on_requests()
         while control.errors:
