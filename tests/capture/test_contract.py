@@ -42,6 +42,13 @@ class Holder:
     level = 1
 
 
+class Slotted:
+    __slots__ = ("level",)
+
+    def __init__(self) -> None:
+        self.level = 1
+
+
 def plain(level: int) -> int:
     return level
 
@@ -89,6 +96,9 @@ READS: dict[str, Callable[[Any], int]] = {
     "a host array": lambda self: int(self.array[0]),
     "a structure of ctypes": lambda self: int(self.number.value),
     "a list in an attribute": lambda self: self.values[0],
+    "a plain object that start made": lambda self: self.plain.level,
+    "a slot of an object that start made": lambda self: self.slotted.level,
+    "a closure that start made": lambda self: self.closure(),
     "an import inside": lambda self: __import__(__name__, fromlist=["level"]).level,
     "an object in an array of objects": weakly,
     "a nested function": lambda self: (lambda: LEVELS["now"])(),
@@ -114,7 +124,7 @@ def set_all(app: Any, value: int, file: Path) -> None:
     app.level = app.source.level = value
     if app.member is not None:
         app.member.level, app.member.array[0], app.member.values[0] = value, value, value
-        app.member.number.value = value
+        app.member.number.value = app.member.plain.level = app.member.slotted.level = value
 
 
 class Source(Operator):
@@ -145,7 +155,13 @@ class Member(Operator):
         self.read = read
         self.level, self.values = 1, [1]
         self.array, self.number = np.ones(1, np.int32), ctypes.c_int(1)
+        self.plain, self.slotted = SimpleNamespace(level=1), Slotted()
         super().__init__(fragment, *args, **kwargs)
+
+    def start(self) -> None:
+        slotted = self.slotted = Slotted()
+        self.plain = SimpleNamespace(level=1)
+        self.closure = lambda: slotted.level
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
