@@ -42,6 +42,13 @@ class Holder:
     level = 1
 
 
+class Slotted:
+    __slots__ = ("level",)
+
+    def __init__(self) -> None:
+        self.level = 1
+
+
 def plain(level: int) -> int:
     return level
 
@@ -89,6 +96,9 @@ READS: dict[str, Callable[[Any], int]] = {
     "a host array": lambda self: int(self.array[0]),
     "a structure of ctypes": lambda self: int(self.number.value),
     "a list in an attribute": lambda self: self.values[0],
+    "a plain object that start made": lambda self: self.plain.level,
+    "a slot of an object that start made": lambda self: self.slotted.level,
+    "a closure that start made": lambda self: self.closure(),
     "an import inside": lambda self: __import__(__name__, fromlist=["level"]).level,
     "an object in an array of objects": weakly,
     "a nested function": lambda self: (lambda: LEVELS["now"])(),
@@ -114,7 +124,7 @@ def set_all(app: Any, value: int, file: Path) -> None:
     app.level = app.source.level = value
     if app.member is not None:
         app.member.level, app.member.array[0], app.member.values[0] = value, value, value
-        app.member.number.value = value
+        app.member.number.value = app.member.plain.level = app.member.slotted.level = value
 
 
 class Source(Operator):
@@ -145,7 +155,13 @@ class Member(Operator):
         self.read = read
         self.level, self.values = 1, [1]
         self.array, self.number = np.ones(1, np.int32), ctypes.c_int(1)
+        self.plain, self.slotted = SimpleNamespace(level=1), Slotted()
         super().__init__(fragment, *args, **kwargs)
+
+    def start(self) -> None:
+        slotted = self.slotted = Slotted()
+        self.plain = SimpleNamespace(level=1)
+        self.closure = lambda: slotted.level
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
@@ -312,6 +328,19 @@ class Careful(Member):
         op_output.emit(frame, "out")
 
 
+class Keeping(Member):
+    """Keeps numbers in objects, which only look like the state that start makes."""
+
+    capturable = True
+
+    def start(self) -> None:
+        self.plain, self.slotted, self.table = SimpleNamespace(level=1), Slotted(), np.ones(4)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.plain.level += 1
+        fill(op_input.receive_cuda_stream("in"), op_input.receive("in"), self.slotted.level + self.table.size)
+
+
 def findings(kind: type[Member]) -> list[tuple[str, str]]:
     app = App(lambda app: None)
     operator = kind(app, read=plain, memory=None, name="member")
@@ -332,6 +361,14 @@ def test_the_lint_names_what_is_not_declared_and_its_line() -> None:
         "compute reads `settings`, a variable outside of it",
         "level = int(gain + settings.level)",
     ) in found
+
+
+def test_the_lint_names_numbers_in_objects_and_slots() -> None:
+    found = [what for what, _ in findings(Keeping)]
+    assert found == [
+        "compute assigns `self.plain.level`, an effect on the host",
+        "compute reads `self.slotted.level`, which is not declared (spec.param)",
+    ]
 
 
 def test_the_lint_finds_nothing_in_an_operator_that_declares_what_it_uses() -> None:

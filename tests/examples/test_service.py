@@ -3,6 +3,7 @@
 The unit is checked by ``systemd-analyze verify``, where there is one, with paths that exist here. Its start command
 is run with its environment, its reload and stop commands are the signals that systemd would send. Of the container
 file, the command is run in a folder with the copied files and with its environment; no image is built.
+`test_supervised_service` has systemd and a container engine do all of this.
 """
 
 from __future__ import annotations

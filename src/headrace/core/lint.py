@@ -67,6 +67,7 @@ class _Declared:
 
     def __init__(self, operator: Operator) -> None:
         self.kind = type(operator)
+        self.values = vars(operator)
         self.is_function = operator.is_function
         self.parameters = set(operator.spec.params)
         self.states = set(operator.spec.states)
@@ -123,6 +124,7 @@ def _findings_in(
 ) -> Iterator[tuple[str, int]]:
     owner = "" if known.is_function else _first_argument(tree)
     called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    outer = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for name, node in _attributes_of(tree, owner):
         if isinstance(node.ctx, ast.Store):
             if name in known.parameters:
@@ -135,6 +137,8 @@ def _findings_in(
             yield f"compute reads `self.{name}`, which is not declared", node.lineno
         elif id(node) in called:
             follow(inspect.unwrap(getattr(known.kind, name, int)))
+    for name, node in _attributes_of(tree, owner):
+        yield from _held_in(name, outer.get(id(node)), known)
     for call in called.values():
         func = call.func
         if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Attribute):
@@ -142,6 +146,19 @@ def _findings_in(
         if _CHANGES.fullmatch(func.attr):
             yield f"compute calls `{ast.unparse(func)}`, an effect on the host", call.lineno
     yield from _globals_in(tree, function)
+
+
+def _held_in(name: str, outer: ast.Attribute | None, known: _Declared) -> Iterator[tuple[str, int]]:
+    """Find numbers and texts that compute keeps in an object of `start`: nothing tells when they change."""
+    if outer is None or name not in known.started - known.parameters - known.states:
+        return
+    held = known.values.get(name)
+    names = (*getattr(held, "__dict__", ()), *getattr(type(held), "__slots__", ()))
+    what = f"`self.{name}.{outer.attr}`"
+    if isinstance(outer.ctx, ast.Store):
+        yield f"compute assigns {what}, an effect on the host", outer.lineno
+    elif outer.attr in names and isinstance(getattr(held, outer.attr, None), (int, float, str)):
+        yield f"compute reads {what}, which is not declared (spec.param)", outer.lineno
 
 
 def _globals_in(tree: ast.AST, function: FunctionType) -> Iterator[tuple[str, int]]:

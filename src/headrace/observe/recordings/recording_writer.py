@@ -34,6 +34,7 @@ from headrace.observe.recordings.carriers import (
 from headrace.observe.recordings.payloads import Payload, pack
 
 _CHUNK = 1 << 20  # bytes
+_SMALL = 1 << 14  # bytes that are copied into one piece: cheaper than a write for each of their parts
 _MOST_PORTS = 0x7FFF  # each of them may need two of MCAP's 65,535 channels
 
 
@@ -130,10 +131,11 @@ class RecordingWriter(Carrier):
 
     def _add(self, chunk: mcap.records.ChunkIndex, parts: Payload) -> None:
         """Add bytes to a chunk, whose head in the file is written later."""
-        for part in parts:
+        size = sum(map(len, parts))
+        for part in [b"".join(parts)] if size < _SMALL else parts:
             self._checksum = zlib.crc32(part, self._checksum)
-            chunk.uncompressed_size += len(part)
             self._file.write(part)
+        chunk.uncompressed_size += size
         chunk.compressed_size = chunk.uncompressed_size
         chunk.chunk_length = mcap.CHUNK_HEAD.size + chunk.uncompressed_size
 
