@@ -33,6 +33,8 @@ def state_of(module: str, name: str) -> str:
     if found is NAMES:
         return "missing"
     reason = reason_of(found)
+    if reason is None and getattr(found, "reason", ""):
+        return f"can be made; an operator that is given one raises an error: {found.reason}"
     return "here" if reason is None else f"not here: {reason}"
 
 

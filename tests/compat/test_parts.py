@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.compat.holoscan import as_tensor, conditions, gxf, lenience, operators, resources, schedulers
+from headrace.compat.holoscan.absent import NotHereError
 from headrace.compat.holoscan.core import (
     Application,
     Arg,
@@ -290,3 +291,14 @@ def test_tensors_are_made_of_arrays() -> None:
 def test_extensions_are_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
     gxf.load_extensions(0, ["libgxf_multimedia.so"])
     assert "libgxf_multimedia.so" in caplog.text
+
+
+def test_a_condition_that_is_not_here_fails_when_an_operator_has_it() -> None:
+    class App(Application):
+        def compose(self) -> None:
+            self.add_operator(
+                operators.PingTxOp(self, conditions.CudaEventCondition(self, "event"), name="tx")
+            )
+
+    with pytest.raises(NotHereError, match="operator 'tx': holoscan's CudaEventCondition is not here"):
+        App().run()
