@@ -106,7 +106,10 @@ def test_the_usual_message_is_written_in_one_way_only(time: int | None) -> None:
             (piece,) = slow.pieces
             assert (fast[2].dtype.itemsize, fast[2].shape) == (piece.dtype.itemsize, piece.shape)
             assert fast[2].strides == piece.strides or not piece.size
-            assert fast[2].__array_interface__["data"][0] == piece.__array_interface__["data"][0] or not piece.size
+            assert (
+                fast[2].__array_interface__["data"][0] == piece.__array_interface__["data"][0]
+                or not piece.size
+            )
     assert usual > 500
 
 
