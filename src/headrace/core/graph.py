@@ -137,7 +137,7 @@ class Graph(GraphQueries["Operator"]):
             operator._incoming = [flow for flow in self.flows if flow.target is operator]
 
     def follow(self, whole: Graph, fragment: Any) -> None:
-        """Have the operators of a fragment in a graph of several, and the flows between them."""
+        """Take over the operators of a fragment in a graph of several, and the flows between them."""
         self.operators = [operator for operator in whole.operators if operator.fragment is fragment]
         self._names = {operator.name: operator for operator in self.operators}
         self.flows = [

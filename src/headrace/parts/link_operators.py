@@ -176,7 +176,7 @@ class LinkOperator(Operator):
             self.on_event()
 
     def _refuse_links(self) -> None:
-        """Say on links that came too late that nothing more is sent or taken."""
+        """Tell links that came too late that nothing more is sent or taken."""
         with suppress(IndexError):
             while True:
                 link = self._next_links.popleft()
@@ -184,7 +184,7 @@ class LinkOperator(Operator):
                 link.close()
 
     def _say_end(self, link: Any) -> None:
-        """Say on a link that nothing more is sent or taken; its closing says that of a receiver."""
+        """Tell a link that nothing more is sent or taken; a receiver does so by closing it."""
 
     def note_times(self, now: Callable[[], int]) -> None:
         """Note when each message is sent or taken, until the link fails: another one begins with other messages."""
@@ -607,7 +607,7 @@ class ReceiveFromPart(LinkOperator):
         return self._here - min(len(self._queue), self._here)
 
     def note_idle(self) -> None:
-        """Give back the credits of what was taken: the part has done with it what it does."""
+        """Return the credits of what was taken: the part has done with it what it does."""
         self._was_idle = True
         if self.is_acknowledging and self._link is not None and self._taken() > self._done:
             if any(sender.is_unanswered for sender in self.awaited):
@@ -616,7 +616,7 @@ class ReceiveFromPart(LinkOperator):
             self._condition.notify_scheduler()
 
     def relieve(self) -> None:
-        """Give all credits back if none was since the last call: something can always run in this part."""
+        """Return all credits if none was returned since the last call: something can always run in this part."""
         is_stuck = self._given == self._given_before and not self._was_idle
         if self.is_acknowledging and is_stuck and self._taken() - self._given >= self.flow.size:
             self._done = self._taken()

@@ -29,7 +29,7 @@ def _known_in_run(name: str) -> Any:
 
 
 def _hide(*names: str) -> Any:
-    """Give a class properties that have no value for the program before the first run."""
+    """Add properties to a class that have no value for the program before the first run."""
 
     def decorate(cls: Any) -> Any:
         for name in names:
