@@ -98,7 +98,7 @@ def has(need: str, gpu: bool) -> bool:
     if need == "gpu":
         return gpu
     if need != "opencv-cuda":
-        return find_spec(need.partition(".")[0]) is not None
+        return find_spec(need.partition(".")[0]) is not None and find_spec(need) is not None
     code = "import cv2; assert cv2.cuda.getCudaEnabledDeviceCount() > 0"
     tried = subprocess.run(
         [sys.executable, "-c", code], env=_environment(gpu), capture_output=True, timeout=PATIENCE

@@ -30,6 +30,8 @@ _START = "headrace_start"
 """The tag of a container with the time of its first frame, in nanoseconds."""
 PIXEL_FORMATS = ("rgb24", "bgr24", "rgba", "bgra", "gray", "nv12", "yuv420p")
 """The pixels of arrays, in FFmpeg's names."""
+_IN_PLANES = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
+"""The formats of NVDEC, with those of software that have the same values: FFmpeg turns both into RGB differently."""
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class VideoReader:
                         first = shown if first is None else first
                         time = max(round((shown - first) * 1_000_000_000), last + 1)
                     last = time
-                    yield VideoFrame(frame.to_ndarray(format=self._pixel_format), time)
+                    yield VideoFrame(_pixels(frame, self._pixel_format), time)
         if skipped:
             _logger.warning("%s: skipped %d packets that could not be decoded", self.path, skipped)
         if last < 0:
@@ -481,3 +483,11 @@ def _pixel_format(av: Any, codec: str, width: int, height: int) -> str:
 
 def _av() -> Any:
     return import_or_explain("av", "video", "to read and write video files")
+
+
+def _pixels(frame: Any, pixel_format: str) -> Any:
+    """Return the pixels of a decoded frame, which do not depend on what decoded it."""
+    planes = _IN_PLANES.get(frame.format.name)
+    if planes is not None and pixel_format != frame.format.name:
+        frame = frame.reformat(format=planes)
+    return frame.to_ndarray(format=pixel_format)
