@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,11 +94,12 @@ def test_a_deadline_is_asked_for_by_the_system_call(
             return 0
 
     monkeypatch.setattr(realtime_thread.ctypes, "CDLL", Library)
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    machine = SimpleNamespace(machine="x86_64")
+    monkeypatch.setattr(realtime_thread.os, "uname", lambda: machine)
     wanted = {"sched_policy": "SCHED_DEADLINE", "sched_runtime": 2_000_000, "sched_deadline": 9_000_000}
     run(compose_with({}, **wanted), scheduler)
     assert asked == [(48, 6, 1, 2_000_000, 9_000_000, 9_000_000)]
-    monkeypatch.setattr(platform, "machine", lambda: "s390x")
+    machine.machine = "s390x"
     run(compose_with({}, **wanted), scheduler)
     assert "does not know the system call on s390x" in caplog.text
 
