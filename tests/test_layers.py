@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -297,6 +299,31 @@ def test_no_cycle_of_files_is_large() -> None:
 def test_a_cycle_is_found_through_any_number_of_files() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
     assert sorted(map(sorted, cycles(graph))) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_the_layer_for_programs_of_holoscan_is_thin() -> None:
+    assert sum(map(_code_lines, (PACKAGE / "compat").rglob("*.py"))) <= 3_000
+
+
+def _code_lines(file: Path) -> int:
+    """Return how many lines of a file have code: no comments, docstrings and blank lines."""
+    source = file.read_text()
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _WITHOUT_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(parse(source)):
+        may_have_one = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if may_have_one and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
+            text = node.body[0]  # type: ignore[attr-defined]
+            lines.difference_update(range(text.lineno, text.end_lineno + 1))
+    return len(lines)
+
+
+_WITHOUT_CODE = (
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENDMARKER, tokenize.ENCODING),
+)
 
 
 def test_contributing_draws_the_same_layers() -> None:

@@ -185,7 +185,7 @@ def test_a_connector_sets_the_room_and_the_policy_of_a_queue() -> None:
     assert port.condition(core.ConditionType.NONE) is port
     assert int(core.IOSpec.ANY_SIZE) == -1
     assert [int(policy) for policy in list(core.IOSpec.QueuePolicy)[:3]] == [0, 1, 2]
-    with pytest.raises(NotHereError, match="topics between programs do not exist yet"):
+    with pytest.raises(NotHereError, match="use self.export_topic and self.import_topic in compose"):
         spec.output("out").topic("frames")
     queue = spec.input("other").connector(core.IOSpec.ConnectorType.UCX, port=7).connector()
     assert (type(queue).__name__, queue.args[0].name, int(queue.args[0])) == ("UcxReceiver", "port", 7)

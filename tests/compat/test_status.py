@@ -148,6 +148,25 @@ def test_an_operator_sees_its_receiver_and_its_transmitter() -> None:
     assert seen == [(2, 2, 0, None), 0]
 
 
+def test_a_message_is_in_the_transmitter_until_its_compute_ends() -> None:
+    seen: list[Any] = []
+
+    class Looks(Tx):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            transmitter = self.transmitter("out")
+            before = transmitter.size, transmitter.back_size
+            op_output.emit(1, "out")
+            seen.append((before, (transmitter.size, transmitter.back_size), self.transmitter("nope")))
+
+    def make(app: Any) -> None:
+        sender = Looks(app, CountCondition(app, 2), name="tx")
+        for name in ("one", "two"):
+            app.add_flow(sender, Rx(app, name=name))
+
+    run(make)
+    assert seen == [((0, 0), (0, 1), None)] * 2
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_program_decides_in_which_order_operators_run(workers: int) -> None:
     ran: list[str] = []

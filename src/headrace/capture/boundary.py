@@ -169,9 +169,8 @@ def find_views(outputs: list[Output]) -> None:
         group = [found[number][0] for number in numbers]
         boundary = found[numbers[0]][1]
         begin, end = group[0].address, max(array.span[1] for array in group)
-        whole = next((array for array in group if array.span == (begin, end)), None) or _joined(
-            group, begin, end
-        )
+        whole = next((array for array in group if array.span == (begin, end)), None)
+        whole = whole or _joined(group, begin, end)
         others = [array for array in group if array is not whole]
         if whole is None or not all(array.layout.kind.has_views or array.is_like(whole) for array in others):
             raise Refusal(

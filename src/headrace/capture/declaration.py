@@ -108,11 +108,6 @@ class Segment:
         """The name and, after a run, the state, for drawings."""
         return self.name if self.state == "composed" else f"{self.name}, {self.state}"
 
-    @property
-    def saved(self) -> float:
-        """The host's time that replaying saved in the last run, in seconds."""
-        return self.outcome().saved
-
     def outcome(self) -> SegmentOutcome:
         """Return what became of it in the last run, as plain data."""
         from headrace.core.outcome import SegmentOutcome  # importing it takes time, and only runs need it
@@ -132,10 +127,6 @@ class Segment:
     def report(self) -> str:
         """Return a line about the last run: what was captured, what was not and why, and what that saved."""
         return str(self.outcome())
-
-    def check(self) -> None:
-        """Raise GraphError if its operators are not connected, form a cycle, or are left and entered again."""
-        check_group(f"segment {self.name!r}", self.operators)
 
     def __repr__(self) -> str:
         return f"<Segment {self.name!r}, {self.state}>"
@@ -164,8 +155,7 @@ def capture(fragment: Fragment, operators: Sequence[Operator], name: str, **opti
             raise GraphError(
                 f"capture(...): operator {operator.name!r} is part of the segment {taken[operator].name!r} already"
             )
-        why = _why_not_declared(operator)
-        if why:
+        if why := _why_not_declared(operator):
             raise GraphError(f"capture(...): operator {operator.name!r} {why}")
     if not operators:
         raise GraphError("capture(...) takes one operator or more: self.capture(blur, sharpen)")
@@ -186,7 +176,7 @@ def find_segments(fragment: Fragment) -> None:
         for operator in segment.operators:
             if operator not in fragment.graph:
                 raise GraphError(f"segment {segment.name!r}: operator {operator.name!r} is not in the graph")
-        segment.check()
+        check_group(f"segment {segment.name!r}", segment.operators)
     if wanted is not None:
         options = SegmentOptions(**wanted)
         taken = {operator for segment in fragment._segments for operator in segment.operators}
@@ -234,8 +224,7 @@ def _plan(segment: Segment, mode: str) -> GroupPlan:
 
 def _why_not_together(segment: Segment) -> str:
     for operator in segment.operators:
-        why = _why_not(operator)
-        if why:
+        if why := _why_not(operator):
             return f"operator {operator.name!r}: {why}"
     sources = [source_of(operator) for operator in segment.operators]
     devices = {source.dev_id for source in sources if source is not None}
@@ -247,12 +236,10 @@ def _why_not_together(segment: Segment) -> str:
 def _why_not_declared(operator: Operator) -> str:
     """Return why an operator may not be captured, as it says itself; an empty text if it may."""
     said = operator.capturable
-    kind = f"the function {operator.declared.__name__}" if operator.is_function else type(operator).__name__  # type: ignore[attr-defined]
-    how = (
-        "@op(capturable=True)"
-        if operator.is_function
-        else "capturable = True in the class that has its compute"
-    )
+    if operator.is_function:
+        kind, how = f"the function {operator.declared.__name__}", "@op(capturable=True)"  # type: ignore[attr-defined]
+    else:
+        kind, how = type(operator).__name__, "capturable = True in the class that has its compute"
     if said is True:
         if operator.is_function or getattr(type(operator).__setattr__, "raises_versions", False):
             return ""
@@ -264,11 +251,7 @@ def _why_not_declared(operator: Operator) -> str:
 
 def _why_not(operator: Operator) -> str:
     """Return why an operator cannot be part of a segment, as its declarations say; an empty text if it can."""
-    why = _why_not_declared(operator)
-    if why:
-        return why
-    why = why_not_in_group(operator)
-    if why:
+    if why := _why_not_declared(operator) or why_not_in_group(operator):
         return why
     if operator.is_function:
         declared: Any = operator.declared  # type: ignore[attr-defined]

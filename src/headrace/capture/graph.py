@@ -69,6 +69,7 @@ class Graph:
         self._copied_back = [place for place, (_, input_) in enumerate(copied) if input_.is_copied_back]
         self._new: list[NewArrays] = []
         self._leaving: list[tuple[int, Callable[[Any], int], int]] = []
+        emitted = [array for output in outputs for array in output.arrays]
         if slots is None:
             sent = copied_arrays(outputs)
             self._new = [NewArrays(array.layout, stream.handle) for array in sent]
@@ -76,12 +77,10 @@ class Graph:
                 (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
             ]
         else:
-            sent = [array for output in outputs for array in output.arrays]
+            sent = emitted
             self._slot = Slot(slots, self, sent)
         # Whether what is emitted are these arrays, one at each output.
-        self._is_plain = all(output.is_array for output in outputs) and sent == [
-            array for output in outputs for array in output.arrays
-        ]
+        self._is_plain = all(output.is_array for output in outputs) and sent == emitted
         self._sent = sent
         # The usual graph: one array enters it and one leaves it.
         self._single: tuple[Callable[[Any], int], int, NewArrays, Callable[[Any], int], int] | None = None

@@ -53,12 +53,10 @@ class HostValue:
         self._use()
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _use
-    __int__ = __float__ = __complex__ = __index__ = __abs__ = __neg__ = __pos__ = __invert__ = __round__ = (
-        _use
-    )
-    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = (
-        _use
-    )
+    __int__ = __float__ = __complex__ = __index__ = __round__ = _use
+    __abs__ = __neg__ = __pos__ = __invert__ = _use
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = _use
+    __pow__ = __matmul__ = _use
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _use
     __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _use
     __str__ = __repr__ = __format__ = __bytes__ = __fspath__ = __array__ = __copy__ = __deepcopy__ = _use

@@ -117,11 +117,8 @@ def _capture(
     builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
-        copies = [
-            BoundaryCopy(origin, input_.address, input_.copied, enters=True)
-            for input_ in inputs
-            if input_.copied
-        ]
+        copied = [input_ for input_ in inputs if input_.copied]
+        copies = [BoundaryCopy(origin, each.address, each.copied, enters=True) for each in copied]
         if spans is not None:
             spans.begin(origin)
         with memory:
@@ -139,9 +136,9 @@ def _capture(
         else:
             _check_lent(outputs, state)
         copies += [
-            BoundaryCopy(origin, input_.address, input_.copied, enters=False)
-            for input_ in inputs
-            if input_.copied and input_.is_copied_back
+            BoundaryCopy(origin, each.address, each.copied, enters=False)
+            for each in copied
+            if each.is_copied_back
         ]
         state.end_recording(origin, kept)
         builder.end_building()
@@ -221,8 +218,7 @@ def _check_lent(outputs: list[Any], state: DeviceState) -> None:
             if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):
                 raise Refusal(
                     f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it "
-                    "assigns, "
-                    'which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
+                    'assigns, which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import traceback
 
 from headrace._runtime import NotDirect
 
@@ -55,16 +56,14 @@ def refusal_of(error: BaseException, operator: str) -> Refusal:
 def _call_in(error: BaseException) -> str:
     """Return the line of the program that raised: the last one that is not in a library."""
     found = None
-    step = error.__traceback__
-    while step is not None:
-        if not _is_of_a_library(step.tb_frame.f_globals.get("__name__"), step.tb_frame.f_code.co_filename):
-            found = step
-        step = step.tb_next
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if not _is_of_a_library(frame.f_globals.get("__name__"), frame.f_code.co_filename):
+            found = frame.f_code.co_filename, number
     if found is None:
         return ""
-    file = found.tb_frame.f_code.co_filename
-    line = linecache.getline(file, found.tb_lineno).strip()
-    place = f"{file.rpartition('/')[2]}, line {found.tb_lineno}"
+    file, number = found
+    line = linecache.getline(file, number).strip()
+    place = f"{file.rpartition('/')[2]}, line {number}"
     return f"{line!r} ({place})" if line else place
 
 

@@ -92,7 +92,7 @@ class Replay:
     def own(self) -> ManagedStream:
         """The stream that graphs are launched on."""
         if self._own is None:
-            streams = self._node.streams
+            streams = self._streams
             last = self._group.operators[-1]
             device_id = streams.run.device_of(last)
             stream = streams.run.make_stream(last)
@@ -175,12 +175,8 @@ class Replay:
         timestamp: Details | None = None
         for port, item in zip(self._ports, items, strict=True):
             details = item.details if type(item) is Envelope else None
-            if (
-                details is not None
-                and item.more_fences is None
-                and graph.is_chain
-                and details.metadata is None
-            ):
+            is_timestamp = graph.is_chain and details is not None and details.metadata is None
+            if is_timestamp and item.more_fences is None:
                 timestamp = details
                 wait_for(item, own)
                 self._node.input.keep(port, item.data, self._received)
@@ -229,9 +225,7 @@ class Replay:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
         assert self._period is not None
         graph.compare_at = self._clock() + self._period
-        own, state = self._own, self._state
-        assert own is not None
-        handle = own.handle
+        state, handle = self._state, self.own.handle
         if self._compute_streams is None:
             run = self._node.streams.run
             self._compute_streams = DirectStreams(run, self._group.operators[0], is_captured=False)

@@ -104,7 +104,6 @@ class CapturedSegment:
         self._alone = engine.alone if engine.scheduler.workers else None
         self._is_alone = False
         self._alone_left = 0
-        segment.begin_run()
 
     @property
     def replayed(self) -> int:
@@ -201,11 +200,11 @@ class CapturedSegment:
             entry = self._cache.find(frame)
         except Unsupported as error:
             self._compute_eagerly(items)
-            self._refuse(Refusal(str(error)))
+            self._refuse(error)
             return
         if self._cache.unmet == _CHANGING:
             self._say_what_changes()
-        if not self._state.is_known:
+        if self._state.unknown:
             self._say_what_is_unknown()
             if entry.has_graph:  # the program begins anew, as before the first frame
                 frame.leaves.clear()
@@ -221,7 +220,7 @@ class CapturedSegment:
         if is_stale:  # the state is in another buffer
             self._cache.clear()
             entry = self._cache.find(frame)
-        if self._cache.is_due(entry) and self._state.is_known and self._may_record():
+        if self._cache.is_due(entry) and not self._state.unknown and self._may_record():
             self._record(entry, frame, items)
         elif (graph := entry.take_graph()) is not None:
             self._replay_any(entry, graph, frame, items)
@@ -260,7 +259,6 @@ class CapturedSegment:
         with suppress(Exception):  # it will fail again when a frame is recorded, and be a refusal then
             RecordedCopy.prepare(own.device)  # takes long, and nothing else may compute during a recording
         self._replay.order_after(items)
-        refusal: Refusal | None = None
         try:
             saved = Saved([KeptArray("", leaf) for leaf in leaves], own)
         except Exception as error:
@@ -272,13 +270,12 @@ class CapturedSegment:
             self._compute_eagerly(items)
             self._replay.order_own()
             entry.copied_back = changed_numbers(saved, leaves, own)
-            if any(layout_of(leaves[number]).has_gaps for number in entry.copied_back):
-                refusal = Refusal(_CHANGES_GAPS)
+            has_gaps = any(layout_of(leaves[number]).has_gaps for number in entry.copied_back)
         finally:
             saved.close()
             leaves.clear()
-        if refusal is not None:
-            self._refuse(refusal)
+        if has_gaps:
+            self._refuse(Refusal(_CHANGES_GAPS))
 
     def _compute_eagerly(self, items: list[Any]) -> None:
         self._replay.end()
@@ -345,7 +342,6 @@ class CapturedSegment:
     # Recording, while nothing else computes.
 
     def _record(self, entry: Entry, frame: Frame, items: list[Any]) -> None:
-        options = self.segment.options
         try:
             if self._replay.begin():  # the graphs of other frames use another buffer of the state
                 self._cache.clear(but=entry)
@@ -358,7 +354,7 @@ class CapturedSegment:
             # First of all the frame: if the operators fail at it as well, that is the error.
             frame.leaves.clear()
             self._compute_eagerly(items)
-            self._refuse(error if isinstance(error, Refusal) else Refusal(str(error)))
+            self._refuse(error)
             return
         has_changed = self._version.number != self._seen_version and self._look_at_parameters()
         if has_changed or self._state.look():
@@ -384,7 +380,7 @@ class CapturedSegment:
             entry.graph = graph
         else:
             entry.slots.made += 1
-            if entry.slots.made < options.slots:
+            if entry.slots.made < self.segment.options.slots:
                 self._will_record()
         self._replay.begin(has_recorded=True)
         self._settled_for = None  # the first replay is compared, and later ones of any kind
@@ -465,7 +461,7 @@ class CapturedSegment:
 
     # What is not captured.
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: Exception) -> None:
         """Run as without capture from now on; warn, or raise where the segment has to be captured."""
         self._is_refused = True
         self._matches = None

@@ -10,6 +10,7 @@ finds, and what it assigns is copied to the buffer before the next replay.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,13 +102,8 @@ class DeviceState:
                 self._last[operator, name] = array
 
     @property
-    def is_known(self) -> bool:
-        """Whether all declared attributes refer to something: the first computes may make it."""
-        return not self.unknown
-
-    @property
     def unknown(self) -> str:
-        """A declared attribute that refers to nothing, in words; an empty text if there is none."""
+        """A declared attribute that refers to nothing, in words, or an empty text; a first compute may make it."""
         found = [
             (operator, name) for operator, name in self._declared if getattr(operator, name, None) is None
         ]
@@ -123,11 +119,9 @@ class DeviceState:
 
     def _layout_of(self, operator: Operator, name: str, value: Any) -> Layout:
         kind = kind_of(value)
-        try:
+        with suppress(Unsupported):
             if kind is not None:
                 return kind.layout(value)
-        except Unsupported:
-            pass
         raise Refusal(
             f"state {name!r} of operator {operator.name!r} is {type(value).__name__!r}, and not an array on the "
             "device"
@@ -165,8 +159,7 @@ class DeviceState:
     # While a replay is compared.
 
     def arrays(self, leave_out: Iterable[Any]) -> list[KeptArray]:
-        """Return the arrays that attributes of the operators refer to; not the knobs, which are set from
-        outside."""
+        """Return the arrays that attributes of the operators refer to; not knobs, which are set from outside."""
         found: list[KeptArray] = []
         for node in self._members:
             for name, value in vars(node.operator).items():

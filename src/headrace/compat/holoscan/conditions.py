@@ -122,8 +122,8 @@ class PeriodicCondition(GXFCondition, headrace.PeriodicCondition):
 
 
 _DISCOVERY = (
-    "endpoints of topics are not found while a program runs. Connect the operators with add_flow, whose "
-    "default conditions wait for messages and for room"
+    "topics belong to the application. Use self.export_topic and self.import_topic in compose: programs find each "
+    "other as they come and go, and an operator that receives a topic waits for its messages"
 )
 _CODELETS = (
     "it is for compiled GXF codelets; use CudaStreamCondition, which waits for the work behind tensors"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph
+from headrace.core.groups import check_group
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.observe.recordings.ports import matches
@@ -203,10 +204,9 @@ def _is_left(segment: Any, graph: Graph) -> bool:
     segment.state, segment.reason = "off", "a recording is played in place of its operators"
     if not left:
         return False
-    operators, segment.operators = segment.operators, left
     try:
-        segment.check()
+        check_group(segment.name, left)
     except GraphError:  # what is left is in two pieces
-        segment.operators = operators
         return False
+    segment.operators = left
     return True

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 import zlib
 from collections.abc import Hashable
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 _FIRST_SLICE = 10
 _LAST = 1 << 20  # a place after all others
 _WAITING = 1 << 18  # characters that wait at most to be written
-_AT_ONCE = 1 << 12  # characters in a call of the system, or one event
+# The characters of a call of the system: as many events as fit into 4096, or one.
+_PIECES = re.compile(r"(?:.{1,4096}|.+?)(?=,\n|\Z)", re.DOTALL)
 
 
 class TraceFile:
@@ -61,16 +63,12 @@ class TraceFile:
         """Write the events that wait."""
         if not self._waiting:
             return
-        piece = ""
-        for event in self._waiting:
-            if piece and len(piece) + len(event) > _AT_ONCE and self._compressed is None:
-                self._put(piece)
-                piece = ""
-            piece += self._separator + event
-            self._separator = ",\n"
+        text = self._separator + ",\n".join(self._waiting)
+        self._separator = ",\n"
         self._waiting.clear()
         self._length = 0
-        self._put(piece)
+        for piece in _PIECES.findall(text) if self._compressed is None else [text]:
+            self._put(piece)
         if self._compressed is not None:
             self._compressed.flush(zlib.Z_SYNC_FLUSH)
 
@@ -192,8 +190,3 @@ def place(group: int, track: int) -> str:
 def json_text(value: Any) -> str:
     """Return a value as JSON on one line."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def micros(nanoseconds: int) -> str:
-    """Return nanoseconds as microseconds, exactly: a float has digits enough for a hundred days."""
-    return repr(nanoseconds / 1000)

@@ -10,7 +10,7 @@ The file is written as the run goes on, and opens even if the process is killed.
 
 All times are exact to the nanosecond. In simulated time a compute may take no time at all; the events of one
 compute are therefore written one after the other and in the order of time, so that a viewer that sorts by time
-keeps them together.
+keeps them together. Microseconds are the shortest text of a float, which has digits enough for a hundred days.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.observe.figures.recent_rows import RecentRows
 from headrace.observe.figures.statistics import saturated
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.observe.traces.levels import END, Level
-from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, micros, place
+from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, place
 from headrace.observe.traces.trace_reader import FORMAT, HOPS
 
 if TYPE_CHECKING:
@@ -126,17 +126,17 @@ class TraceWriter(StatisticsWatcher):
     def _event(self, kind: str, name: str, category: str, place: str, time: int, more: str = "") -> str:
         """Return an event: its kind, its name in JSON, its category and place, its time, and what more it has."""
         # The time 0 of the trace is known when the first compute begins.
-        ts = micros(time - self._run.started)
+        ts = (time - self._run.started) / 1000
         return f'{{"ph":"{kind}","name":{name},"cat":"{category}",{place},"ts":{ts}{more}}}'
 
     def _slice(self, name: str, category: str, place: str, began: int, ended: int, arguments: str) -> str:
         """Return the event of something that took a while."""
-        more = f',"dur":{micros(ended - began)},"args":{{{arguments}}}'
+        more = f',"dur":{(ended - began) / 1000},"args":{{{arguments}}}'
         return self._event("X", name, category, place, began, more)
 
     def _arrow(self, kind: str, what: str, category: str, place: str, time: int, number: int) -> str:
         """Return the event of the begin or the end of an arrow."""
-        more = f',"id":{number}' + (',"bp":"e"' if kind == "f" else "")
+        more = f',"id":{number},"bp":"e"' if kind == "f" else f',"id":{number}'
         return self._event(kind, f'"{what}"', category, place, time, more)
 
     def _add_metadata(self, name: str, arguments: dict[str, Any]) -> None:
@@ -321,9 +321,11 @@ class TraceWriter(StatisticsWatcher):
         self._add_counter(Group.IN_FLIGHT, batch.operator.name, in_use.tell(int(batch.ended[-1])))
 
     def _add_counter(self, group: int, name: str, values: list[tuple[int, int]]) -> None:
-        track, name = place(group, group), json_text(name)
-        for time, value in values:
-            self._file.add(self._event("C", name, "counter", track, time, f',"args":{{"messages":{value}}}'))
+        begins = f'{{"ph":"C","name":{json_text(name)},{place(group, group)},"ts":'
+        zero = self._run.started
+        self._file.add(
+            *[f'{begins}{(time - zero) / 1000},"args":{{"messages":{value}}}}}' for time, value in values]
+        )
 
     # Paths.
 
@@ -339,32 +341,33 @@ class TraceWriter(StatisticsWatcher):
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
         sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
         frames = self._frame_names(np.where(flows.computes[:, 0] < 0, -1, sources))
+        paths = place(Group.PATHS, Group.PATHS)
         keys = [json_text(part) for part in division.names]
         received, emitted = flows.times[:, 0::2], flows.times[:, 1::2]
         columns = zip(HOPS, (received, emitted, division.gpu_started, division.gpu_ended), strict=True)
         hops = [(column, times.tolist()) for column, times in columns]
+        events = []
         for row, (origin, done, (frame, source), parts) in enumerate(
             zip(flows.origin.tolist(), flows.done.tolist(), frames, division.parts.tolist(), strict=True)
         ):
             self._flow_count += 1
             begins = max(origin, zero)
             # A local id, or Perfetto would show the path among the events of no process.
-            track = f'{place(Group.PATHS, Group.PATHS)},"id2":{{"local":"{self._flow_count:x}"}}'
-            shown = ",".join(f"{key}:{micros(part)}" for key, part in zip(keys, parts, strict=True) if part)
+            track = f'{paths},"id2":{{"local":"{self._flow_count:x}"}}'
+            shown = ",".join(f"{key}:{part / 1000}" for key, part in zip(keys, parts, strict=True) if part)
             times = ",".join(f'"{column}":[{self._times(values[row])}]' for column, values in hops)
             arguments = (
-                f'"frame":{frame},"source":{source},"latency_us":{micros(done - origin)},'
+                f'"frame":{frame},"source":{source},"latency_us":{(done - origin) / 1000},'
                 f'"parts_us":{{{shown}}},{times}'
             )
-            self._file.add(
-                self._event("b", name, "path", track, begins, f',"args":{{{arguments}}}'),
-                self._event("e", name, "path", track, max(done, begins)),
-            )
+            events.append(self._event("b", name, "path", track, begins, f',"args":{{{arguments}}}'))
+            events.append(self._event("e", name, "path", track, max(done, begins)))
+        self._file.add(*events)
 
     def _times(self, times: list[int]) -> str:
         """Return the times at each operator of a path, in microseconds of the trace."""
         zero = self._run.started
-        return ",".join(micros(time - zero) if time > _NEVER else "null" for time in times)
+        return ",".join([f"{(time - zero) / 1000}" if time > _NEVER else "null" for time in times])
 
     # Kernels.
 

@@ -76,9 +76,8 @@ class ComposedOperator:
 
     def transmitter(self, port_name: str) -> Any:
         """Return a view of an output: `size`, `back_size`, `capacity`."""
-        if self._view("transmitter", port_name) is None:
-            return None
-        return Transmitter(port_name, max(self.spec.every_output[port_name].size, 1))
+        view = self._view("transmitter", port_name)
+        return view and Transmitter(port_name, max(self.spec.every_output[port_name].size, 1), view.queues)
 
     def _view(self, call: str, port_name: str) -> Any:
         try:
@@ -89,12 +88,18 @@ class ComposedOperator:
 
 @dataclass(frozen=True)
 class Transmitter:
-    """An output of an operator, from which messages are gone as soon as they were emitted."""
+    """An output of an operator, from which messages are gone after the compute that emitted them."""
 
     name: str
     capacity: int
+    queues: tuple[Any, ...]
     size: int = 0
-    back_size: int = 0
+
+    @property
+    def back_size(self) -> int:
+        """The number of messages of this compute; 0 where earlier ones still wait for their receiver."""
+        new = [len(queue) for queue in self.queues if queue.state is not None and not queue.state.available]
+        return max(new, default=0)
 
 
 def connect(add_flow: Any, source: Any, target: Any, pairs: Any, *rest: Any, **options: Any) -> None:

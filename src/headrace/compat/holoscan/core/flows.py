@@ -31,9 +31,7 @@ class _ConnectorType(enum.IntEnum):
 
 _ConnectorType.__name__ = "ConnectorType"  # as it is shown
 ConnectorType = _ConnectorType
-_ABSENT = {
-    ConnectorType.PUBSUB: "topics between programs do not exist yet; connect the operators with add_flow",
-}
+_TOPICS = "topics belong to the application; use self.export_topic and self.import_topic in compose"
 
 
 def _check_connector(connector: Any, where: str) -> ConnectorType:
@@ -44,8 +42,8 @@ def _check_connector(connector: Any, where: str) -> ConnectorType:
             f"{where}: the connector UCX is a queue of this process",
             "leave the connector out: messages stay here",
         )
-    if connector in _ABSENT:
-        raise NotHereError(f"{where}: the connector {connector.name} is not here: {_ABSENT[connector]}")
+    if connector is ConnectorType.PUBSUB:
+        raise NotHereError(f"{where}: the connector PUBSUB is not here: {_TOPICS}")
     return connector
 
 
@@ -96,10 +94,8 @@ class ConnectedPort(_IOSpec):
         return cls.unmade(cls, self._connector_arguments)
 
     def topic(self, name: str) -> Any:
-        """Raise: topics do not exist yet."""
-        raise NotHereError(
-            f"port {self.name!r}: topic({name!r}) is not here: {_ABSENT[ConnectorType.PUBSUB]}"
-        )
+        """Raise: topics belong to the application."""
+        raise NotHereError(f"port {self.name!r}: topic({name!r}) is not here: {_TOPICS}")
 
 
 # Flows that are chosen.
