@@ -9,9 +9,9 @@ import pytest
 
 from tests.harness import PATIENCE
 from tests.harness.processes import run_python
-from tests.parts.test_processes import byte_code, environment, nothing_left
+from tests.parts.test_processes import environment, nothing_left
 
-__all__ = ["byte_code", "environment", "nothing_left"]  # fixtures
+__all__ = ["environment", "nothing_left"]  # fixtures
 
 LIVE = """
 import json
