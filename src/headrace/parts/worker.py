@@ -375,14 +375,13 @@ class Worker:
 
     def listen(self) -> None:
         """Do what the driver says, until it is gone; on a thread of its own."""
+        due = time.monotonic() + _BEAT
         while True:
-            if not self.channel.wait(_BEAT):
-                has_begun = self.control is not None and self.control.engine is not None
-                self.channel.send(Beat(tuple(stuck_operators(self.cut.application)) if has_begun else ()))
-                if self.cut is not None:
-                    self.cut.idleness.relieve()
-                    if self.cut.idleness.was_idle:
-                        self.cut.idleness.ask()
+            has_arrived = self.channel.wait(max(due - time.monotonic(), 0.0))
+            if time.monotonic() >= due:  # also if the driver always has something to say
+                self._beat()
+                due = time.monotonic() + _BEAT
+            if not has_arrived:
                 continue
             messages = self.channel.receive()
             if messages is None:
@@ -390,6 +389,15 @@ class Worker:
                 return
             for message, descriptors in messages:
                 self._handle(message, [socket.socket(fileno=each) for each in descriptors])
+
+    def _beat(self) -> None:
+        """Tell the driver that this process lives, and look whether it is idle."""
+        has_begun = self.control is not None and self.control.engine is not None
+        self.channel.send(Beat(tuple(stuck_operators(self.cut.application)) if has_begun else ()))
+        if self.cut is not None:
+            self.cut.idleness.relieve()
+            if self.cut.idleness.was_idle:
+                self.cut.idleness.ask()
 
     def _handle(self, message: Any, ends: list[socket.socket]) -> None:
         match message:

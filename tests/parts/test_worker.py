@@ -1,0 +1,53 @@
+"""What the process of a part tells the driver, whatever the driver says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.core.control import RUNNING
+from headrace.parts import worker as worker_module
+from headrace.parts.control import Assignment, Beat, Request
+from headrace.parts.launch import Launch
+from headrace.parts.worker import Worker
+
+
+class _Over(Exception):
+    pass
+
+
+class _TalkativeDriver:
+    """A channel whose other end always has something to say, each time a tenth of a second later."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.beats: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.now += min(seconds, 0.1)
+        return True
+
+    def receive(self) -> list[tuple[Any, list[int]]]:
+        if self.now > 10:
+            raise _Over
+        return [(Request(RUNNING, 0, ""), [])]
+
+    def send(self, message: Any) -> bool:
+        assert isinstance(message, Beat)
+        self.beats.append(self.now)
+        return True
+
+
+def test_a_process_says_that_it_lives_while_the_driver_talks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slider that sets a value ten times a second must not make its part seem frozen."""
+    driver: Any = _TalkativeDriver()
+    monkeypatch.setattr(worker_module, "time", driver)
+    made = Worker(driver, Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run"))
+    with pytest.raises(_Over):
+        made.listen()
+    assert len(driver.beats) >= 18
+    assert max(after - before for before, after in zip(driver.beats, driver.beats[1:], strict=False)) < 0.7
