@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec, op
+from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
 from headrace.gpu import sim
@@ -849,3 +850,40 @@ def test_trackers_and_loggers_watch_a_part(links: Any, tmp_path: Any) -> None:
     for part, operator in (("edge", "edge.camera"), ("server", "server.detector")):
         assert any(operator in path for path in trackers[part].get_path_strings())
         assert operator in (tmp_path / f"{part}.json").read_text()
+
+
+# Room.
+
+
+@pytest.mark.parametrize(("values", "size", "is_awaited"), [([1, 2], 1, True), ([1], 2, False)])
+def test_senders_are_expected_to_wait_if_too_few_places_are_free(
+    values: list[int], size: int, is_awaited: bool
+) -> None:
+    found: list[bool] = []
+
+    def server(part: Any) -> None:
+        def look(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            found.append(input_queues(self, "in")[0].state.is_awaited_elsewhere)
+
+        part.add_operator(Step(part, inputs=["in"], body=look, name="detector"))
+
+    run_plant(lambda: plant(camera(values), server, size=size, scheduler=event_based))
+    assert found[0] is is_awaited
+
+
+def test_the_room_that_senders_wait_for_is_known() -> None:
+    def edge(*conditions: Any) -> Callable[[Any], None]:
+        def compose(part: Any) -> None:
+            part.add_operator(source(part, [1], *conditions, name="camera"))
+
+        return compose
+
+    def room(*conditions: Any) -> int:
+        application = plant(edge(*conditions), detector([]), size=4)
+        application.compose_graph()
+        (flow,) = cut_flows(application)
+        return flow.room
+
+    assert room() == 1
+    assert room(DownstreamMessageAffordableCondition(min_size=3, transmitter="out")) == 4

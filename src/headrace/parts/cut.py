@@ -303,8 +303,18 @@ def _cut_queue(operator: Operator, port: IOSpec, queue: QueueSpec, part: str) ->
         queue.size,
         queue.policy,
         keeps_places,
+        min(sum(_places_awaited(flow.source, flow.output, queue.size) for flow in flows), queue.size),
     )
     return _CutQueue(flow, flows, queue, port)
+
+
+def _places_awaited(operator: Operator, output: str, size: int) -> int:
+    """Return how many free places an operator waits for, at most, in a queue of a size."""
+    port = operator.spec.every_output[output]
+    given = operator.conditions.values()
+    if port.conditions or any(each.port_role == "transmitter" or each.terms for each in given):
+        return size
+    return max(port.size, 1)
 
 
 def _keeps_places(queue: QueueSpec) -> bool:

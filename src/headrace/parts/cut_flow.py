@@ -26,6 +26,8 @@ class CutFlow:
     keeps_places
         Whether a message keeps its place on the sender's side until its receiver takes it, so that there are `size`
         places in all. If not, the receiver's queue drops messages, and nobody waits for its places.
+    room
+        The most free places that its senders wait for before they compute.
     """
 
     name: str
@@ -36,6 +38,7 @@ class CutFlow:
     size: int
     policy: IOSpec.QueuePolicy
     keeps_places: bool
+    room: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class LinkOperator(Operator):
     def on_event(self) -> None:
         """Look at the link in the next compute, and report its failure; called from any thread."""
         self.has_news = True
-        link = self._latest
+        link = self._latest if self._next_links else self._link
         failure = None if link is None else link.failure
         if failure is not None and not self._has_failed and not self.is_done:
             self._has_failed = True
@@ -216,7 +216,9 @@ class LinkOperator(Operator):
                 self.fragment._run_control.stop(cause.ended_by)
             else:
                 self._on_failure(failure)
-        self._condition.notify_scheduler()
+        node = self._condition._node
+        if node is not None:  # as `notify_scheduler`, for each message
+            node.announce()
 
     @property
     def _latest(self) -> Any:
@@ -645,7 +647,7 @@ class ReceiveFromPart(LinkOperator):
         self.has_news = self._was_idle = False
         link, queue = self._link, self._queue
         self._pass_on(link, queue, op_output)
-        while self._can_change(link) and not self._has_more:
+        while self._next_links and self._can_change(link) and not self._has_more:
             self._change_link()
             link = self._link
             self._pass_on(link, queue, op_output)
@@ -658,9 +660,12 @@ class ReceiveFromPart(LinkOperator):
         if owed:
             link.give_credits(owed)
             self._given += owed
-        if self.flow.keeps_places and queue.consumer.retired and not has_ended:
-            link.close()
-            self._is_closed = True
+        if self.flow.keeps_places:
+            # A sender that waits because of messages on their way is known when they arrive.
+            queue.state.is_awaited_elsewhere = self._here - self._given > self.flow.size - self.flow.room
+            if queue.consumer.retired and not has_ended:
+                link.close()
+                self._is_closed = True
         is_answered = not self.is_acknowledging or self._given == self._here
         self.is_done = self._is_closed or (has_ended and is_answered)
         if self.is_done:

@@ -155,6 +155,9 @@ class OutputContext:
         """Put a message into queues as it is, a copy for each receiver if its tensors present their work."""
         is_copied = len(queues) > 1 and type(message) is Envelope and message.work is not None
         for queue in queues:
+            if len(queue) < queue.capacity and not is_copied:
+                queue.append(message)  # as `emit`
+                continue
             queue.offer(_copy_for_receiver(message) if is_copied else message)
 
     def _with_details(self, data: Any, acq_timestamp: Any) -> Any:

@@ -455,6 +455,8 @@ class Engine:
             self.retire(node)
         if node.has_extra_work:
             self._finish_extra_work(node)
+            if node.operator._is_link and self._waits_for_link(node):
+                return
         if node.blockers:
             node.busy = False
             if node.evaluated is not None:
@@ -479,6 +481,16 @@ class Engine:
         if room is not None:
             for line in room.lines:
                 line.promise(self.pausing.is_paused)
+
+    def _waits_for_link(self, node: Node) -> bool:
+        """Return whether a link operator that has computed is not put in its ready queue: it waits for an event.
+
+        It would be evaluated when it is taken. Until then, a parked worker would be woken for it.
+        """
+        if node.blockers or not node.ready_queue.parked or self.evaluate(node) is NOTHING:
+            return False
+        self.drop(node)
+        return True
 
     def announce_room(self, node: Node, queues: Iterable[Queue]) -> None:
         """Announce room in the queues of a node to their producers, in the middle of its compute."""

@@ -60,7 +60,7 @@ class QueueState:
     """The state of a queue.
 
     `available`, `affordable` and `room` are changed under the engine's lock. `min_size` is changed in the
-    consumer's compute (`resume`). The rest is set before the run begins.
+    consumer's compute (`resume`), `is_awaited_elsewhere` in the producer's. The rest is set before the run begins.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class QueueState:
     watched, watchers
         Whether an evaluated (not counted) condition depends on the queue, and the producers that have one.
     is_awaited_elsewhere
-        Whether producers in another process wait for its places (`headrace.parts`).
+        Whether producers in another process may wait for its places (`headrace.parts`).
     """
 
     __slots__ = (
