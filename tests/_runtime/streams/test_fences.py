@@ -138,7 +138,7 @@ def test_a_device_that_stands_still_is_given_new_events() -> None:
     computes.look()
     for n in range(40):
         emit(fences, n)  # `record` sees to it that none of the six that are not done is among them
-    assert len(device.made) == 46
+    assert len(device.made) <= 48
 
 
 def test_events_are_used_again_where_nothing_is_kept() -> None:
@@ -147,7 +147,8 @@ def test_events_are_used_again_where_nothing_is_kept() -> None:
     for n in range(500):
         emit(fences, n)
         device.done = device.recorded - 1
-    assert len(device.made) <= 16
+    assert len(device.made) <= 64
+    assert device.looks <= 500 / 60
 
 
 @pytest.mark.parametrize(("behind", "most"), [(0, 0.26), (1, 0.65), (3, 0.8)])

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from headrace import CountCondition, gpu, op
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.streams import lifetimes, owners
 from headrace.conditions import MemoryAvailableCondition
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
+from headrace.tensor.libraries import owner_sizes
 from tests.harness import MakeScheduler, greedy, run
 from tests.harness.internals import node_of
 from tests.harness.libraries import fresh_registry
 
 FRAMES = 40
+LONG, WARM = 400, 120  # frames until the computes are in their steady state
+not_compiled = pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
 
 
 class Memory:
-    pass
+    size = 4096
 
 
 class Array:
@@ -163,6 +170,90 @@ def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch) 
     chain(lambda x: Array(x.number), last)
     assert calls["wait"] == 2 * FRAMES  # of the stage and the last one
     assert 2 * FRAMES <= calls["record"] <= 2 * FRAMES + FRAMES // 2  # the last one emits nothing
+
+
+def steady(
+    monkeypatch: pytest.MonkeyPatch, per: str, sizes: Any, pace_ns: int = 1_000
+) -> tuple[float, int, int]:
+    """Return the queries per compute, and the most frames and bytes that the last operator of seven keeps."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", itertools.count(0, 6 * pace_ns).__next__)
+    monkeypatch.setitem(owner_sizes, Memory, attrgetter("size"))
+    queries: list[None] = []
+    is_done = sim.Event.is_done.fget
+    monkeypatch.setattr(sim.Event, "is_done", property(lambda event: queries.append(None) or is_done(event)))
+    ends: list[Any] = []
+    kept: list[list[int]] = []  # the sizes, before each compute of the last operator
+
+    numbers = itertools.count()
+
+    def stage(x: Array) -> Array:
+        array = Array(0)
+        array.memory.size = x.memory.size
+        return array
+
+    def source() -> Array:
+        array = Array(0)
+        array.memory.size = sizes(next(numbers))
+        return array
+
+    def last(x: Array) -> None:
+        found = node_of(ends[0]).streams.lifetimes
+        kept.append([memory.size for reader in found.readers for memory in reader.frames])
+        kept[-1] += [memory.size for memory in found.held.received]
+        if len(kept) == WARM:
+            queries.clear()
+
+    def compose(app: Any) -> None:
+        app.stream_per = per
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(source)(app, CountCondition(app, LONG), pool, name="first")
+        stages = [op(stage)(app, pool, name=f"stage{k}") for k in range(5)]
+        ends.append(op(last)(app, pool, name="last"))
+        for one, other in itertools.pairwise([first, *stages, *ends]):
+            app.add_flow(one, other)
+
+    run(compose)
+    return len(queries) / (7 * (LONG - WARM)), max(map(len, kept)), max(map(sum, kept))
+
+
+MIB = 1 << 20
+
+
+@not_compiled
+@pytest.mark.parametrize("per", ["operator", "branch"])
+def test_while_the_device_keeps_up_with_small_frames_it_is_seldom_queried(
+    monkeypatch: pytest.MonkeyPatch, per: str
+) -> None:
+    queries, frames, _ = steady(monkeypatch, per, lambda n: 4096)
+    assert queries <= 0.03
+    assert frames <= 2 * 48 + 8
+
+
+@not_compiled
+@pytest.mark.parametrize("per", ["operator", "branch"])
+@pytest.mark.parametrize(
+    ("sizes", "pace_ns", "most"),
+    [
+        (lambda n: 1024 * MIB, 1_000, 12 * 1024 * MIB),
+        (lambda n: MIB, 1_000, 2 * (8 + 6) * MIB),
+        (
+            lambda n: 1024 * MIB if n > 200 else 4096,
+            1_000,
+            13 * 1024 * MIB,
+        ),  # after a long time without a look
+        (lambda n: 4096, 5_000_000, 12 * 4096),  # the next look would come in a quarter of a second
+    ],
+)
+def test_the_bytes_that_are_kept_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, per: str, sizes: Any, pace_ns: int, most: int
+) -> None:
+    assert steady(monkeypatch, per, sizes, pace_ns)[2] <= most
+
+
+@not_compiled
+def test_frames_of_unknown_size_are_looked_at_as_often_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "owner_sizes", {})
+    assert steady(monkeypatch, "operator", lambda n: 4096)[1] <= 12
 
 
 def test_memory_of_a_pool_comes_back_after_each_compute(scheduler: MakeScheduler) -> None:

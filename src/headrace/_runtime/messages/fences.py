@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
 
 # With this many incomplete fences, their state is checked before another event is created.
-_MANY = 16
+_MANY = 64
 
 
 class Fences:

@@ -19,7 +19,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.owners import has_allocations, only_kept, sort_allocations
+from headrace._runtime.streams.owners import (
+    MANY_BYTES,
+    has_allocations,
+    only_kept,
+    size_of_all,
+    sort_allocations,
+)
 from headrace._runtime.streams.watch import Watch, Watched, no_longer_held
 from headrace.gpu.allocation import in_use
 
@@ -78,6 +84,13 @@ class HeldFrames:
             if self._countdown < 0:
                 released = self._check_watched(released)
         return released
+
+    def watched_bytes(self) -> int:
+        """Return the bytes of the frames that were still held at the last look; very many if they are many."""
+        watched = self.watched
+        if len(watched) > _CHECKS:
+            return MANY_BYTES
+        return size_of_all([frame.owner for frame in watched.values()]) if watched else 0
 
     def clear(self) -> None:
         """Release everything."""

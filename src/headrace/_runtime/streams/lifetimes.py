@@ -11,6 +11,13 @@ the usual limit of 8, after every sixth. At every compute it would free frames s
 Querying an event costs less than a callback. If the device is behind, there is a look at every other compute, so
 that no more is kept than the limit says, and the operator goes on as soon as the oldest compute is complete.
 
+A query costs 2 µs, and the next launch of a library takes up to 2 µs longer. So a look (`look_unless_early`) is put
+off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with those
+that the program held then, are small and came within a few milliseconds. Looks are then up to 48 computes apart.
+The bytes are counted after every sixth compute. So a look comes at most 8 MiB and the frames of six computes late,
+and finds a device that falls behind after at most 48 computes, or after six if these take more than a few
+milliseconds. A limit below 8 is kept exactly.
+
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
 """
@@ -21,11 +28,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
-from headrace._runtime.streams.owners import has_allocations, only_kept
+from headrace._runtime.streams.owners import has_allocations, only_kept, size_of_all
 from headrace.core.whole_numbers import whole_number
 from headrace.gpu.allocation import in_use
 
@@ -36,6 +44,11 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _COMPUTES = 6  # between two looks
+# For looks that are put off: the most computes, bytes received and nanoseconds between two, and the least limit.
+_MOST_COMPUTES = 48
+_MOST_BYTES = 8 << 20
+_MOST_NS = 10_000_000
+_LEAST_LIMIT = 8
 
 
 class Lifetimes:
@@ -53,7 +66,10 @@ class Lifetimes:
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     """
 
-    __slots__ = ("_added", "_limit", "_node", "_streams", "full", "held", "readers")
+    __slots__ = (
+        *("_added", "_bytes", "_counted", "_limit", "_looked", "_node", "_streams"),
+        *("full", "held", "readers"),
+    )
 
     def __init__(self, run: RunStreams, node: RunningOperator) -> None:
         self._node = node
@@ -63,6 +79,8 @@ class Lifetimes:
         self.full: InFlight | None = None
         # Those that this compute added.
         self._added: list[InFlight] = []
+        # How many of the received owners have been counted since the last look, their bytes, and its time.
+        self._counted = self._bytes = self._looked = 0
         limit = node.operator.max_in_flight
         given = node.operator.fragment.max_in_flight if limit is None else limit
         self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
@@ -103,12 +121,28 @@ class Lifetimes:
         elif in_use and has_allocations(self.held.received):
             self.held.sort_allocations()
 
+    def look_unless_early(self) -> None:
+        """Look at what was received, unless the device has kept up and little was received since the last look."""
+        held, reader = self.held, self.readers[0]
+        if reader.may_put_off() and not (in_use or len(self.readers) > 1):
+            received = held.received
+            if not self._counted:
+                self._bytes = held.watched_bytes()
+            self._bytes += size_of_all(received[self._counted :])
+            self._counted = len(received)
+            if self._bytes <= _MOST_BYTES and monotonic_ns() - self._looked <= _MOST_NS:
+                reader.put_off()
+                return
+        self.look()
+        self._looked = monotonic_ns()
+
     def look(self) -> None:
         """Keep the frames that were received and released until the streams have completed their work so far."""
         if self._added:
             for reader in self._added:
                 reader.numbers.append(reader.fences.last + 1)
             self._added = []
+        self._counted = self._bytes = 0
         held = self.held
         received = held.received
         released: list[Any] | None = None
@@ -187,6 +221,7 @@ class InFlight:
         "_last",
         "_left",
         "_limit",
+        "_patience",
         "_stride",
         "_until",
         "fences",
@@ -204,6 +239,8 @@ class InFlight:
         self._frames: list[Any] | None = None
         self._until = 0
         self._keeps_up = True
+        # The number of computes between two looks, if they are put off.
+        self._patience = 0
         # The last fence and the number of unfinished computes when `turn` was called the last time.
         self._last = self._left = 0
         # The same for those that were released before, oldest first.
@@ -233,8 +270,11 @@ class InFlight:
         if self._keeps_up and self._until <= number and not self._earlier and fences.has_passed(number):
             del numbers[: bisect_right(numbers, number)]
             self._frames, self._until = released, last + 1
+            if limit >= _LEAST_LIMIT:
+                self._patience = min(2 * self._patience or _COMPUTES, _MOST_COMPUTES)
         else:
             self._release_some(released)
+            self._patience = 0
         left = len(numbers)
         if left and (numbers[0] > last if has_new and left >= limit else numbers[-1] > last and not has_new):
             fences.insert()  # there was none since the last look, or none that shows that the oldest is complete
@@ -246,6 +286,19 @@ class InFlight:
         look_at = left + (self._stride if keeps_up else 2)
         self.look_at = look_at if look_at < limit else limit
         return left >= limit
+
+    def may_put_off(self) -> bool:
+        """Return whether the next look may come some computes later, because the device has kept up."""
+        return len(self.numbers) - self._left + _COMPUTES <= self._patience
+
+    def put_off(self) -> None:
+        """Go on without a look for a few computes; the look will find a fence from here."""
+        numbers, fences = self.numbers, self.fences
+        count = len(numbers)
+        self.look_at = count + _COMPUTES
+        if count > 1 and numbers[count - 2] > fences.last:  # the operator emits nothing, or seldom
+            fences.insert()
+            self._last = fences.last
 
     def _release_some(self, released: list[Any] | None) -> None:
         fences, numbers, earlier = self.fences, self.numbers, self._earlier

@@ -33,10 +33,11 @@ from weakref import getweakrefcount
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 from headrace.tensor import Tensor, TensorMap
-from headrace.tensor.libraries import Library, find_library, hidden_users, when_registered
+from headrace.tensor.libraries import Library, find_library, hidden_users, owner_sizes, when_registered
 from headrace.tensor.tree import Visitor, once
 
 _MOST = 1024
+MANY_BYTES = 1 << 60
 _FORGET = 10_000  # the maximum number of cached types, because programs may create types as they run
 
 PLAIN: set[type] = {
@@ -272,6 +273,15 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> None:
     # Those that nobody holds any more have come back: their events are recorded here, where nothing is locked.
     for pool in pools.values():
         pool.collect()
+
+
+def size_of_all(owners: list[Any]) -> int:
+    """Return the bytes of memory that owners keep alive; very many if that is not known of one of them."""
+    kinds = set(map(type, owners))
+    if len(kinds) == 1:  # most operators
+        size = owner_sizes.get(kinds.pop())
+        return MANY_BYTES if size is None else sum(map(size, owners))
+    return sum([size_of_all([owner]) for owner in owners])
 
 
 # Whether the program still holds an owner.

@@ -98,7 +98,7 @@ def _with_streams(
                 port.item = NOTHING
             numbers.append(fences.last + 1)
             if len(numbers) >= reader.look_at:
-                lifetimes.look()
+                lifetimes.look_unless_early()
             elif in_use and has_allocations(received):
                 lifetimes.held.sort_allocations()
 
@@ -117,7 +117,7 @@ def _plain_compute(
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     own = fences.stream
-    events, record, wait, look = fences.events, own.record, own.wait, lifetimes.look
+    events, record, wait, look = fences.events, own.record, own.wait, lifetimes.look_unless_early
     first, add, keep, end = events.popleft, events.append, received.append, numbers.append
     # As in `_making_current`.
     known = -1

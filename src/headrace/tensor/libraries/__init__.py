@@ -74,6 +74,9 @@ hidden_users: dict[type, Callable[[Sequence[Any]], int]] = {}
 """For types of owners: a function that counts the users of owners that Python's reference counts hide, and returns
 the largest number."""
 
+owner_sizes: dict[type, Callable[[Any], int]] = {}
+"""For types of owners of memory: a function that returns the number of bytes."""
+
 ANY_LIBRARY = Library()
 """The library of all types that no other is for."""
 

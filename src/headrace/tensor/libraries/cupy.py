@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
@@ -12,6 +13,7 @@ import cupy
 
 from headrace.gpu import StreamHandle
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
+from headrace.tensor.libraries import owner_sizes
 from headrace.tensor.types import DLDataType, DLDevice, element_from_name
 
 if TYPE_CHECKING:
@@ -178,5 +180,9 @@ def contiguous_copy(tensor: Tensor, stream: StreamHandle) -> Any:
         return cupy.ascontiguousarray(cupy.from_dlpack(tensor))
 
 
+# Other memory belongs to an object whose size is not known here.
+_memory = sys.modules.get("cupy.cuda.memory")
+if _memory is not None:
+    owner_sizes.update(dict.fromkeys((_memory.Memory, _memory.PooledMemory), attrgetter("size")))
 LIBRARY = CuPy()
 _EXACT = _Exact()

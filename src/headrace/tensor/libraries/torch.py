@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headrace.tensor.device_arrays import ArrayAt, DeviceLibrary, Layout, Unsupported
-from headrace.tensor.libraries import hidden_users
+from headrace.tensor.libraries import hidden_users, owner_sizes
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -159,4 +159,5 @@ def _most_users(storages: Sequence[Any]) -> int:
 
 
 hidden_users[torch.UntypedStorage] = _most_users
+owner_sizes[torch.UntypedStorage] = methodcaller("nbytes")
 LIBRARY = PyTorch()
