@@ -17,6 +17,7 @@ from headrace.gpu import sim
 from headrace.observe import TraceWriter, Watcher, watch
 from headrace.observe.figures import distribution, recent_rows
 from headrace.observe.traces import trace_writer
+from headrace.observe.traces.trace_file import TraceFile
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import (
@@ -414,3 +415,29 @@ def test_a_message_that_nobody_receives_waits_until_the_end(tmp_path: Path) -> N
     trace = traced(compose, tmp_path / "out.json")
     assert trace.levels("sink.in") == [(0, 1)]
     assert trace.arrows == []
+
+
+@pytest.mark.parametrize(
+    "lengths", [[10], [4_000, 200, 200], [4_093], [4_094, 5], [9_000, 3, 9_000], [30] * 1_000]
+)
+def test_a_file_is_written_in_small_pieces_of_whole_events(
+    lengths: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [f'"{"," * length}"' for length in lengths]
+    pieces: list[str] = []
+    put = TraceFile._put
+
+    def noted(self: TraceFile, text: str) -> None:
+        pieces.append(text)
+        put(self, text)
+
+    monkeypatch.setattr(TraceFile, "_put", noted)
+    file = TraceFile(tmp_path / "trace.json")
+    file.add(*events)
+    file.write()
+    file.close()
+    assert json.loads((tmp_path / "trace.json").read_text()) == [json.loads(event) for event in events]
+    for piece in pieces[:-1]:  # the last one is the closing bracket
+        assert piece.endswith('"')
+        assert len(piece) <= 4_096 or piece.count("\n") == 1
+    assert len(pieces) - 1 <= 1 + sum(lengths) // 2_000
