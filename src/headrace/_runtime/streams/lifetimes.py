@@ -12,10 +12,10 @@ Querying an event costs less than a callback. If the device is behind, there is 
 that no more is kept than the limit says, and the operator goes on as soon as the oldest compute is complete.
 
 A query costs 2 µs, and the next launch of a library takes up to 2 µs longer. So a look (`look_unless_early`) is put
-off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with those
-that the program held then, are small and came within a few milliseconds. Looks are then up to 48 computes apart.
-The bytes are counted after every sixth compute. So a look comes at most 8 MiB and the frames of six computes late,
-and finds a device that falls behind after at most 48 computes, or after six if these take more than a few
+off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with
+those that the program held then, are small and came within a few milliseconds. Looks are then up to 48 computes
+apart. The bytes are counted after every sixth compute. So a look comes at most 8 MiB and the frames of six computes
+late. It finds a device that falls behind after at most 48 computes, or after six if these take more than a few
 milliseconds. A limit below 8 is kept exactly.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
