@@ -41,7 +41,8 @@ Where things are
 `controller` hands the baton on, `primitives` replace those of `threading` and `time`, `exploring` chooses and
 writes down schedules, `effects` leaves out those that cannot make a difference. `scenario` runs one program,
 `scenarios` are the programs, `watch` judges them. `planting` puts faults into the source, `plants` is the table
-of them. `bindings` is the only file that knows the inside of the runtime. To add a scenario, write what it
+of them. `link_scenarios` are programs with links to other parts, whose loop waits at an epoll of `system`, which is
+in memory. `bindings` is the only file that knows the inside of the runtime. To add a scenario, write what it
 composes, what other threads do, and a check; to add a plant, copy a line of the source.
 
 A switch between two bytecodes of one line is not tried, only between lines and around primitives: write a line

@@ -13,10 +13,10 @@ os.environ.setdefault("HEADRACE_DEVICE", "sim")
 from headrace._runtime.compiled import is_compiled
 
 from .exploring import Found, explore, replay, sample
+from .link_scenarios import SCENARIOS
 from .planting import planted
 from .plants import PLANTS
 from .scenario import Scenario
-from .scenarios import SCENARIOS
 
 
 def main() -> int:

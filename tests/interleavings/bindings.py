@@ -21,11 +21,15 @@ from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace.conditions import AsynchronousCondition, BooleanCondition
 from headrace.core import Condition
+from headrace.link import loop as link_loops
+from headrace.link.loop import LinkLoop
+from headrace.parts.link_operators import LinkOperator
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
 
 if TYPE_CHECKING:
+    from .system import System
     from .watch import Watch
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "time_patience",
     "traced_files",
     "unfinished",
+    "wait_for_messages",
     "watched",
     "work_in",
 ]
@@ -78,6 +83,9 @@ _MODULES = [
     "headrace.conditions.periodic",
     "headrace.resources.program_clocks",
     "headrace.core.clock",
+    "headrace.link.ends",
+    "headrace.link.loop",
+    "headrace.parts.link_operators",
     "headrace.waits",
 ]
 
@@ -110,8 +118,8 @@ def traced_files() -> list[str]:
 
 
 @contextmanager
-def controlled(control: Controller) -> Iterator[None]:
-    """Give the modules controlled primitives for a time."""
+def controlled(control: Controller, system: System | None = None) -> Iterator[None]:
+    """Give the modules controlled primitives for a time, and the link's loop another system."""
     threads, time = ControlledThreading(control), ControlledTime(control)
     kept: list[tuple[ModuleType, str, Any]] = []
     for module in _modules():
@@ -120,11 +128,20 @@ def controlled(control: Controller) -> Iterator[None]:
                 kept.append((module, name, getattr(module, name)))
                 replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
                 setattr(module, name, replaced)
+    if system is not None:
+        for name, value in (("os", system), ("select", system), ("_default", LinkLoop())):
+            kept.append((link_loops, name, getattr(link_loops, name)))
+            setattr(link_loops, name, value)
     try:
         yield
     finally:
         for module, name, value in kept:
             setattr(module, name, value)
+
+
+def wait_for_messages(app: Any) -> None:
+    """Let a worker that is parked wait for messages of links; in a start."""
+    app._engine.waiting.find_messages = link_loops.default_loop().wait_instead
 
 
 # Parking.
@@ -136,6 +153,7 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
     park, unpark, announce, end = Parker.park, Parker.unpark, Engine.announce, Engine.end
     notify, disable = Condition.notify_scheduler, BooleanCondition.disable_tick
     event_state: Any = AsynchronousCondition.event_state
+    on_event = LinkOperator.on_event
 
     def watched_park(parker: Parker, seconds: float | None) -> bool:
         task = control.current
@@ -164,9 +182,9 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
         end(engine, ended_by)
 
     def changing(change: Callable[..., Any]) -> Any:
-        def watched_change(condition: Condition, *args: Any) -> Any:
-            with watch.changing(condition._node):
-                return change(condition, *args)
+        def watched_change(changed: Condition | LinkOperator, *args: Any) -> Any:
+            with watch.changing(changed._node):
+                return change(changed, *args)
 
         return watched_change
 
@@ -174,12 +192,14 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
     Engine.announce, Engine.end = watched_announce, watched_end  # type: ignore[assignment,method-assign]
     Condition.notify_scheduler = changing(notify)  # type: ignore[method-assign]
     BooleanCondition.disable_tick = changing(disable)  # type: ignore[method-assign]
+    LinkOperator.on_event = changing(on_event)  # type: ignore[method-assign]
     AsynchronousCondition.event_state = property(event_state.fget, changing(event_state.fset))  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
         Condition.notify_scheduler = notify  # type: ignore[method-assign]
         BooleanCondition.disable_tick = disable  # type: ignore[method-assign]
+        LinkOperator.on_event = on_event  # type: ignore[method-assign]
         AsynchronousCondition.event_state = event_state  # type: ignore[method-assign]
         Parker.park, Parker.unpark = park, unpark  # type: ignore[method-assign]
         Engine.announce, Engine.end = announce, end  # type: ignore[method-assign]
@@ -291,7 +311,8 @@ def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
     """Return where what an engine holds about waiting nodes differs from what a new evaluation finds.
 
     A node may be behind the times if that is about to be found out: it is in a ready queue or runs, it was
-    announced or is being announced (`changing`), its time has come, or it is polled.
+    announced or is being announced (`changing`), its time has come, or it is polled. A link looks at the queue that
+    it sends from, or that it receives into, and is evaluated after the compute that changes it.
     """
     found = _miscounted(engine)
     now = engine.clock.timestamp()
@@ -302,6 +323,7 @@ def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
             or node in engine.inbox
             or changing(node)
             or node is engine.alone.node
+            or (node.operator._is_link and any(map(_computes, _neighbours(node))))
             or (awaited.until is not None and awaited.until <= now)
         )
         if awaited is ENDED or engine.stopping or is_about_to_be_evaluated:
@@ -313,6 +335,18 @@ def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
         elif _words(fresh) != _words(awaited):
             found.append(f"{node.name} should wait for {_words(fresh)}, and waits for {_words(awaited)}")
     return found
+
+
+def _neighbours(node: Any) -> list[Any]:
+    """Return the nodes that send to a node, and that it sends to."""
+    return [feeder for queue in node.inputs for feeder in queue.feeders] + [
+        queue.consumer for queue in node.outputs
+    ]
+
+
+def _computes(node: Any) -> bool:
+    """Say whether a node was taken and is not finished."""
+    return node.busy and node not in node.ready_queue.now and node not in node.ready_queue.later
 
 
 def _miscounted(engine: Engine) -> list[str]:

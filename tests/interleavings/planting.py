@@ -64,7 +64,7 @@ def planted(plant: Plant) -> Iterator[None]:
     kept: list[tuple[FunctionType, CodeType]] = []
     for function in _functions(module):
         code = codes.get(function.__qualname__)
-        if code is not None:
+        if code is not None and function.__code__.co_filename == module.__file__:  # not one around it
             kept.append((function, function.__code__))
             function.__code__ = code
     # For reports, which show the lines that were run.

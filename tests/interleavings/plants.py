@@ -25,6 +25,9 @@ _PARKER = "headrace._runtime.scheduling.parker"
 _ALONE = "headrace._runtime.scheduling.alone"
 _PAUSING = "headrace._runtime.scheduling.pausing"
 _QUEUE = "headrace._runtime.messages.queue"
+_LINK = "headrace.parts.link_operators"
+_LINK_ENDS = "headrace.link.ends"
+_LOOP = "headrace.link.loop"
 
 PLANTS = [
     # Announcements.
@@ -722,5 +725,116 @@ PLANTS = [
         "            pass\n",
         "alone-in-vain-2",
         (_LOST, _HANG, Kind.LIVELOCK),
+    ),
+    # Links to other processes.
+    Plant(
+        "a message or a credit that came announces nothing",
+        _LINK,
+        "                self._on_failure(failure)\n        self._condition.notify_scheduler()\n",
+        "                self._on_failure(failure)\n",
+        "link-1",
+        (_MISJUDGED, _LOST, _HANG),
+    ),
+    Plant(
+        "the thread that reads a message does not tell of it",
+        _LINK_ENDS,
+        "            if tell:  # at once",
+        "            if False:  # at once",
+        "link-in-2",
+        (_HANG,),
+    ),
+    Plant(
+        "a credit is given twice",
+        _LINK,
+        "            link.give_credits(owed)\n            self._given += owed\n",
+        "            link.give_credits(owed)\n",
+        "link-1",
+        (_ERROR,),
+    ),
+    Plant(
+        "the end is sent before the last message",
+        _LINK,
+        "        out = self._out\n        if self.flow.keeps_places:\n            message",
+        "        out = self._out\n        if queue.has_ended and not self._has_said_end:\n            return _END\n"
+        "        if self.flow.keeps_places:\n            message",
+        "link-out-1",
+        (_ERROR,),
+    ),
+    Plant(
+        "a sender ends before its last credit has come back",
+        _LINK,
+        "        self.is_done = self._has_said_end and not self._out\n",
+        "        self.is_done = self._has_said_end\n",
+        "link-1",
+        (_WRONG, _ERROR),
+    ),
+    Plant(
+        "a worker that waits for messages does not hear that it is woken",
+        _PARKER,
+        "        if messages is not None:\n            messages.wake()\n",
+        "",
+        "link-out-0",
+        (_LOST, _HANG),
+    ),
+    Plant(
+        "a worker that serves a message is still counted as parked",
+        _PARKER,
+        "                    if not waiting.leave_parked(self):\n"
+        "                        self.wait_for_permit(None)\n",
+        "",
+        "link-in-1",
+        (_DOUBLE, _LEAK, _SPIN, _LOST, _ERROR),
+    ),
+    Plant(
+        "the worker that waits for messages is not told that there are no links any more",
+        _LOOP,
+        "        self.is_closed = True\n        self.wake()\n",
+        "        self.is_closed = True\n",
+        "link-other-1",
+        (_HANG,),
+    ),
+    Plant(
+        "the last to leave a wait that is closed leaves its descriptors open",
+        _LOOP,
+        "        self._is_taken.release()\n        if self.is_closed:\n            self.close()\n",
+        "        self._is_taken.release()\n",
+        "link-other-1",
+        (_HANG, _WRONG),
+    ),
+    Plant(
+        "the loop closes where it waits while a link is still being removed",
+        _LOOP,
+        "        self.worker.remove(descriptor)\n        self._watch.remove(descriptor)\n"
+        "        del self._links[descriptor]  # last: without links the thread closes both\n",
+        "        del self._links[descriptor]\n        self.worker.remove(descriptor)\n"
+        "        self._watch.remove(descriptor)\n",
+        "link-other-1",
+        (_ERROR,),
+    ),
+    Plant(
+        "the loop is not told that the last link has gone",
+        _LOOP,
+        "        if not self._links:\n            self._watch.wake()\n        return not self._links\n",
+        "        return not self._links\n",
+        "link-in-1",
+        (_HANG,),
+    ),
+    Plant(
+        "a link is not told that the receiver of its messages has ended",
+        "headrace._runtime.scheduling.ends",
+        "            for watcher in state.watchers:  # a condition may depend on whether messages are still taken\n"
+        "                watcher.enqueue_if_ready()\n",
+        "            pass\n",
+        "link-in-ended-1",
+        (_MISJUDGED, _HANG),
+    ),
+    Plant(
+        "credits wait for their receiver after the end",
+        _LINK,
+        "        owed = self._here - self._given if has_ended and not self.is_acknowledging else "
+        "self._owed(queue)\n",
+        "        owed = self._owed(queue)\n",
+        "link-in-uneven-2",
+        (_WRONG, Kind.LIVELOCK),
     ),
 ]

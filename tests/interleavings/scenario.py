@@ -15,6 +15,7 @@ from headrace.resources import ManualClock, RealtimeClock, SyntheticClock
 from . import bindings
 from .controller import Controller, Decision, Line, Strategy
 from .faults import Fault, Kind
+from .system import System
 from .watch import Watch
 
 __all__ = ["Outcome", "Scenario", "World", "run"]
@@ -87,6 +88,7 @@ class World:
         self.scenario = scenario
         self.control = control
         self.watch = watch
+        self.system = System(control)
         self.app: Application
         self.clock: Clock
         # Each compute that was finished: who, and when it began.
@@ -238,13 +240,13 @@ def run(scenario: Scenario, strategy: Strategy, lines: bool = True) -> Outcome:
     def call() -> None:
         try:
             app.run()
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             world.error = error
-        except KeyboardInterrupt as error:
-            world.error = error
+            if not isinstance(error, scenario.raises):  # now: threads that nobody ends would hide it
+                control._note_fault(Fault(Kind.ERROR, f"run raised {type(error).__name__}: {error}", error))
         world.is_over = True
 
-    with bindings.controlled(control), bindings.watched(control, watch):
+    with bindings.controlled(control, world.system), bindings.watched(control, watch):
         control.run("caller", call)
         if control.fault is None:
             _judge(world, watch)
@@ -314,10 +316,6 @@ def _judge(world: World, watch: Watch) -> None:
     """Judge a run that is over."""
     control = world.control
     try:
-        error = world.error
-        if error is not None and not isinstance(error, world.scenario.raises):
-            control._note_fault(Fault(Kind.ERROR, f"run raised {type(error).__name__}: {error}", error))
-            return
         watch.judge_end()
         world.scenario.check(world)
     except AssertionError as error:

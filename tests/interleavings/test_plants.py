@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from .exploring import explore, replay
+from .link_scenarios import SCENARIOS
 from .planting import Plant, planted
 from .plants import PLANTS
-from .scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=[plant.what for plant in PLANTS])

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from .exploring import explore, sample
-from .scenarios import SCENARIOS
+from .link_scenarios import SCENARIOS
 
 _RUNS, _SEEDS = 4, 1
 

@@ -144,6 +144,18 @@ def test_a_peer_that_is_gone_is_reported_by_receive_alone(kind):
     far.close()
 
 
+def test_a_reset_tells_the_peer_at_once_and_forgets_what_it_has_not_received():
+    near, far = tcp_sockets()
+    far.settimeout(PATIENCE)
+    carrier = TcpCarrier(near)
+    carrier.send(*frame(0, b"", np.zeros(1000, np.uint8)))
+    carrier.reset()
+    assert carrier.fileno() == -1
+    with far, pytest.raises(ConnectionResetError):
+        while far.recv(1 << 16):
+            pass
+
+
 @pytest.mark.parametrize("kind", STREAMS)
 def test_a_message_that_is_too_large_is_refused_before_it_is_received(kind):
     near, far = CARRIERS[kind]()

@@ -274,7 +274,6 @@ def _operators(ports: Iterable[str]) -> set[str]:
 
 def _find(application: Any) -> list[_CutQueue]:
     """Return the queues that are cut, in the order of their flows in the graph."""
-    _check_segments(application)
     found: list[_CutQueue] = []
     for operator in application.graph:
         here = _part_of(operator)
@@ -355,13 +354,3 @@ def _check_conditions(where: str, source: Operator, output: str) -> None:
             f"{where}, where the queue drops messages, and operator {source.name!r} has a condition on the room "
             f"behind {output!r}; leave out the condition, or the policy"
         )
-
-
-def _check_segments(application: Any) -> None:
-    for segment in application._segments:
-        parts = dict.fromkeys(_part_of(operator) for operator in segment.operators)
-        if len(parts) > 1:
-            raise GraphError(
-                f"segment {segment.name!r} has operators of the parts {choices(parts)}; a segment is captured in "
-                "one part, so make one for each"
-            )

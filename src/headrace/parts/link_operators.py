@@ -628,14 +628,19 @@ class ReceiveFromPart(LinkOperator):
     @property
     def has_work(self) -> bool:
         """Whether there are credits to give back, or room for more messages, or nobody takes any."""
-        if self._link is None or (self._has_failed and not self._is_given_up):
+        link = self._link
+        if link is None:
+            return False
+        # The link itself is asked: until it is told of a failure, computes that cannot give credits would go on.
+        has_failed = link.failure is not None
+        if has_failed and not (self._is_given_up or self._next_links):
             return False
         queue = self._queue
         if self.flow.keeps_places and (
             queue.consumer.retired or (self._has_more and len(queue) < queue.limit)
         ):
             return True
-        return not self._is_given_up and self._owed(queue) > 0
+        return not has_failed and self._owed(queue) > 0
 
     def give_up(self) -> None:
         """Pass on what arrived before the link failed, and end."""

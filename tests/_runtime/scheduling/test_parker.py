@@ -38,6 +38,7 @@ class Messages:
         self.parker = Parker(ReadyQueue(), waiting=self)
         self.happens = happens
         self.arrived = arrived
+        self.is_closed = False
         self.log: list[str] = []
 
     def find_messages(self) -> Messages:
@@ -88,3 +89,13 @@ def test_the_end_of_a_wait_is_not_for_messages_which_are_waited_for_in_milliseco
     assert messages.log == []
     assert not messages.parker.park(2.5e-3)
     assert messages.log == ["begins", "ends"]
+
+
+def test_a_worker_leaves_where_no_message_comes_any_more_and_waits_for_its_permit() -> None:
+    def close(parker: Parker) -> None:
+        assert not messages.is_closed, "it waits there again"
+        messages.is_closed = True
+
+    messages = Messages(close)
+    messages.end = messages.parker.unpark  # type: ignore[method-assign]
+    assert messages.parker.park(None)

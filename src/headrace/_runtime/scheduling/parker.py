@@ -38,6 +38,9 @@ _SHORT = 2 * _TICK
 class MessageWait(Protocol):
     """Where a worker waits for messages from other processes; it calls `end` afterwards."""
 
+    is_closed: bool
+    """Whether no message comes here any more, which ends the wait."""
+
     def wait(self, seconds: float | None) -> Any:
         """Return what arrived; nothing if `wake` was called, or the time is over, or it may be."""
 
@@ -105,6 +108,7 @@ class Parker:
             messages  # before it looks for a permit: one that comes afterwards comes with a wake-up
         )
         until = None if seconds is None else monotonic() + seconds
+        is_over = False
         try:
             while not self.take():
                 left = None if until is None else until - monotonic()
@@ -116,10 +120,13 @@ class Parker:
                         self.wait_for_permit(None)
                     messages.serve(arrived)
                     break
+                if messages.is_closed:
+                    is_over = True
+                    break
         finally:
             self._messages = None
             messages.end()
-        return True
+        return not is_over or self.wait_for_permit(None if until is None else until - monotonic())
 
     def wait_for_permit(self, seconds: float | None) -> bool:
         """Wait for a permit (True), or until `seconds` have passed (False)."""
