@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from headrace.core.control import RUNNING
+from headrace.core.ports import IOSpec
+from headrace.link.ends import Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.control import Assignment, Beat, Request
+from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
-from headrace.parts.worker import Worker
+from headrace.parts.worker import Worker, terms_of
 
 
 class _Over(Exception):
@@ -51,3 +54,14 @@ def test_a_process_says_that_it_lives_while_the_driver_talks(monkeypatch: pytest
         made.listen()
     assert len(driver.beats) >= 18
     assert max(after - before for before, after in zip(driver.beats, driver.beats[1:], strict=False)) < 0.7
+
+
+def test_the_memory_of_links_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
+    monkeypatch.delenv("HEADRACE_LINK_MEMORY", raising=False)
+    assert terms_of(flow, 2) == Terms(flow.name, 4, epoch=2)
+    monkeypatch.setenv("HEADRACE_LINK_MEMORY", "4GB")
+    assert terms_of(flow, 2) == Terms(flow.name, 4, epoch=2, max_bytes=4 << 30)
+    monkeypatch.setenv("HEADRACE_LINK_MEMORY", "much")
+    with pytest.raises(ValueError, match=r"^HEADRACE_LINK_MEMORY must be a size such as '16MB'"):
+        terms_of(flow, 2)

@@ -831,7 +831,7 @@ class Sender(_End):
             numbers = ", ".join(map(str, sorted(held)[:8])) + (", ..." if len(held) > 8 else "")
             _log.warning(
                 "link %r waits for memory: %s of at most %s are in use, by %d frames that %s keeps (%s). Release "
-                "frames there, or raise the bound of the link's memory",
+                "frames there, or raise the bound of the link's memory (HEADRACE_LINK_MEMORY between fragments)",
                 self.terms.name,
                 size_text(sum(held.values())),
                 size_text(bound),
@@ -843,7 +843,7 @@ class Sender(_End):
     def _too_large(self, length: int) -> CrossingError:
         return CrossingError(
             f"link {self.terms.name!r}: a frame has {size_text(length)}, and the bound of the link's memory is "
-            f"{size_text(self.terms.max_bytes)}; raise it"
+            f"{size_text(self.terms.max_bytes)}; raise it (HEADRACE_LINK_MEMORY between fragments)"
         )
 
     # What arrives.

@@ -32,6 +32,7 @@ from headrace import waits
 from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
+from headrace.core.byte_sizes import byte_size
 from headrace.core.control import PAUSE, RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _BEAT = 0.5  # seconds
+LINK_MEMORY = "HEADRACE_LINK_MEMORY"
+"""The variable with the most memory of a link between two parts."""
 
 
 def main(descriptor: int, part: str) -> None:
@@ -189,6 +192,13 @@ def _end_with(driver: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != driver:  # it ended before
         os._exit(1)
+
+
+def terms_of(flow: CutFlow, epoch: int) -> Terms:
+    """Return the terms of the link of a flow, the same at both ends."""
+    terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
+    wanted = os.environ.get(LINK_MEMORY)
+    return replace(terms, max_bytes=byte_size(wanted, LINK_MEMORY, 1)) if wanted else terms
 
 
 def _tcp_carrier(end: socket.socket) -> Any:
@@ -325,7 +335,7 @@ class Worker:
     def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
         cut: Cut = self.cut
         flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
-        terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
+        terms = terms_of(flow, epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
         carrier: Any
         if isinstance(end, socket.socket):
