@@ -31,7 +31,7 @@ _START = "headrace_start"
 PIXEL_FORMATS = ("rgb24", "bgr24", "rgba", "bgra", "gray", "nv12", "yuv420p")
 """The pixels of arrays, in FFmpeg's names."""
 _IN_PLANES = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
-"""The formats of NVDEC, with those of software that have the same values: FFmpeg turns both into RGB differently."""
+"""The formats of NVDEC, with those of software for the same values: FFmpeg makes RGB of the two in different ways."""
 
 
 @dataclass(slots=True)
