@@ -419,7 +419,7 @@ class SendToPart(LinkOperator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Take the credits that came back, and send what waits."""
         message, self._found = self._found, _NOTHING
-        if self.has_news:
+        if self.has_news or self._is_dropping:
             self.has_news = self._is_stalled = False
             message = _NOTHING  # it may have been sent over another link, or be of no use any more
             if not self._note_news():
