@@ -527,6 +527,15 @@ def test_what_had_arrived_from_a_part_that_is_given_up_is_taken() -> None:
     assert taken == [1, 2, 3]
 
 
+def test_what_is_emitted_for_a_part_that_is_given_up_is_dropped_to_the_end() -> None:
+    links = MemoryLinks()
+    cut = Cut(plant(camera(range(20)), detector([]), size=2), "edge")
+    cut._on_composed = lambda cut: (links.connect(cut), links.made[FLOW].lose())
+    cut.on_failure = lambda flow, error: cut.end_flow(FLOW)
+    cut.application.run()
+    assert cut.counts()[FLOW].lost == 20
+
+
 def test_the_last_credits_of_a_failed_link_count_and_the_rest_is_sent_again() -> None:
     links, new = MemoryLinks(), MemoryLink(FLOW, 10)
     cut = Cut(plant(camera(range(6)), detector([]), size=4), "edge")
