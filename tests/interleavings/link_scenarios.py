@@ -38,10 +38,10 @@ _TERMS = Terms(_FLOW.name, _FLOW.size, silence=7200.0)
 _FRAMES = 3
 
 
-def _operator(world: World, kind: type, carrier: End) -> Any:
+def _operator(world: World, kind: type, carrier: End, room: int = _FLOW.room) -> Any:
     """Make an operator for one end of the flow, with its link."""
     port = "in" if kind is SendToPart else "out"
-    flow = replace(_FLOW, name=f"{_FLOW.name} ({port})")  # both ends may be in one graph
+    flow = replace(_FLOW, name=f"{_FLOW.name} ({port})", room=room)  # both ends may be in one graph
     operator = kind(world.app, flow, port, world.app.fail, PartIdleness())
     end: Any = (Sender if kind is SendToPart else Receiver)(carrier, _TERMS, operator.on_event)
     operator.connect(end)
@@ -199,7 +199,7 @@ _add((1, 2), Scenario("link-in-ended", _in, others={"peer": _give_until_the_end}
 
 
 def _in_uneven(world: World) -> None:
-    """A compute that is not as short as the one before let expect: its credit does not wait for its end."""
+    """A compute is not as short as the one before, and senders wait for all places: credits come at once."""
     ahead, back = world.system.connect()
     received = world.received["sink"] = []
 
@@ -208,7 +208,7 @@ def _in_uneven(world: World) -> None:
         if op.ticks == 2:
             world.control.sleep(8 * MS)
 
-    receiver = _operator(world, ReceiveFromPart, back)
+    receiver = _operator(world, ReceiveFromPart, back, room=_FLOW.size)
     sink = world.op("sink", inputs=["in"], body=body)
     world.app.add_flow(receiver, sink, {("out", "in")}, size=_FLOW.size)
     world.notes["peer"] = _Peer(world, ahead, Sender)

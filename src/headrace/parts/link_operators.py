@@ -216,9 +216,7 @@ class LinkOperator(Operator):
                 self.fragment._run_control.stop(cause.ended_by)
             else:
                 self._on_failure(failure)
-        node = self._condition._node
-        if node is not None:  # as `notify_scheduler`, for each message
-            node.announce()
+        self._condition.notify_scheduler()
 
     @property
     def _latest(self) -> Any:
