@@ -163,11 +163,15 @@ class Lifetimes:
 
     def is_still_full(self) -> bool:
         """Release completed computes, and return whether the maximum number is still unfinished."""
-        self.full = None
+        still: InFlight | None = None
         for reader in self.readers:
             if reader.is_full and reader.turn(None):
-                self._is_full(reader)
-        return self.full is not None
+                still = reader
+        self.full = still
+        if still is None:
+            return False
+        self._node.has_extra_work = True  # for the engine to see
+        return True
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be finished."""
