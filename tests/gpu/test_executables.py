@@ -1,147 +1,112 @@
-"""Executable graphs by the addresses of their frames: which graph is launched, and when it is changed."""
+"""Executable graphs for frames at changing addresses: each launch has its own, however far the host is ahead."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from headrace._runtime.compiled import is_compiled
-from headrace.gpu.executables import Executables
+from headrace import gpu
+from headrace.gpu.capture import RecordedAddresses, captured_frontier
+from headrace.gpu.executables import AddressTable, Executables
+from tests.gpu.bench import Bench
+from tests.gpu.test_graphs import building
+from tests.gpu.test_recorded_copy import contents, filled, upload
 
-pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no copies that stand for others")
-
-
-class Graph:
-    """Stands for an executable graph: notes the addresses that it has at each launch."""
-
-    def __init__(self) -> None:
-        self.addresses: dict[int, int] = {}
-        self.launched: list[tuple[int, ...]] = []
-        self.changes = 0
-        self.is_closed = False
-
-    def launch(self, stream: Any) -> None:
-        assert not self.is_closed
-        self.launched.append(tuple(address for _, address in sorted(self.addresses.items())))
-
-    def close(self) -> None:
-        self.is_closed = True
+SIZE = 64
 
 
-class Definition:
-    """Stands for a recorded graph: keeps the graphs that were made of it."""
-
-    def __init__(self, most: int = 1000) -> None:
-        self.made: list[Graph] = []
-        self._most = most
-
-    def instantiate(self, options: Any) -> Graph:
-        if len(self.made) == self._most:
-            raise RuntimeError("there is too little memory")
-        self.made.append(Graph())
-        return self.made[-1]
+@pytest.fixture
+def stream(bench: Bench) -> Any:
+    bench.device.set_current()
+    return gpu.StreamHandle(bench.device.create_stream())
 
 
-class Copy:
-    """Stands for a copy at the border, by its number; a change of it may fail."""
+class Passing:
+    """A graph through which bytes pass: from one address outside to memory of its own, from there to another."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.fails = False
+    def __init__(self, bench: Bench, stream: Any, size: int = SIZE) -> None:
+        self.inside = filled(bench, stream.stream, size, 0)
+        addresses = RecordedAddresses(stream)
+        with building(stream.stream) as builder:
+            addresses.begin(stream)
+            addresses.copy(stream, int(self.inside.handle), size, enters=True)
+            self.frontier = captured_frontier(stream.stream)
+            addresses.copy(stream, int(self.inside.handle), size, enters=False)
+        self.executables = Executables(builder.graph_definition, AddressTable(addresses, stream))
 
-    def change(self, graph: Graph, outside: int) -> None:
-        if self.fails:
+
+def test_every_launch_has_the_addresses_that_were_written_for_it(bench: Bench, stream: Any) -> None:
+    """Also if the host is far ahead: the table is used again, half by half, after the device has passed it."""
+    count = 1000
+    values = np.random.default_rng(1).integers(0, 256, (count, SIZE), np.uint8)
+    source = upload(bench, stream.stream, values.reshape(-1))
+    target = filled(bench, stream.stream, count * SIZE, 0)
+    passing = Passing(bench, stream)
+    order = np.random.default_rng(2).permutation(count)
+    for place in order.tolist():
+        at = place * SIZE
+        passing.executables.launch((int(source.handle) + at, int(target.handle) + at), stream)
+    assert (contents(bench, stream.stream, target) == values.reshape(-1)).all()
+    passing.executables.close()
+
+
+def test_a_launch_that_failed_takes_no_addresses(bench: Bench, stream: Any) -> None:
+    source, other, target = (filled(bench, stream.stream, SIZE, value) for value in (1, 2, 3))
+    passing = Passing(bench, stream)
+    executables: Any = passing.executables
+    usual = executables._executable
+
+    class Fails:
+        def launch(self, stream: Any) -> None:
             raise RuntimeError("refused by the driver")
-        graph.addresses[self.number] = outside
-        graph.changes += 1
 
-
-class Stream:
-    """Stands for the handle of a stream."""
-
-    stream = None
-
-
-def launch(executables: Any, *addresses: int) -> None:
-    executables.launch(addresses, Stream())
-
-
-def test_addresses_that_come_again_launch_the_same_graph_unchanged() -> None:
-    definition = Definition()
-    executables = Executables(definition, [Copy(0), Copy(1)])
-    for _ in range(5):
-        for place in range(3):
-            launch(executables, place, place + 100)
-    assert [graph.launched for graph in definition.made] == [[(place, place + 100)] * 5 for place in range(3)]
-    assert [graph.changes for graph in definition.made] == [2, 2, 2]
-
-
-def test_the_number_of_graphs_does_not_grow_with_that_of_addresses() -> None:
-    counts = set()
-    for frames in (100, 1000):
-        definition = Definition()
-        executables = Executables(definition, [Copy(0)])
-        for address in range(frames):
-            launch(executables, address)
-        launched = [one for graph in definition.made for one in graph.launched]
-        assert sorted(launched) == [(address,) for address in range(frames)]
-        counts.add(len(definition.made))
-    assert len(counts) == 1
-    assert counts.pop() < 50
-
-
-def test_addresses_of_before_make_room_for_those_that_come_again() -> None:
-    """The first frames may be at many addresses that never come again."""
-    definition = Definition()
-    executables = Executables(definition, [Copy(0)])
-    for address in range(1000):
-        launch(executables, address)
-    for _ in range(2):
-        changes = sum(graph.changes for graph in definition.made)
-        for address in range(2000, 2016):
-            launch(executables, address)
-    assert sum(graph.changes for graph in definition.made) == changes
-
-
-def test_a_graph_whose_change_failed_stands_for_no_frame() -> None:
-    definition = Definition(1)
-    copies = [Copy(0), Copy(1)]
-    executables = Executables(definition, copies)
-    launch(executables, 1, 2)
-    copies[1].fails = True
+    executables._executable = Fails()
     with pytest.raises(RuntimeError, match="refused"):
-        launch(executables, 3, 4)
-    copies[1].fails = False
-    launch(executables, 1, 2)
-    launch(executables, 3, 4)
-    assert [graph.launched for graph in definition.made] == [[(1, 2), (1, 2), (3, 4)]]
+        executables.launch((int(source.handle), int(target.handle)), stream)
+    executables._executable = usual
+    executables.launch((int(other.handle), int(target.handle)), stream)
+    assert set(contents(bench, stream.stream, target)) == {2}
     executables.close()
-    assert definition.made[0].is_closed
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
-def test_where_no_more_graphs_can_be_made_one_is_changed_and_stands_for_no_other_frame(most: int) -> None:
-    """The one that is changed is launched for addresses that come again only after another change."""
-    definition = Definition(most)
-    executables = Executables(definition, [Copy(0), Copy(1)])
-    frames = [(place, place + 100) for place in (*range(8), *range(8), 0, 7, 1, 6)]
-    launched: list[tuple[int, ...]] = []
-    for addresses in frames:
-        before = [len(graph.launched) for graph in definition.made]
-        launch(executables, *addresses)
-        for number, graph in enumerate(definition.made):
-            launched += graph.launched[before[number] if number < len(before) else 0 :]
-    assert launched == frames
-    assert len(definition.made) == most
+def test_an_executable_that_records_events_takes_the_next_addresses(bench: Bench, stream: Any) -> None:
+    sources = [filled(bench, stream.stream, SIZE, value) for value in range(4)]
+    targets = [filled(bench, stream.stream, SIZE, 9) for _ in sources]
+    passing = Passing(bench, stream)
+    event = bench.timed_event()
+    timed = passing.executables.with_records([(passing.frontier, event)])
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        executables = (passing.executables, timed)[number % 2]
+        executables.launch((int(source.handle), int(target.handle)), stream)
+    assert [set(contents(bench, stream.stream, target)) for target in targets] == [{0}, {1}, {2}, {3}]
+    assert event.is_done
+    timed.close()
+    passing.executables.close()
 
 
-@pytest.mark.parametrize("frames", [0, 1, 10, 100])
-def test_every_graph_that_was_made_is_closed(frames: int) -> None:
-    definition = Definition()
-    executables = Executables(definition, [Copy(0)])
-    for address in range(frames):
-        launch(executables, address)
-    executables.close()
-    assert definition.made
-    assert all(graph.is_closed for graph in definition.made)
+def test_memory_that_was_freed_and_allocated_again_at_the_same_address(bench: Bench, stream: Any) -> None:
+    target = filled(bench, stream.stream, SIZE, 0)
+    source = filled(bench, stream.stream, SIZE, 1)
+    passing = Passing(bench, stream)
+    seen = set()
+    for value in range(2, 40):
+        source.close(stream.stream)
+        source = filled(bench, stream.stream, SIZE, value)
+        seen.add(int(source.handle))
+        passing.executables.launch((int(source.handle), int(target.handle)), stream)
+        assert set(contents(bench, stream.stream, target)) == {value}
+    assert len(seen) < 38
+    passing.executables.close()
+
+
+def test_a_graph_on_a_slice_of_the_sms(bench: Bench) -> None:
+    with bench.partitions(8, 16) as (small, *_):
+        stream = gpu.StreamHandle(small.create_stream())
+        source, other, target = (filled(bench, stream.stream, 10_000, value) for value in (1, 2, 3))
+        passing = Passing(bench, stream, 10_000)
+        for changed, value in ((source, 1), (other, 2)):
+            passing.executables.launch((int(changed.handle), int(target.handle)), stream)
+            assert set(contents(bench, stream.stream, target)) == {value}
+        passing.executables.close()

@@ -1,8 +1,7 @@
-"""Recorded copies: what they copy, and how executable graphs are changed to copy between other addresses."""
+"""Recorded copies: what they copy, between addresses that stay and between those of each launch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 
 from headrace import gpu
 from headrace.capture import CaptureRefused
-from headrace.gpu.capture import RecordedCopy, captured_frontier, instantiate_with_records
+from headrace.gpu.capture import RecordedAddresses, RecordedCopy
+from headrace.gpu.executables import AddressTable, Executables
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
 from tests.gpu.test_graphs import building
@@ -44,123 +44,39 @@ def filled(bench: Bench, stream: Any, size: int, value: int) -> Any:
     return upload(bench, stream, np.full(size, value, np.uint8))
 
 
-def record(stream: Any, address: int, size: int) -> tuple[RecordedCopy, Any]:
-    """Return a copy of memory to itself, and the definition of the graph that it is recorded in."""
-    with building(stream) as builder:
-        copy = RecordedCopy(stream, address, address, size)
-    return copy, builder.graph_definition
-
-
 @pytest.mark.parametrize("size", [1, 3, 4, 15, 16, 17, 33, 4096, MORE_THAN_A_GRID])
 @pytest.mark.parametrize("target_offset", [0, 1, 4, 16])
 @pytest.mark.parametrize("source_offset", [0, 2, 12, 32])
+@pytest.mark.parametrize("enters", [True, False])
 def test_every_byte_is_copied_and_no_other(
-    bench: Bench, stream: Any, size: int, target_offset: int, source_offset: int
+    bench: Bench, stream: Any, size: int, target_offset: int, source_offset: int, enters: bool
 ) -> None:
     values = np.random.default_rng(size).integers(0, 256, size + 64, np.uint8)
     source = upload(bench, stream, values)
     target = filled(bench, stream, size + 64, 7)
-    copy, definition = record(stream, int(target.handle), size)
-    graph = definition.instantiate()
-    copy.change(graph, int(target.handle) + target_offset, int(source.handle) + source_offset)
-    graph.launch(stream)
+    inside, outside = int(target.handle) + target_offset, int(source.handle) + source_offset
+    handle = gpu.StreamHandle(stream)
+    addresses = RecordedAddresses(handle)
+    with building(stream) as builder:
+        addresses.begin(handle)
+        if enters:
+            addresses.copy(handle, inside, size, enters=True)
+        else:
+            addresses.copy(handle, outside, size, enters=False)
+    executables = Executables(builder.graph_definition, AddressTable(addresses, handle))
+    executables.launch((outside if enters else inside,), handle)
     expected = np.full(size + 64, 7, np.uint8)
     expected[target_offset : target_offset + size] = values[source_offset : source_offset + size]
     assert (contents(bench, stream, target) == expected).all()
+    executables.close()
 
 
-def test_a_copy_that_was_not_changed_is_as_recorded(bench: Bench, stream: Any) -> None:
+def test_a_copy_between_addresses_that_stay(bench: Bench, stream: Any) -> None:
     source, target = (filled(bench, stream, 100, value) for value in (1, 2))
     with building(stream) as builder:
         RecordedCopy(gpu.StreamHandle(stream), int(target.handle), int(source.handle), 60)
     builder.complete().launch(stream)
     assert contents(bench, stream, target).tolist() == [1] * 60 + [2] * 40
-
-
-def test_each_executable_graph_has_addresses_of_its_own(bench: Bench, stream: Any) -> None:
-    sources = [filled(bench, stream, 256, value) for value in range(5)]
-    targets = [filled(bench, stream, 256, 99) for _ in sources]
-    copy, definition = record(stream, int(targets[0].handle), 256)
-    graphs = [definition.instantiate() for _ in sources]
-    for graph, target, source in zip(graphs, targets, sources, strict=True):
-        copy.change(graph, int(target.handle), int(source.handle))
-    for graph in reversed(graphs):
-        graph.launch(stream)
-    assert [set(contents(bench, stream, target)) for target in targets] == [{value} for value in range(5)]
-
-
-def test_a_change_affects_later_launches_only(bench: Bench, stream: Any) -> None:
-    one, two = (filled(bench, stream, 256, value) for value in (1, 2))
-    first, second = (filled(bench, stream, 256, 99) for _ in range(2))
-    copy, definition = record(stream, int(one.handle), 256)
-    graph = definition.instantiate()
-    copy.change(graph, int(first.handle), int(one.handle))
-    graph.launch(stream)
-    copy.change(graph, int(second.handle), int(two.handle))
-    graph.launch(stream)
-    assert set(contents(bench, stream, first)) == {1}
-    assert set(contents(bench, stream, second)) == {2}
-
-
-def test_copies_of_one_graph_are_changed_one_by_one(bench: Bench, stream: Any) -> None:
-    source, inside, target, other = (filled(bench, stream, 64, value) for value in (1, 2, 3, 4))
-    address = int(inside.handle)
-    with building(stream) as builder:
-        enters = RecordedCopy(stream, address, address, 64)
-        leaves = RecordedCopy(stream, address, address, 64)
-    graph = builder.complete()
-    enters.change(graph, address, int(source.handle))
-    leaves.change(graph, int(target.handle), address)
-    graph.launch(stream)
-    assert set(contents(bench, stream, target)) == {1}
-    enters.change(graph, address, int(other.handle))
-    graph.launch(stream)
-    assert set(contents(bench, stream, target)) == {4}
-
-
-def test_memory_that_was_freed_and_allocated_again_at_the_same_address(bench: Bench, stream: Any) -> None:
-    target = filled(bench, stream, 4096, 0)
-    source = filled(bench, stream, 4096, 1)
-    copy, definition = record(stream, int(target.handle), 4096)
-    graphs: dict[int, Any] = {}
-    again = 0
-    for value in range(2, 40):
-        source.close(stream)
-        source = filled(bench, stream, 4096, value)
-        address = int(source.handle)
-        again += address in graphs
-        if address not in graphs:
-            graphs[address] = definition.instantiate()
-            copy.change(graphs[address], int(target.handle), address)
-        graphs[address].launch(stream)
-        assert set(contents(bench, stream, target)) == {value}
-    assert again
-
-
-def test_graphs_that_also_record_events_are_changed_alike(bench: Bench, stream: Any) -> None:
-    source, target, other = (filled(bench, stream, 256, value) for value in (1, 2, 3))
-    with building(stream) as builder:
-        copy = RecordedCopy(stream, int(target.handle), int(source.handle), 256)
-        after = captured_frontier(stream)
-    event = bench.timed_event()
-    timed = instantiate_with_records(builder.graph_definition, [(after, event)])
-    copy.change(timed, int(target.handle), int(other.handle))
-    timed.launch(stream)
-    assert set(contents(bench, stream, target)) == {3}
-    assert event.is_done
-
-
-def test_a_copy_on_a_slice_of_the_sms(bench: Bench) -> None:
-    with bench.partitions(8, 16) as (small, *_):
-        stream = small.create_stream()
-        source, target, other = (filled(bench, stream, 10_000, value) for value in (1, 2, 3))
-        copy, definition = record(stream, int(target.handle), 10_000)
-        graph = definition.instantiate()
-        for changed, value in ((source, 1), (other, 3)):
-            copy.change(graph, int(target.handle), int(changed.handle))
-            graph.launch(stream)
-            assert set(contents(bench, stream, target)) == {value}
-        graph.close()
 
 
 def test_a_stream_that_does_not_capture_is_refused(bench: Bench, stream: Any) -> None:
@@ -176,28 +92,7 @@ def test_a_copy_of_nothing_is_refused(bench: Bench, stream: Any) -> None:
         RecordedCopy(stream, int(target.handle), int(target.handle), 0)
 
 
-def _other_graph(bench: Bench, stream: Any, address: int) -> Any:
-    return record(stream, address, 16)[1].instantiate()
-
-
-def _closed(bench: Bench, stream: Any, address: int) -> Any:
-    graph = _other_graph(bench, stream, address)
-    graph.close()
-    return graph
-
-
-@pytest.mark.parametrize("make", [_other_graph, _closed])
-def test_a_graph_that_does_not_have_the_copy_is_refused(
-    bench: Bench, stream: Any, make: Callable[[Bench, Any, int], Any]
-) -> None:
-    target = filled(bench, stream, 16, 2)
-    copy, _definition = record(stream, int(target.handle), 16)
-    graph = make(bench, stream, int(target.handle))
-    with pytest.raises((ValueError, RuntimeError, bench.names.CUDAError)):
-        copy.change(graph, int(target.handle), int(target.handle))
-
-
-def test_preparing_makes_the_kernel_of_copies_available_on_the_device(
+def test_preparing_makes_the_kernels_of_copies_available_on_the_device(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[Any] = []
@@ -206,26 +101,29 @@ def test_preparing_makes_the_kernel_of_copies_available_on_the_device(
         def on(self, device: Any) -> None:
             compiled.append(device)
 
-    monkeypatch.setattr("headrace.gpu.cuda.recorded_copy.copy_kernel", Kernel())
+    for name in ("copy_kernel", "take_kernel"):
+        monkeypatch.setattr(f"headrace.gpu.cuda.recorded_copy.{name}", Kernel())
     RecordedCopy.prepare(bench.device)
-    assert compiled == ([] if bench.is_simulated else [bench.device]), "a simulated device has copy engines"
+    assert compiled == ([] if bench.is_simulated else [bench.device] * 2), (
+        "a simulated device has copy engines"
+    )
 
 
 def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is recorded nothing else computes, so nothing that takes long belongs there."""
     order: list[str] = []
-    prepare, init = RecordedCopy.prepare, RecordedCopy.__init__
+    prepare, copy = RecordedCopy.prepare, RecordedAddresses.copy
 
     def prepared(device: Any) -> None:
         order.append("prepare")
         prepare(device)
 
-    def made(self: Any, *args: Any) -> None:
+    def recorded(self: Any, *args: Any, **options: Any) -> None:
         order.append("record")
-        init(self, *args)
+        copy(self, *args, **options)
 
     monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(prepared))
-    monkeypatch.setattr(RecordedCopy, "__init__", made)
+    monkeypatch.setattr(RecordedAddresses, "copy", recorded)
 
     def compose(app: Any) -> None:
         stage = Stage(app, name="stage")
@@ -237,11 +135,11 @@ def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: py
 
 
 def test_a_copy_that_cannot_be_compiled_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: Any) -> None:
+    def fails(*args: Any, **options: Any) -> None:
         raise RuntimeError("there is no compiler")
 
     monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(fails))
-    monkeypatch.setattr(RecordedCopy, "__init__", fails)
+    monkeypatch.setattr(RecordedAddresses, "copy", fails)
 
     def compose(app: Any) -> None:
         stage = Stage(app, name="stage")

@@ -24,8 +24,8 @@ from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_
 from headrace.capture.graph import Graph
 from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
-from headrace.gpu.capture import captured_nodes
-from headrace.gpu.executables import BoundaryCopy, Executables
+from headrace.gpu.capture import RecordedAddresses, captured_nodes
+from headrace.gpu.executables import AddressTable, Executables
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.private_memory import PrivateMemory
 from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
@@ -114,11 +114,15 @@ def _capture(
     memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
     kept: list[Any] = [memory, received]
     flow = DetailsFlow(group.inner)
+    addresses = RecordedAddresses(own.handle)
     builder = origin.stream.create_graph_builder()
     try:
         builder.begin_building("relaxed")
+        addresses.begin(origin)
+        first = captured_nodes(origin.stream)
         copied = [input_ for input_ in inputs if input_.copied]
-        copies = [BoundaryCopy(origin, each.address, each.copied, enters=True) for each in copied]
+        for each in copied:
+            addresses.copy(origin, each.address, each.copied, enters=True)
         if spans is not None:
             spans.begin(origin)
         with memory:
@@ -128,28 +132,25 @@ def _capture(
         kept += [array for node in group.members for array in vars(node.operator).values()]
         if slots is None:
             find_views(outputs)
-            copies += [
-                BoundaryCopy(origin, array.address, array.size, enters=False)
-                for array in copied_arrays(outputs)
-                if array.size
-            ]
+            for array in copied_arrays(outputs):
+                if array.size:
+                    addresses.copy(origin, array.address, array.size, enters=False)
         else:
             _check_lent(outputs, state)
-        copies += [
-            BoundaryCopy(origin, each.address, each.copied, enters=False)
-            for each in copied
-            if each.is_copied_back
-        ]
+        for each in copied:
+            if each.is_copied_back:
+                addresses.copy(origin, each.address, each.copied, enters=False)
         state.end_recording(origin, kept)
         builder.end_building()
         definition = builder.graph_definition
-        _check_nodes({type(node).__name__ for node in definition.nodes()})
-        graph = Graph(
-            own, frame.structures, inputs, outputs, Executables(definition, copies), flow, kept, slots
-        )
+        _check_nodes([type(node).__name__ for node in definition.nodes()], first)
+        executables = Executables(definition, AddressTable(addresses, own.handle))
+        graph = Graph(own, frame.structures, inputs, outputs, executables, flow, kept, slots)
     except BaseException:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
+        with contextlib.suppress(Exception):
+            addresses.close()
         raise
     builder.close()
     return graph
@@ -222,8 +223,9 @@ def _check_lent(outputs: list[Any], state: DeviceState) -> None:
                 )
 
 
-def _check_nodes(kinds: set[str]) -> None:
-    if not kinds:
+def _check_nodes(kinds: list[str], first: int) -> None:
+    """Raise Refusal for nodes that cannot be replayed, or if there are none but the first ones."""
+    if len(kinds) == first:
         raise Refusal("nothing was recorded; the operators work on the host or on streams of their own")
     for kind, why in _REFUSED_NODES.items():
         if kind in kinds:

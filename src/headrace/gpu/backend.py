@@ -74,11 +74,22 @@ class DeviceClock(Protocol):
         """Count this thread as working for the duration of a ``with`` block."""
 
 
-class RecordedCopy(Protocol):
-    """A copy in a recorded graph, which can be changed in each executable graph that is made of it."""
+class RecordedAddresses(Protocol):
+    """The addresses of copies in a recorded graph: see `headrace.gpu.capture.RecordedAddresses`."""
 
-    def change(self, graph: Graph, target: int, source: int) -> None:
-        """Copy between other addresses in later launches of an executable graph."""
+    number: int
+
+    def begin(self, stream: SupportsStream) -> None:
+        """Record the node that takes the addresses of its launch."""
+
+    def copy(self, stream: SupportsStream, place: int, inside: int, size: int, enters: bool) -> None:
+        """Record a copy between a fixed address and the one at a place of the row."""
+
+    def open(self, count: int, rows: int, stream: SupportsStream) -> Any:
+        """Return the memory for the addresses of that many launches."""
+
+    def close(self) -> None:
+        """Free the memory; the device has finished."""
 
 
 class Backend(Protocol):
@@ -228,8 +239,12 @@ class Backend(Protocol):
         """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
         raise self.lacks("graphs")
 
-    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> RecordedCopy:
-        """Record a copy in a capture whose addresses can be changed later."""
+    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
+        """Record a copy in a capture."""
+        raise self.lacks("graphs")
+
+    def record_addresses(self, stream: SupportsStream) -> RecordedAddresses:
+        """Return what records copies whose addresses are other ones in each launch, before the capture begins."""
         raise self.lacks("graphs")
 
     def prepare_copies(self, device: Device) -> None:

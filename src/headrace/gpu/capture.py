@@ -12,7 +12,7 @@ times and one that does not pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.gpu.backend import backend_of
@@ -107,35 +107,77 @@ def wait_external(stream: SupportsStream, event: sim.Event) -> None:
 
 
 class RecordedCopy:
-    """A copy in a recorded graph, which can be changed in each executable graph that is made of it.
+    """A copy in a recorded graph, between addresses that stay the same.
 
     Parameters
     ----------
     stream : Stream or StreamHandle
         A stream that captures; the copy is recorded on it.
     target, source : int
-        The addresses to copy to and from, in memory that the stream's device can use; they may be the same.
+        The addresses to copy to and from, in memory that the stream's device can use.
     size : int
         The number of bytes.
-
-    Attributes
-    ----------
-    change : callable
-        Called with an executable graph and two addresses, the target and the source: later launches of that graph
-        copy between these.
     """
 
-    __slots__ = ("change",)
-    change: Callable[[sim.Graph, int, int], None]
+    __slots__ = ()
 
     def __init__(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
-        if size < 1:
-            raise ValueError(f"a recorded copy has at least one byte, got {size}")
-        if not is_capturing(stream):
-            raise RuntimeError("the stream does not capture, so there is no graph to record a copy in")
-        self.change = backend_of(stream).record_copy(stream, target, source, size).change
+        _check_copy(stream, size)
+        backend_of(stream).record_copy(stream, target, source, size)
 
     @staticmethod
     def prepare(device: sim.Device) -> None:
         """Compile what recorded copies need, which would otherwise delay the first of them."""
         backend_of(device).prepare_copies(device)
+
+
+class RecordedAddresses:
+    """The addresses of copies in a recorded graph, other ones for each launch.
+
+    Parameters
+    ----------
+    stream : Stream or StreamHandle
+        A stream of the device, which does not capture.
+
+    Attributes
+    ----------
+    count : int
+        The number of copies.
+    rows
+        The backend's part; its ``number`` is that of the launches so far, which whoever launches counts.
+    """
+
+    __slots__ = ("count", "rows")
+
+    def __init__(self, stream: SupportsStream) -> None:
+        self.rows = backend_of(stream).record_addresses(stream)
+        self.count = 0
+
+    def begin(self, stream: SupportsStream) -> None:
+        """Record the node that takes the addresses of its launch; all copies come after it."""
+        self.rows.begin(stream)
+
+    def copy(self, stream: SupportsStream, inside: int, size: int, *, enters: bool) -> None:
+        """Record a copy between a fixed address and one outside: from there if it enters the graph."""
+        _check_copy(stream, size)
+        self.rows.copy(stream, self.count, inside, size, enters)
+        self.count += 1
+
+    def open(self, rows: int, stream: SupportsStream) -> Any:
+        """Return the memory for the addresses of that many launches, when all copies are recorded.
+
+        A row of it has a word of eight bytes for each copy. Row ``number`` modulo their number is that of the next
+        launch, on this stream.
+        """
+        return self.rows.open(self.count, rows, stream)
+
+    def close(self) -> None:
+        """Free the memory; the device has finished."""
+        self.rows.close()
+
+
+def _check_copy(stream: SupportsStream, size: int) -> None:
+    if size < 1:
+        raise ValueError(f"a recorded copy has at least one byte, got {size}")
+    if not is_capturing(stream):
+        raise RuntimeError("the stream does not capture, so there is no graph to record a copy in")

@@ -1,98 +1,108 @@
-"""Executables: the executable graphs of one recorded graph, whose frames are at changing addresses.
+"""Executables: a recorded graph that is launched for frames at changing addresses.
 
 A recorded graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ
-from frame to frame, but memory is used again and again, so after a few frames the same addresses come back. An
-executable is made for each set of addresses, up to a number. From then on, a frame at unknown addresses changes the
-executable that has had its addresses for longest. So those of the first frames, whose memory is not used any more,
-make room. A change affects later launches only. The first executable is made with the recording: if that fails,
-there is no graph. If another cannot be made, the existing ones have to do.
+from frame to frame. To change the addresses in an executable graph costs the host more than to launch it: on an
+H200 5 µs for each of the copies, and 5 for the launch. So the copies have no addresses of their own. The host
+writes those of each launch to a row of a table in its own memory. The first node of the graph takes the row of its
+launch, and the copies find their addresses there.
 
-On an H200 a launch costs the host 4 µs, and a copy beside the graph would cost 6 (`benchmarks/graph_costs.py`).
+The table has as many rows as launches may be ahead of the device. Before the host writes to one half of it again,
+the device has taken the rows that were there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
-from headrace.gpu.capture import RecordedCopy, instantiate_with_records
+from headrace.gpu.capture import RecordedAddresses, instantiate_with_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-_MOST_EXECUTABLES = 32
+_ROWS: Final = 256
+_HALF: Final = 128
 
 
-class BoundaryCopy:
-    """A copy at the boundary of a recorded graph, between a fixed address inside and one outside that changes."""
+class AddressTable:
+    """The addresses of the launches that the device may not have begun yet.
 
-    def __init__(self, stream: gpu.StreamHandle, fixed: int, size: int, enters: bool) -> None:
-        self._fixed = fixed
-        self._enters = enters
-        # Each executable is changed before its first launch; until then the address outside is not known.
-        self._recorded = RecordedCopy(stream, fixed, fixed, size)
+    Parameters
+    ----------
+    addresses
+        What recorded the copies at the boundary of a graph.
+    stream
+        The stream of the launches.
 
-    def change(self, executable: Any, outside: int) -> None:
-        """Copy from or to an address outside in later launches of an executable."""
-        if self._enters:
-            self._recorded.change(executable, self._fixed, outside)
-        else:
-            self._recorded.change(executable, outside, self._fixed)
+    Attributes
+    ----------
+    rows
+        What takes the rows; it counts the launches.
+    memory, size, write
+        The table, the size of a row, and the function that writes one.
+    """
+
+    __slots__ = ("_passed", "memory", "rows", "size", "write")
+
+    def __init__(self, addresses: RecordedAddresses, stream: gpu.StreamHandle) -> None:
+        self.rows: Any = addresses.rows
+        self.memory = addresses.open(_ROWS, stream)
+        row = Struct(f"={addresses.count}Q")
+        self.size = row.size
+        self.write = row.pack_into
+        # For each half, an event after the launches that took its rows.
+        self._passed: list[Any] = []
+
+    def turn(self, number: int, stream: gpu.StreamHandle) -> None:
+        """Begin with a half, as soon as the device has taken all earlier rows there."""
+        if not number:
+            return
+        if not self._passed:
+            self._passed = [stream.device.create_event() for _ in range(2)]
+        half = number // _HALF % 2
+        stream.stream.record(self._passed[1 - half])
+        if number >= _ROWS:
+            self._passed[half].sync()
 
 
 class Executables:
-    """The executables of one graph.
+    """An executable graph, whose copies at its boundary find their addresses in a table.
 
     Parameters
     ----------
     definition
         The recorded graph.
-    copies
-        The copies at its boundary, in the order of the addresses that `launch` takes.
-    changing
-        The only executable, which is changed for every frame; without it, they are made as they are needed.
+    table
+        Takes the addresses.
+    executable
+        An executable of the graph beside another one, which closes the table; without it, one is made.
     """
 
-    def __init__(self, definition: Any, copies: Sequence[BoundaryCopy], changing: Any = None) -> None:
+    def __init__(self, definition: Any, table: AddressTable, executable: Any = None) -> None:
         self._definition = definition
-        self._copies = list(copies)
-        self._most = 1 if changing else _MOST_EXECUTABLES
-        # The executables by their addresses, and one that has none.
-        self._known: dict[tuple[int, ...], Any] = {}
-        self._spare: Any = changing or definition.instantiate(gpu.GraphCompleteOptions())
+        self._table = table
+        self._is_first = executable is None
+        self._executable: Any = executable or definition.instantiate(gpu.GraphCompleteOptions())
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
-        executable = self._known.get(addresses)
-        if executable is None:
-            executable = self._make(addresses)
-        executable.launch(stream.stream)
-
-    def _make(self, addresses: tuple[int, ...]) -> Any:
-        if self._spare is None and len(self._known) < self._most:
-            try:
-                self._spare = self._definition.instantiate(gpu.GraphCompleteOptions())
-            except Exception:  # there is too little memory, say
-                self._most = len(self._known)
-        if self._spare is None:
-            self._spare = self._known.pop(next(iter(self._known)))
-        executable = self._spare
-        for copy, address in zip(self._copies, addresses, strict=True):
-            copy.change(executable, address)
-        self._spare = None
-        self._known[addresses] = executable
-        return executable
+        table = self._table
+        rows = table.rows
+        number: int = rows.number
+        if number % _HALF == 0:
+            table.turn(number, stream)
+        table.write(table.memory, number % _ROWS * table.size, *addresses)
+        self._executable.launch(stream.stream)
+        rows.number = number + 1  # unless the launch has failed
 
     def with_records(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> Executables:
         """Return another executable, which also records events, each after some of the nodes."""
-        changing = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
-        return Executables(self._definition, self._copies, changing)
+        other = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
+        return Executables(self._definition, self._table, other)
 
     def close(self) -> None:
-        """Close the executables; the device has finished."""
-        executables = [*self._known.values(), self._spare]
-        self._known.clear()
-        self._spare = None
-        for executable in executables:
-            if executable is not None:
-                executable.close()
+        """Close the executable, and the table with the first one; the device has finished."""
+        self._executable.close()
+        if self._is_first:
+            self._table.rows.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.gpu.backend import Backend, RecordedCopy
+from headrace.gpu.backend import Backend, RecordedAddresses
 from headrace.gpu.stream_handle import SupportsStream, handle_of
 
 if TYPE_CHECKING:
@@ -88,19 +88,24 @@ class CudaCapture(Backend):
         (status,) = driver.cuStreamWaitEvent(driver.CUstream(handle_of(stream)), event.handle, external)
         check_status(status, "an event cannot be waited for by a graph")
 
-    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> RecordedCopy:
-        """Record a copy in a capture whose addresses can be changed later."""
-        from headrace.gpu.cuda.recorded_copy import CopyKernelNode, launch_copy
+    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
+        """Record a copy in a capture."""
+        from headrace.gpu.cuda.recorded_copy import launch_copy
 
         launch_copy(stream, target, source, size)
-        (node,) = self.captured_frontier(stream).values()
-        return CopyKernelNode(node, size)
+
+    def record_addresses(self, stream: SupportsStream) -> RecordedAddresses:
+        """Return what records copies whose addresses are other ones in each launch."""
+        from headrace.gpu.cuda.recorded_copy import CudaAddresses
+
+        return CudaAddresses(stream)
 
     def prepare_copies(self, device: sim.Device) -> None:
-        """Compile the kernel of recorded copies."""
-        from headrace.gpu.cuda.recorded_copy import copy_kernel
+        """Compile the kernels of recorded copies."""
+        from headrace.gpu.cuda.recorded_copy import copy_kernel, take_kernel
 
         copy_kernel.on(device)
+        take_kernel.on(device)
 
 
 def _capture_info(stream: SupportsStream) -> list[Any]:

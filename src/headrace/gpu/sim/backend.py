@@ -6,13 +6,16 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from headrace.gpu import sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
-from headrace.gpu.sim.graph import ExecutableMemcpyNode, Graph
+from headrace.gpu.sim.graph import Graph
 from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
 from headrace.gpu.sim.ipc import IPCBufferDescriptor
 from headrace.gpu.sim.kernel import model_of
@@ -23,6 +26,7 @@ from headrace.gpu.sim.memory import (
     LegacyPinnedMemoryResource,
     ManagedMemoryResource,
     copy_between,
+    recorded_copy,
 )
 from headrace.gpu.sim.memory_pool import find_in
 from headrace.gpu.sim.objects import CUDAError
@@ -205,11 +209,13 @@ class SimBackend(Backend):
                 raise capture.invalidate(captured_event("waited for from outside its capture"))
             capture.add(queue, EventWaitNode, _WaitForEvent(event), event=event)
 
-    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> _RecordedCopy:
+    def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
         """Record a copy in a capture; on a simulated device, copy engines copy."""
         self.copy(stream, target, source, size)
-        (node,) = self.captured_frontier(stream).values()
-        return _RecordedCopy(node, size)
+
+    def record_addresses(self, stream: SupportsStream) -> _RecordedAddresses:
+        """Return what records copies whose addresses are other ones in each launch."""
+        return _RecordedAddresses()
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -235,17 +241,54 @@ def _capture(queue: StreamQueue) -> Capture:
     return queue.capture
 
 
-@dataclass(slots=True)
-class _RecordedCopy:
-    node: RecordedNode
-    size: int
+class _RecordedAddresses:
+    """The table of addresses; a launch finds its row there at once."""
 
-    def change(self, graph: Graph, target: int, source: int) -> None:
-        """Copy between other addresses in later launches of a graph; the node was recorded for its definition."""
-        if self.node.handle not in graph._open().numbers:
-            raise ValueError(f"{self.node} is not a node of the definition that {graph!r} was made from")
-        copy = ExecutableMemcpyNode._create(graph, self.node.handle)
-        copy.update(dst=target, src=source, size=self.size)
+    def __init__(self) -> None:
+        self.number = 0
+        self._table: Any = None
+
+    def begin(self, stream: SupportsStream) -> None:
+        """Do nothing."""
+
+    def copy(self, stream: SupportsStream, place: int, inside: int, size: int, enters: bool) -> None:
+        """Record a copy, by a copy engine."""
+        queue = stream_of(stream)._queue
+        copy_between(stream_of(stream), inside, inside, size)
+        with queue.timeline.lock:
+            (node,) = _capture(queue).frontiers[queue]
+            node.operation = _CopyOutside(self, copy(node), place, inside, size, enters)
+
+    def open(self, count: int, rows: int, stream: SupportsStream) -> Any:
+        """Return the table."""
+        self._table = np.zeros((rows, count), np.uint64)
+        return memoryview(self._table.reshape(-1).view(np.uint8))
+
+    def close(self) -> None:
+        """Free nothing: the table is memory of the host."""
+
+    def address(self, place: int) -> int:
+        """Return an address of the next launch."""
+        return int(self._table[self.number % len(self._table), place])
+
+
+@dataclass(slots=True, eq=False)
+class _CopyOutside(Operation):
+    """Copies between a fixed address and one that is another in each launch."""
+
+    takes_time: ClassVar[bool] = True
+    addresses: _RecordedAddresses
+    node: RecordedNode
+    place: int
+    inside: int
+    size: int
+    enters: bool
+
+    def for_replay(self) -> Operation:
+        """Return the copy of one launch."""
+        outside = self.addresses.address(self.place)
+        target, source = (self.inside, outside) if self.enters else (outside, self.inside)
+        return recorded_copy(self.node, target, source, self.size).operation
 
 
 @dataclass(slots=True, eq=False)
