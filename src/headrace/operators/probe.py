@@ -15,23 +15,12 @@ if TYPE_CHECKING:
     from headrace.core.error_policy import OnError
 
 
-class ProbeOp(Operator):
+class ProbeOp(OperatorWithoutParameters):
     """Prints a line for each tensor of a message and passes the message on unchanged, from ``in`` to ``out``.
 
     The line has the name, shape, element type, strides in bytes, device and order of the elements. Contents are not
     read, so that it waits for nothing and needs no memory. Of a message without tensors it prints the type.
     """
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            **parts: NamedPart,
-        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports."""
