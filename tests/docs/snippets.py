@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests.harness import PATIENCE
 from tests.harness.libraries import numba_works
+from tests.harness.processes import run_forked
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -119,19 +120,24 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
         program.append(f"print({MARK.format(number)!r}, flush=True)")
     script = folder / "page.py"
     script.write_text("\n".join(program))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=folder,
-        env={
-            **_environment(gpu),
-            "HEADRACE_TOPICS": str(folder / "topics"),
-            # An address of its own on the loopback interface.
-            "HEADRACE_ADDRESS": f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    environment = {
+        **_environment(gpu),
+        "HEADRACE_TOPICS": str(folder / "topics"),
+        # An address of its own on the loopback interface.
+        "HEADRACE_ADDRESS": f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}",
+    }
+    if gpu:  # nothing of CUDA survives a fork
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    else:
+        slow = sorted({"torch"} & {need for block in parts for need in block.needs})
+        done = run_forked(script, cwd=folder, environment=environment, modules=slow)
     assert done.returncode == 0, done.stdout + done.stderr
     rest = done.stdout
     for number, block in enumerate(parts):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from tests.harness.threads import PATIENCE
@@ -33,6 +39,67 @@ def run_python(
         timeout=timeout,
         check=False,
     )
+
+
+def run_forked(
+    *arguments: object,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+    modules: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as `run_python` does, in a fork of a process that has imported headrace already.
+
+    It takes a tenth of the time that the imports take. It is not for programs that are about what is imported, about
+    signals, or about variables that the interpreter itself reads.
+
+    Parameters
+    ----------
+    arguments
+        The file of the program, and its arguments.
+    modules
+        What to import before the fork, because several programs use it.
+    """
+    request = {
+        "arguments": [str(argument) for argument in arguments],
+        "folder": str(cwd or Path.cwd()),
+        "environment": environment_of_programs() if environment is None else environment,
+        "modules": list(modules),
+    }
+    server = _fork_server()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        socket.send_fds(server, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
+        pid = int(server.recv(100))
+        try:
+            server.settimeout(PATIENCE)
+            status = int(server.recv(100))
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            server.settimeout(None)
+            server.recv(100)
+            raise
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(request["arguments"], status, out.read(), err.read())
+
+
+@cache
+def _fork_server() -> socket.socket:
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = Path(__file__).with_name("fork_server.py")
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(its.fileno())],
+        env=environment_of_programs(),
+        stdin=subprocess.DEVNULL,
+        pass_fds=[its.fileno()],
+    )
+    its.close()
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
 
 
 def output_of(*arguments: object, cwd: Path | None = None, **environment: str | None) -> str:

@@ -125,12 +125,14 @@ def explore(
     lines: bool = True,
     runs: int | None = None,
     seconds: float | None = None,
+    order: int = 0,
 ) -> Found:
     """Run every schedule with at most so many preemptions, the ones with fewer first, up to the first fault.
 
     Where there are more than `runs`, or it takes longer than `seconds`, a sample of the ones with most is left out.
+    The order of those with equally many is random, with the seed `order`.
     """
-    random = Random(0)
+    random = Random(order)
     waiting: list[list[Schedule]] = [[] for _ in range(preemptions + 1)]
     waiting[0].append(())
     effects = Effects()
