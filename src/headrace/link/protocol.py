@@ -34,7 +34,6 @@ BEAT, PATIENCE = 1 / 6, 11 / 12  # of `silence`: between two beats; without a me
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
-_FRAME_AND_PLACE = struct.Struct("<HHIIQQ")
 _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
@@ -428,31 +427,6 @@ class ReceivingEnd(LinkEnd):
     def answer(self, segment: int, refusal: str) -> Message:
         """Return the message that says whether the memory of a device could be mapped, or why not."""
         return self._message(Kind.MAPPED, _MAPPED.pack(segment) + refusal.encode()[:_LONGEST_REFUSAL])
-
-    def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
-        """Accept a message that arrived; a frame with one place, as most have, in one pass."""
-        kind, epoch, number, length, bulk = header
-        if kind == _FRAME_KIND and self._credits and self.is_open and len(body) >= _FRAME_AND_PLACE.size:
-            flags, count, described, segment, offset, size = _FRAME_AND_PLACE.unpack_from(body)
-            start = _FRAME_AND_PLACE.size
-            text = start + described
-            if (
-                segment == IN_BULK
-                and count == 1
-                and not flags
-                and offset + size <= bulk
-                and number == self._in
-                and epoch == self.epoch
-                and text <= length == len(body)
-                and not (descriptors or self.peer_ended)
-            ):
-                self._in = number + 1
-                self.heard = now
-                self._credits -= 1
-                self.frames += 1
-                place = (segment, offset, size)
-                return _new(Frame, (self.frames - 1, (place,), self._loan, body[start:text], body[text:]))
-        return super().receive(header, body, descriptors, now)
 
     def _accept_usual(self, body: bytes, bulk: int) -> Frame:
         """Return the frame that arrived."""

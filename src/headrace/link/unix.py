@@ -112,32 +112,26 @@ class UnixCarrier:
             return self.receive()  # said once, and before the packets that are still there
         except OSError as error:
             raise CarrierClosed(f"the connection is broken ({error})") from error
-        if not ancillary:
-            return [self._open(size, flags, ())]
-        descriptors = _descriptors_in(ancillary)
+        descriptors = _descriptors_in(ancillary) if ancillary else ()
         try:
-            return [self._open(size, flags, descriptors)]
+            if not size:
+                raise CarrierClosed("the connection was closed")
+            if flags & _TRUNCATED:
+                raise ProtocolError(
+                    f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
+                )
+            packet = self._buffer
+            header = unpack_header(packet if size >= HEADER_SIZE else packet[:size], self.max_bulk)
+            _, _, _, body, bulk = header
+            end = HEADER_SIZE + body
+            if size != end + bulk:
+                raise ProtocolError(f"a packet has {size} bytes, and its header says {end + bulk}")
         except BaseException:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise
-
-    def _open(self, size: int, flags: int, descriptors: tuple[int, ...]) -> Received:
-        """Return the message of the packet in the buffer."""
-        if not size:
-            raise CarrierClosed("the connection was closed")
-        if flags & _TRUNCATED:
-            raise ProtocolError(
-                f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
-            )
-        packet = self._buffer
-        header = unpack_header(packet if size >= HEADER_SIZE else packet[:size], self.max_bulk)
-        end = HEADER_SIZE + header[3]
-        bulk = header[4]
-        if size != end + bulk:
-            raise ProtocolError(f"a packet has {size} bytes, and its header says {end + bulk}")
         content = bytearray(packet[end:size]) if bulk else None
-        return _new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, descriptors))
+        return [_new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, descriptors))]
 
     def close(self) -> None:
         """Close the socket and the descriptors of what was not sent."""
