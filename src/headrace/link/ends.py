@@ -4,6 +4,9 @@ The thread of the operator encodes, copies into shared memory and sends; the thr
 `on_event` that something came. The lock of an end guards its state machine and its carrier, and is never held while
 a frame is copied, an object is unpickled or `on_event` is called.
 
+On one host a large frame is announced before its last bytes are copied, because a process takes as long to wake up as
+it takes to copy a megabyte or two. The receiver hands it out when it is complete, which the board says (`board.py`).
+
 A received frame belongs to its receiver, who may write to it and keep it. Its memory goes back to the sender with
 the last reference to any array on it, on whatever thread that happens, also in the garbage collector, which may run
 while this thread holds the lock. So a finalizer only notes what came back and sends it if the lock is free. Whoever
@@ -77,8 +80,10 @@ _SAY_AGAIN = (
     60.0  # seconds after which a stall is said again: with little memory, each frame may have to wait
 )
 # Bytes of a frame that are copied after it was announced: at first, at most, and how many more with each frame.
-# Fewer are not worth it: a receiver wakes up no sooner for them.
-_TAIL, _LONGEST_TAIL, _MORE, _SHORTEST_TAIL = 1 << 20, 4 << 20, 4 << 10, 1 << 17
+# Fewer are not worth it: a receiver wakes up no sooner for them. Where a receiver always had to wait, as on one
+# core, some frames are announced when they are complete before it is tried again.
+_FRAMES_WITHOUT = 64
+_TAIL, _LONGEST_TAIL, _MORE, _SHORTEST_TAIL = 3 << 19, 4 << 20, 4 << 10, 1 << 17
 _new = tuple.__new__  # makes a named tuple without a call of Python
 # Seconds between two frames after which the receiver may be asleep; at most, to copy a byte.
 _PAUSE, _COPY_TIME = 5e-4, 1.5e-10
@@ -719,7 +724,9 @@ class Sender(_End):
             if board.awaited != machine.frames:
                 self._tail = min(self._tail + _MORE, _LONGEST_TAIL)
                 return
-            self._tail -= self._tail >> 3
+            self._tail -= self._tail >> 2
+            if self._tail < _SHORTEST_TAIL:
+                self._tail -= _FRAMES_WITHOUT * _MORE
             if not (self._is_released or self._is_peer_gone or machine.has_ended):
                 self._post(machine.beat())
 
