@@ -10,8 +10,9 @@ Frames "in place" are made in memory of a `RingAllocator`, at the rate of the sm
 with. The CPU time is of both processes, with all their threads, and of all that the camera and the consumer do.
 
 Then the start of three fragments is measured: from the start of the program to the first compute of each, its
-memory (Pss, in which pages that processes share count in part), and its CPU time while nothing happens. `--start`
-measures this alone. All modules are compiled, as those of an installed package are.
+memory (Pss, in which pages that processes share count in part), and its CPU time while nothing happens, from a
+second after the first frame, which itself costs as much as some idle seconds, to the next one. `--start` measures
+this alone. All modules are compiled, as those of an installed package are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,8 @@ from headrace.resources import RingAllocator
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 
 SCHEDULERS = {"greedy": GreedyScheduler, "event-based": EventBasedScheduler}
-IDLE = 8.0  # seconds between the two frames of the three fragments
+IDLE = 16.0  # seconds between the two frames of the three fragments
+SETTLING = 1.0  # seconds after the first of them until nothing happens any more
 HOLOSCAN = 14_000  # µs for a hop of 4 MiB between fragments of the Holoscan SDK
 
 
@@ -149,14 +152,23 @@ class Three(Application):
 
     def compose(self) -> None:
         def logging(name: str) -> Any:
-            def log() -> None:
-                smaps = Path("/proc/self/smaps_rollup").read_text().split()
-                pss = int(smaps[smaps.index("Pss:") + 1]) / 1024
+            def log(pss: float = 0.0) -> None:
                 line = json.dumps([(now() - self.started) / 1e9, cpu(), pss, os.getpid()])
                 with (self.to / name).open("a") as file:
                     file.write(line + "\n")
 
-            return log
+            def log_frame() -> None:
+                """Log the first frame, and later that nothing happens any more; or the second frame."""
+                if (self.to / name).exists():
+                    log()
+                    return
+                # Once: to look at the memory costs as much as ten idle seconds.
+                smaps = Path("/proc/self/smaps_rollup").read_text().split()
+                log(int(smaps[smaps.index("Pss:") + 1]) / 1024)
+                if self.idle > SETTLING:
+                    Timer(SETTLING, log).start()
+
+            return log_frame
 
         def camera(part: Any) -> Any:
             conditions = [CountCondition(part, 2), PeriodicCondition(part, round(self.idle * 1e9))]
@@ -235,8 +247,8 @@ def measure_three() -> list[list[Any]]:
     wrote = start("three", now(), IDLE)
     rows = []
     for name in ("camera", "two", "three"):
-        first, second = map(json.loads, wrote[name].splitlines())
-        idle = (second[1] - first[1]) / (second[0] - first[0]) * 100
+        first, settled, second = map(json.loads, wrote[name].splitlines())
+        idle = (second[1] - settled[1]) / (second[0] - settled[0]) * 100
         rows.append([name, f"{first[0]:.2f}", f"{first[1]:.2f}", f"{first[2]:.0f}", f"{idle:.2f}"])
     return rows
 

@@ -287,6 +287,9 @@ def credit(places: int, *loans: int) -> bytes:
         ([(Kind.END, struct.pack("<Q", 1), {})], "at frame 1"),
         ([(Kind.END, struct.pack("<Q", 0), {}), (Kind.FRAME, frame(), {})], "after the end"),
         ([(Kind.END, struct.pack("<Q", 0), {})] * 2, "came again"),
+        ([(Kind.FRAME, struct.pack("<HHI", 2, 0, 0), {})], "flags 2"),  # unfinished, without a board
+        ([(Kind.BOARD, b"", {})], "BOARD came with 0 descriptors"),
+        ([(Kind.BOARD, b"x", {"descriptors": 1})], "1 descriptors and 1 bytes"),
         ([(Kind.BEAT, b"123", {})], "BEAT has 3 bytes"),
         ([(Kind.BEAT, struct.pack("<Q", 0), {"bulk": 1})], "bulk bytes"),
     ],
@@ -309,6 +312,7 @@ def test_a_receiver_refuses(messages: list[Any], said: str) -> None:
         ([(Kind.CREDIT, b"")], "CREDIT has 0 bytes"),
         ([(Kind.FRAME, frame())], "a receiver sends no FRAME"),
         ([(Kind.SEGMENT, segment(0, 0))], "a receiver sends no SEGMENT"),
+        ([(Kind.BOARD, b"")], "a receiver sends no BOARD"),
         ([(Kind.END, struct.pack("<Q", 2))], "at frame 2"),
     ],
 )

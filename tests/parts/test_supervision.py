@@ -259,5 +259,8 @@ def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
     assert reports == []
     engine.on_idle(True)
     assert reports == [IdleReport({FLOW.name: (3, 3)}, (), NONE_LEFT)]
+    engine.on_idle(True)  # nothing has passed since
+    assert (idleness.was_idle, len(reports)) == (False, 1)
+    link.passed = (4, 3)
     engine.on_idle(True)
     assert (idleness.was_idle, len(reports)) == (True, 1)

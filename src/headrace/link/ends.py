@@ -4,6 +4,9 @@ The thread of the operator encodes, copies into shared memory and sends; the thr
 `on_event` that something came. The lock of an end guards its state machine and its carrier, and is never held while
 a frame is copied, an object is unpickled or `on_event` is called.
 
+On one host a large frame is announced before its last bytes are copied, because a process takes as long to wake up as
+it takes to copy a megabyte or two. The receiver hands it out when it is complete, which the board says (`board.py`).
+
 A received frame belongs to its receiver, who may write to it and keep it. Its memory goes back to the sender with
 the last reference to any array on it, on whatever thread that happens, also in the garbage collector, which may run
 while this thread holds the lock. So a finalizer only notes what came back and sends it if the lock is free. Whoever
@@ -22,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
@@ -31,6 +34,7 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError
 from headrace.core.ports import IOSpec
 from headrace.gpu.backend import active
+from headrace.link.board import Board
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.codec import (
     Encoded,
@@ -75,7 +79,15 @@ _NEVER = 3600.0
 _SAY_AGAIN = (
     60.0  # seconds after which a stall is said again: with little memory, each frame may have to wait
 )
+# Bytes of a frame that are copied after it was announced: at first, at most, and how many more with each frame.
+# Fewer are not worth it: a receiver wakes up no sooner for them. Where a receiver always had to wait, as on one
+# core, some frames are announced when they are complete before it is tried again.
+_FRAMES_WITHOUT = 64
+_TAIL, _LONGEST_TAIL, _MORE, _SHORTEST_TAIL = 3 << 19, 4 << 20, 4 << 10, 1 << 17
 _new = tuple.__new__  # makes a named tuple without a call of Python
+# Seconds between two frames after which the receiver may be asleep; at most, to copy a byte.
+_PAUSE, _COPY_TIME = 5e-4, 1.5e-10
+_BOARD = Kind.BOARD  # members of an enumeration are slow to find
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
@@ -133,15 +145,21 @@ class Parcel(NamedTuple):
 
 
 class _Outgoing:
-    """A frame that is ready to be sent, or will be when the device has copied it."""
+    """A frame that is ready to be sent, or will be when the device has copied it.
 
-    __slots__ = ("body", "bulk", "holders", "inline", "is_ready")
+    `rest` is what is left to be copied after it was sent.
+    """
 
-    def __init__(self, body: bytes, bulk: list[Any], inline: int, holders: list[Any]) -> None:
+    __slots__ = ("body", "bulk", "holders", "inline", "is_ready", "rest")
+
+    def __init__(
+        self, body: bytes, bulk: list[Any], inline: int, holders: list[Any], rest: _Rest | None = None
+    ) -> None:
         self.body = body
         self.bulk = bulk
         self.inline = inline
         self.holders = holders
+        self.rest = rest
         self.is_ready = True
 
 
@@ -266,17 +284,20 @@ class _End:
         """Accept what arrived; return whether the program has to be told."""
         tell = False
         try:
-            for header, body, bulk, descriptors in self._carrier.receive():
-                try:
-                    asked = self._machine.receive(header, body, len(descriptors), now)
-                    if asked is not None:
-                        self._do(asked, bulk, descriptors)
-                        tell = True
-                    elif self._note(header.kind):
-                        tell = True
-                finally:
-                    for descriptor in descriptors:
-                        os.close(descriptor)
+            while received := self._carrier.receive():
+                for header, body, bulk, descriptors in received:
+                    try:
+                        asked = self._machine.receive(header, body, len(descriptors), now)
+                        if asked is not None:
+                            self._do(asked, bulk, descriptors)
+                            tell = tell or asked is not _BOARD
+                        elif self._note(header.kind):
+                            tell = True
+                    finally:
+                        for descriptor in descriptors:
+                            os.close(descriptor)
+                if not self._reads_on():
+                    break
         except CarrierClosed as error:
             self._is_peer_gone = True
             if not self._machine.peer_ended:
@@ -294,6 +315,10 @@ class _End:
             self._break(LinkError(f"link {self.terms.name!r}: {type(error).__name__}: {error}"))
             tell = True
         return tell
+
+    def _reads_on(self) -> bool:
+        """Return whether to look for more messages before the program is told of these."""
+        return False
 
     def _note(self, kind: int) -> bool:
         """Note a message that only the state machine had to know of; return whether the program has to be told."""
@@ -362,6 +387,7 @@ class _End:
             self._is_released = True
             self._loop.remove(self)
             self._carrier.close()
+            self._machine.board = None
             self._release()
 
     def _release(self) -> None:
@@ -424,8 +450,15 @@ class Sender(_End):
         self._device_rings: dict[int, Ring | None] = {}
         self._host_memory: HostMemory | None = None
         self._machine: SendingEnd
+        self._tail = _TAIL
+        self._split_at = 0.0  # when a large array was last looked at
         machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
         super().__init__(carrier, terms, on_event, machine, loop)
+        if carrier.is_local:
+            board, descriptor = Board.create()
+            with self._lock:
+                self._post(machine.offer_board(board), descriptors=(descriptor,))
+            os.close(descriptor)
 
     @property
     def sent(self) -> int:
@@ -497,7 +530,7 @@ class Sender(_End):
             if not self._carrier.is_local:
                 outgoing = self._as_bulk(description, encoded.extra, pieces)
             else:
-                made = self._in_memory(description, encoded.extra, pieces)
+                made = self._in_memory(description, encoded.extra, pieces, not encoded.is_on_device)
                 if made is None:
                     return False
                 outgoing = made
@@ -508,6 +541,8 @@ class Sender(_End):
                     self._keep(outgoing)
                 else:
                     self._post_frame(outgoing.body, outgoing.bulk, outgoing.inline, outgoing.holders)
+            if outgoing.rest is not None:
+                self._complete(outgoing.rest)
         finally:
             self._after_lock()
         return True
@@ -535,6 +570,7 @@ class Sender(_End):
         If it may not copy a large one, it returns False for that.
         """
         machine = self._machine
+        rest: _Rest | None = None
         if length <= MAX_INLINE:
             place = (IN_BULK, 0, length)
             content = (memory_of(piece) if type(piece) is Tensor else piece).tobytes()
@@ -555,8 +591,10 @@ class Sender(_End):
                 return False
             place, holder = found, holders[0][0]
             if type(holder) is Slot:
+                if length >= _SHORTEST_TAIL:
+                    rest = self._split(holder, piece, length)
                 try:
-                    _copy(holder.memory, piece)
+                    _copy(holder.memory, piece, length if rest is None else length - len(rest[0]))
                 except BaseException:  # as Ctrl-C in the middle of a long copy
                     self._give_back_slots(holders)
                     raise
@@ -569,9 +607,11 @@ class Sender(_End):
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holder if type(holder) is Slot else piece))
-                carrier.send(machine.small_frame(place, description, extra, content))
+                carrier.send(machine.small_frame(place, description, extra, content, rest is not None))
                 if carrier.wants_write is not self._is_writing:
                     self._watch()
+        if rest is not None:
+            self._complete(rest)
         if self._let_go:
             self._after_lock()
         return True
@@ -607,8 +647,13 @@ class Sender(_End):
             raise self._too_large(at)
         return _Outgoing(frame_body(places, description, extra), bulk, at, holders)
 
-    def _in_memory(self, description: bytes | None, extra: bytes, pieces: list[Any]) -> _Outgoing | None:
-        """Return a message whose larger arrays lie in shared memory; None if it has to wait."""
+    def _in_memory(
+        self, description: bytes | None, extra: bytes, pieces: list[Any], is_early: bool
+    ) -> _Outgoing | None:
+        """Return a message whose larger arrays lie in shared memory; None if it has to wait.
+
+        If it may be sent early, the end of the last array may be left to be copied.
+        """
         places: list[tuple[int, int, int]] = []
         bulk: list[Any] = []
         holders: list[Any] = []
@@ -641,16 +686,70 @@ class Sender(_End):
                 return None
             places.append(place)
         # All is made before the copy, which evicts this code and its data from the caches of the processor.
-        outgoing = _Outgoing(frame_body(places, description, extra), bulk, inline, holders)
+        rest: _Rest | None = None
+        if is_early and holders and type(holders[-1][0]) is Slot:
+            slot, piece = holders[-1]
+            rest = self._split(slot, piece, piece.nbytes)
+        body = frame_body(places, description, extra, rest is not None)
+        outgoing = _Outgoing(body, bulk, inline, holders, rest)
         try:
             for slot, piece in holders:
                 if type(slot) is Slot and type(piece) is not DevicePiece:
-                    _copy(slot.memory, piece)
+                    left = 0 if rest is None or slot is not holders[-1][0] else len(rest[0])
+                    _copy(slot.memory, piece, piece.nbytes - left)
         except BaseException:  # as Ctrl-C in the middle of a long copy
             self._give_back_slots(holders)
             raise
         self._is_stalled = False
         return outgoing
+
+    def _split(self, slot: Slot, piece: Any, length: int) -> _Rest | None:
+        """Return the end of the last array of a frame, if it is to be copied after the frame was sent.
+
+        The receiver then wakes up, which takes as long as to copy a megabyte or two, while the rest is copied. The
+        length of the rest follows the receiver: it is shorter after a frame that the receiver had to wait for.
+        """
+        now = monotonic()
+        since, self._split_at = now - self._split_at, now
+        # A receiver that frames come to one after the other is awake.
+        if since < _PAUSE + length * _COPY_TIME or length < _SHORTEST_TAIL or not piece.flags.c_contiguous:
+            return None
+        if self._machine.board is None or self._outbox:
+            return None
+        if self._tail < _SHORTEST_TAIL:  # the processes share a core, perhaps; it is tried again
+            self._tail += _MORE
+            return None
+        begin = max(length - self._tail, 0)
+        return slot.memory[begin:length], piece.reshape(-1).view(np.uint8)[begin:]
+
+    def _complete(self, rest: _Rest) -> None:
+        """Copy the rest of the last frame that was sent."""
+        memory, content = rest
+        is_whole = False
+        try:
+            memory[:] = content
+            is_whole = True
+        finally:
+            if not is_whole:  # as after Ctrl-C: the frame is on its way, and `content` may change from now on
+                memory[:] = content
+            self._note_written()
+
+    def _note_written(self) -> None:
+        machine = self._machine
+        board = machine.board
+        if board is None:  # the link was closed meanwhile
+            return
+        with self._lock:
+            board.written = machine.frames
+        with self._lock:
+            if board.awaited != machine.frames:
+                self._tail = min(self._tail + _MORE, _LONGEST_TAIL)
+                return
+            self._tail -= self._tail >> 2
+            if self._tail < _SHORTEST_TAIL:
+                self._tail -= _FRAMES_WITHOUT * _MORE
+            if not (self._is_released or self._is_peer_gone or machine.has_ended):
+                self._post(machine.beat())
 
     def _post_frame(self, body: bytes, bulk: Sequence[Any], inline: int, holders: list[Any]) -> None:
         """Send a frame; with the lock held."""
@@ -881,6 +980,11 @@ class Sender(_End):
             elif (ring := self._ring_of(holder)) is not None:
                 ring.give_back(holder)
 
+    def _reads_on(self) -> bool:
+        # A worker that waits for a credit, gets one and uses it would leave the others unread for ever, and wait
+        # for each of them: frames would go one by one, with however many places.
+        return self._machine.credits < 2 <= self.terms.size
+
     def _note_answer(self, answer: Answer) -> None:
         segment = next((known for known, number in self._numbers.items() if number == answer.segment), None)
         if answer.refusal and type(segment) is DeviceSegment and self._device_rings.get(segment.device_id):
@@ -1004,6 +1108,8 @@ class Receiver(_End):
             return None
         try:
             frame, bulk = self._arrived[0]
+            if frame.is_unfinished and not self._is_written(frame.number):
+                return None
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
                 self._arrived.popleft()
@@ -1013,7 +1119,7 @@ class Receiver(_End):
 
     def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Parcel | None:
         """Return a message that is one array of the host; None if it is another."""
-        number, places, loan, description, extra = frame
+        number, places, loan, description, extra, _ = frame
         if description is None or len(places) != 1:
             return None
         segment, offset, length = places[0]
@@ -1035,10 +1141,13 @@ class Receiver(_End):
     def _decode_next(self) -> Parcel | None:
         """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
+            frame = self._arrived[0][0]
+            if frame.is_unfinished and not self._is_written(frame.number):
+                return None
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        number, _, _, description, extra = frame
+        number, _, _, description, extra, _ = frame
         try:
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
@@ -1058,6 +1167,18 @@ class Receiver(_End):
                 self._break(error if isinstance(error, ProtocolError) else ProtocolError(str(error)))
             self._after_lock()
             return None
+
+    def _is_written(self, number: int) -> bool:
+        """Return whether a frame is complete; if not, the sender will tell."""
+        board = self._machine.board
+        if board is None:  # the link was closed
+            return False
+        with self._lock:
+            if board.written > number:
+                return True
+            board.awaited = number + 1
+        with self._lock:
+            return board.written > number
 
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""
@@ -1111,6 +1232,9 @@ class Receiver(_End):
         if type(asked) is Frame:
             self._arrived.append((asked, bulk))
             return
+        if asked is _BOARD:
+            self._machine.board = Board.from_peer(descriptors[0])
+            return
         number, size, is_reused, device = asked
         if device:
             (descriptor,) = descriptors
@@ -1122,6 +1246,17 @@ class Receiver(_End):
             self._segments[number] = Segment.from_peer(descriptor, size, is_reused=is_reused)
         else:
             self._segments.pop(number, None)
+
+    def _note(self, kind: int) -> bool:
+        with suppress(IndexError):  # all were taken
+            frame = self._arrived[-1][0]
+            board = self._machine.board
+            if frame.is_unfinished and board is not None:
+                if kind == Kind.BEAT:
+                    return True
+                if kind == Kind.END and board.written <= frame.number:
+                    raise ProtocolError(f"an END came before frame {frame.number} was complete")
+        return super()._note(kind)
 
     def _map_device(self, number: int, descriptor: int, size: int, description: bytes) -> None:
         """Map memory of a device, and answer whether that was possible."""
@@ -1230,12 +1365,16 @@ def _as_bytes(piece: Any) -> Any:
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 
-def _copy(memory: Bytes, piece: Any) -> None:
-    """Copy the elements of an array to memory, in row-major order."""
+def _copy(memory: Bytes, piece: Any, length: int) -> None:
+    """Copy the elements of an array to memory, in row-major order; so many bytes, if they lie in this order."""
     if piece.flags.c_contiguous:
-        memory[: piece.nbytes] = piece.reshape(-1).view(np.uint8)
+        memory[:length] = piece.reshape(-1).view(np.uint8)[:length]
     else:
         np.copyto(memory[: piece.nbytes].view(piece.dtype).reshape(piece.shape), piece)
+
+
+_Rest: TypeAlias = tuple[Bytes, Bytes]
+"""Memory, and the bytes that are to be copied there."""
 
 
 def _memory_of(holder: Any) -> Any:

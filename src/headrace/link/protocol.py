@@ -11,10 +11,12 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
   the places in frames, so neither end has to trust a number of the other. No loan comes back twice.
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
   exception of a part. After either, a connection that closes is no loss.
-- Each end sends a BEAT six times in `silence` seconds, with its count of frames. A peer that has said HELLO and of
+- Each end sends a BEAT six times in `silence` seconds, with its count of frames. On one host it notes the same on a
+  board that both share, four times in `silence` seconds: no beat is lost there. A peer that has said HELLO and of
   which nothing was heard for 11/12 of that time is silent, so that its loss is known within `silence` seconds even
-  if this process is late. Four beats in a row may be late or missing. Before its HELLO a peer may take its time: it
-  is starting.
+  if this process is late. Four beats in a row may be late or missing; a note on a board may be late by two thirds
+  of the time. Before its HELLO a peer may take its time: it is starting.
+- A frame may be announced before all of its bytes are written. The board says when they are.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
+from headrace.link.board import Board
 from headrace.link.wire import MAX_BODY, Header, Kind, pack_frame, pack_header
 
 IN_BULK = 0xFFFF_FFFF
 """The segment of a place in the bulk bytes of the message."""
 MOST_SEGMENTS = 4096
 MOST_PLACES = 1024
-BEAT, PATIENCE = 1 / 6, 11 / 12  # of `silence`: between two beats; without a message until a peer is silent
+# Of `silence`: between two beats; between two notes on a board; without either until a peer is silent.
+BEAT, NOTE, PATIENCE = 1 / 6, 1 / 4, 11 / 12
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
@@ -42,7 +46,7 @@ _LOAN = struct.Struct("<Q")
 _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
-_DESCRIPTION_IN_PLACE = 1
+_DESCRIPTION_IN_PLACE, _UNFINISHED = 1, 2  # flags of a frame
 _new = tuple.__new__  # makes a named tuple without a call of Python
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
@@ -97,6 +101,8 @@ class Frame(NamedTuple):
         The number of the first loan among them, in order; places in bulk are none.
     description, extra
         What the codec wrote; None if it is what lies in the first place.
+    is_unfinished
+        Whether the board says when its bytes are written.
     """
 
     number: int
@@ -104,14 +110,18 @@ class Frame(NamedTuple):
     loan: int
     description: bytes | None
     extra: bytes
+    is_unfinished: bool = False
 
 
-def frame_body(places: Sequence[Place], description: bytes | None, extra: bytes) -> bytes:
+def frame_body(
+    places: Sequence[Place], description: bytes | None, extra: bytes, is_unfinished: bool = False
+) -> bytes:
     """Return the body of a frame; without a description, that and `extra` lie in its first place."""
     packed = [_PLACE.pack(*place) for place in places]
+    flags = _UNFINISHED if is_unfinished else 0
     if description is None:
-        return b"".join((_FRAME.pack(_DESCRIPTION_IN_PLACE, len(places), 0), *packed))
-    return b"".join((_FRAME.pack(0, len(places), len(description)), *packed, description, extra))
+        return b"".join((_FRAME.pack(flags | _DESCRIPTION_IN_PLACE, len(places), 0), *packed))
+    return b"".join((_FRAME.pack(flags, len(places), len(description)), *packed, description, extra))
 
 
 class LinkEnd:
@@ -148,6 +158,9 @@ class LinkEnd:
         self.peer_ended = False
         self.abort_body: bytes | None = None
         """What the ABORT of the peer says."""
+        self.board: Board | None = None
+        """What both ends share on one host."""
+        self._peer_beat = (0.0, 0)
         self._terms = terms
         self._out = 0
         self._in = 0
@@ -169,10 +182,21 @@ class LinkEnd:
 
     def tick(self, now: float) -> list[Message]:
         """Return the beat, if it is due."""
+        if self.board is not None:
+            between = self.silence * NOTE
+            # A note of another link may be due now: all are made together, so that the process wakes up once.
+            if now >= self._next_beat - between / 2:
+                self._next_beat = now + between
+                self.board.beat(now, self.frames)
+            return []
         if now < self._next_beat:
             return []
         self._next_beat = now + self.silence * BEAT
-        return [self._message(Kind.BEAT, _PROGRESS.pack(self.frames))]
+        return [self.beat()]
+
+    def beat(self) -> Message:
+        """Return a beat: this end is alive, and so far."""
+        return self._message(Kind.BEAT, _PROGRESS.pack(self.frames))
 
     def next_tick(self) -> float:
         """Return when to call `tick`, or to ask for silence, next."""
@@ -180,6 +204,11 @@ class LinkEnd:
 
     def is_silent(self, now: float) -> bool:
         """Return whether nothing was heard of the peer for too long."""
+        if self.board is not None and (beat := self.board.peer_beat) != self._peer_beat:
+            self._peer_beat = beat
+            at, self.peer_frames = beat
+            # Processes of two containers may have clocks that differ.
+            self.heard = max(self.heard, at if now - self.silence < at < now else now)
         return self.is_open and now - self.heard >= self.patience
 
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
@@ -215,6 +244,8 @@ class LinkEnd:
         if kind is Kind.SEGMENT:
             number, size, is_reused = _SEGMENT.unpack_from(body)
             return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
+        if kind is Kind.BOARD:
+            return self._accept_board(body, descriptors)
         if descriptors:
             raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
         if kind is Kind.HELLO:
@@ -259,6 +290,9 @@ class LinkEnd:
         """Return the answer about a segment of a device."""
         raise ProtocolError(f"a {self.peer} sends no {Kind.MAPPED.name}")
 
+    def _accept_board(self, body: bytes, descriptors: int) -> Kind:
+        raise ProtocolError(f"a {self.peer} sends no BOARD")
+
     def _accept_segment(
         self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
     ) -> OfferedSegment:
@@ -297,6 +331,11 @@ class SendingEnd(LinkEnd):
         self.unanswered: set[int] = set()
         """The segments of devices of which the receiver has not said whether it can map them."""
 
+    def offer_board(self, board: Board) -> Message:
+        """Share a board from now on; return the message that its descriptor goes with."""
+        self.board = board
+        return self._message(Kind.BOARD, b"")
+
     def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, Message]:
         """Return the number of a new segment, and the message that its descriptor goes with.
 
@@ -325,14 +364,22 @@ class SendingEnd(LinkEnd):
         self.frames += 1
         return self._header(_FRAME_KIND, body, bulk)
 
-    def small_frame(self, place: Place, description: bytes, extra: bytes, content: bytes = b"") -> bytes:
+    def small_frame(
+        self,
+        place: Place,
+        description: bytes,
+        extra: bytes,
+        content: bytes = b"",
+        is_unfinished: bool = False,
+    ) -> bytes:
         """Return the whole message of a frame with one place, in shared memory or, if it has content, in that."""
         assert self.credits
         self.credits -= 1
         self.frames += 1
         number = self._out
         self._out = number + 1
-        return pack_frame(self.epoch, number, place, description, extra, content)
+        flags = _UNFINISHED if is_unfinished else 0
+        return pack_frame(self.epoch, number, place, description, extra, content, flags)
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
@@ -436,7 +483,8 @@ class ReceivingEnd(LinkEnd):
             raise ProtocolError(f"a frame came without a credit: all {self._size} places are taken")
         flags, count, length = _FRAME.unpack_from(body)
         start = _FRAME.size + count * _PLACE.size
-        if count > MOST_PLACES or start + length > len(body) or flags > (1 if count else 0):
+        most_flags = (count > 0) * _DESCRIPTION_IN_PLACE + (self.board is not None) * _UNFINISHED
+        if count > MOST_PLACES or start + length > len(body) or flags & ~most_flags:
             raise ProtocolError(
                 f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
             )
@@ -466,8 +514,15 @@ class ReceivingEnd(LinkEnd):
         self._credits -= 1
         self.frames += 1
         text = start + length
-        described = None if flags else body[start:text]
-        return _new(Frame, (self.frames - 1, places, loan, described, body[text:]))
+        described = None if flags & _DESCRIPTION_IN_PLACE else body[start:text]
+        is_unfinished = flags & _UNFINISHED > 0
+        return _new(Frame, (self.frames - 1, places, loan, described, body[text:], is_unfinished))
+
+    def _accept_board(self, body: bytes, descriptors: int) -> Kind:
+        if descriptors != 1 or body or self.board is not None:
+            again = ", again" if self.board is not None else ""
+            raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")
+        return Kind.BOARD
 
     def _accept_segment(
         self, number: int, size: int, is_reused: int, device: bytes, descriptors: int

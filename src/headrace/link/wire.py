@@ -54,6 +54,8 @@ class Kind(IntEnum):
     """The part has failed, with its exception."""
     MAPPED = 8
     """Whether the receiver can use the memory of a device that was offered to it."""
+    BOARD = 9
+    """The page that both ends share on one host, whose descriptor comes with it (`board.py`)."""
 
 
 _KINDS = frozenset(map(int, Kind))
@@ -80,13 +82,19 @@ _FRAME_AND_PLACE_SIZE = _FRAME_AT.size - HEADER_SIZE
 
 
 def pack_frame(
-    epoch: int, number: int, place: tuple[int, int, int], description: bytes, extra: bytes, content: bytes
+    epoch: int,
+    number: int,
+    place: tuple[int, int, int],
+    description: bytes,
+    extra: bytes,
+    content: bytes,
+    flags: int = 0,
 ) -> bytes:
     """Return the bytes of a frame with one place, as most have: its header, its body, and its bulk bytes."""
     length = len(description)
     body = _FRAME_AND_PLACE_SIZE + length + len(extra)
     packed = _FRAME_AT.pack(
-        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), 0, 1, length, place[0], place[1], place[2]
+        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), flags, 1, length, place[0], place[1], place[2]
     )
     return packed + description + extra + content
 

@@ -75,7 +75,7 @@ class PartIdleness:
         Whether it only notes that the part was idle, and reports the next time after `ask`: parts are idle between
         frames, and a report takes longer than a frame.
     was_idle
-        Whether the part was idle and has not reported.
+        Whether the part was idle and has something new to report.
     """
 
     def __init__(self) -> None:
@@ -134,9 +134,16 @@ class PartIdleness:
         if waits_for_events:
             self._report()
 
+    def _has_passed(self) -> bool:
+        """Return whether something went along the flows since the last report."""
+        last = self._last
+        return last is None or any(each.passed != last.passed[each.flow.name] for each in self._operators)
+
     def _report(self) -> None:
         if self.waits_to_be_asked and not self._is_asked:
-            self.was_idle = True
+            # A report with the same counts would wake this part and the driver for nothing. What else may have
+            # changed is in the answers to the driver's questions, which come before the end.
+            self.was_idle = self.was_idle or self._has_passed()
             return
         engine, on_idle = self._engine, self.on_idle
         waiting = [each for each in self._operators if not each.is_done]

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from headrace.parts.link_port import LinkPort
 
 _PR_SET_PDEATHSIG = 1
-_BEAT = 0.5  # seconds
+_BEAT = 0.75  # seconds; two in a row may be late, as the driver waits for 2.75 s
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 

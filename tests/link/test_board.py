@@ -1,0 +1,217 @@
+"""The board of a link on one host: frames that are announced before they are complete, and beats that are notes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.core.errors import PeerLost, ProtocolError
+from headrace.link import ends
+from headrace.link.ends import Parcel
+from headrace.link.wire import Kind
+from tests.link.pipes import Pair
+
+SIZE = 3 << 20
+
+
+def image(seed: int, size: int = SIZE) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+@pytest.fixture
+def link() -> Any:
+    with Pair() as link:
+        link.rests = []
+        link.complete = link.sender._complete
+        link.sender._complete = link.rests.append  # by hand
+        yield link
+
+
+def messages(data: np.ndarray) -> list[Any]:
+    return [data, {"label": "an image", "small": data[:30_000], "image": data}]
+
+
+class TestEarlyFrames:
+    @pytest.mark.parametrize("form", [0, 1])
+    def test_are_handed_out_when_they_are_complete(self, link: Any, form: int) -> None:
+        sent = image(1)
+        assert link.sender.send(Parcel(messages(sent)[form], 7))
+        link.loop.serve()
+        link.events.clear()
+        assert link.receiver.received == 1
+        assert link.receiver.take() is None
+        assert not link.receiver.has_ended
+        link.complete(*link.rests)
+        link.loop.serve()
+        assert link.events == ["receiver"]
+        parcel = link.receiver.take()
+        assert (parcel.acq_timestamp, parcel.number) == (7, 0)
+        assert np.array_equal(parcel.data if form == 0 else parcel.data["image"], sent)
+
+    def test_need_no_second_message_if_the_receiver_comes_later(self, link: Any) -> None:
+        link.sender.send(Parcel(image(2)))
+        before = link.sender._machine._out
+        link.complete(*link.rests)
+        assert link.sender._machine._out == before
+        link.loop.serve()
+        assert np.array_equal(link.receiver.take().data, image(2))
+
+    def test_are_whole_even_if_the_copy_is_interrupted(self, link: Any) -> None:
+        class Interrupted:
+            is_first = True
+
+            def __setitem__(self, at: Any, content: Any) -> None:
+                if self.is_first:
+                    self.is_first = False
+                    raise KeyboardInterrupt
+                memory[at] = content
+
+        link.sender.send(Parcel(image(3)))
+        ((memory, content),) = link.rests
+        with pytest.raises(KeyboardInterrupt):
+            link.complete((Interrupted(), content))
+        link.loop.serve()
+        assert np.array_equal(link.receiver.take().data, image(3))
+
+    def test_that_are_never_complete_are_never_handed_out(self, link: Any) -> None:
+        link.sender.send(Parcel(image(4)))
+        link.loop.serve()
+        assert link.receiver.take() is None
+        link.sockets[0].close()
+        link.loop.serve()
+        assert isinstance(link.receiver.failure, PeerLost)
+        assert link.receiver.take() is None
+
+    def test_must_be_complete_before_the_end(self, link: Any) -> None:
+        link.sender.send(Parcel(image(5)))
+        link.sender.end()
+        link.loop.serve()
+        assert isinstance(link.receiver.failure, ProtocolError)
+        assert "an END came before frame 0 was complete" in str(link.receiver.failure)
+        assert link.receiver.take() is None
+
+    def test_are_announced_later_if_the_receiver_had_to_wait(self, link: Any) -> None:
+        lengths = []
+        for waits in (True, False, False):
+            link.sender._split_at = 0.0
+            link.sender.send(Parcel(image(6)))
+            lengths.append(len(link.rests[-1][0]))
+            link.loop.serve()
+            assert not waits or link.receiver.take() is None
+            link.complete(link.rests[-1])
+            link.take()
+        assert lengths[1] < lengths[2] < lengths[0]
+
+    def test_are_none_of_those_that_follow_each_other(self, link: Any) -> None:
+        for number in range(3):
+            link.sender._split_at = ends.monotonic() + 3600.0  # however slow this test is
+            assert link.sender.send(Parcel(image(number)))
+            assert np.array_equal(link.take(), image(number))
+        assert link.rests == []
+
+    def test_are_none_of_small_ones_or_of_those_with_gaps(self, link: Any) -> None:
+        for data in (image(7, 100_000), image(8).reshape(-1, 2)[:, 0]):
+            link.sender._split_at = 0.0
+            link.sender.send(Parcel(data))
+            assert np.array_equal(link.take(), data)
+        assert link.rests == []
+
+    def test_are_tried_again_after_a_while_if_they_never_gain_anything(self, link: Any) -> None:
+        link.sender._tail = ends._SHORTEST_TAIL - 2 * ends._MORE
+        for number in range(3):
+            link.sender._split_at = 0.0
+            link.sender.send(Parcel(image(number)))
+            assert len(link.rests) == (number == 2)
+            for rest in link.rests:
+                link.complete(rest)
+            assert np.array_equal(link.take(), image(number))
+
+    def test_of_a_link_that_was_closed_meanwhile_harm_nothing(self, link: Any) -> None:
+        link.sender.send(Parcel(image(9)))
+        link.sender.close()
+        link.complete(*link.rests)
+        link.receiver.close()
+        assert link.receiver.take() is None
+
+
+class TestBeats:
+    def test_are_notes_that_wake_nobody(self) -> None:
+        with Pair(silence=3.0) as link:
+            now = link.receiver._machine.heard
+            for quarter in range(1, 60):
+                for end in (link.sender, link.receiver):
+                    assert end.tick(now + quarter * 0.75) <= now + (quarter + 1) * 0.75 + 0.01
+                assert [socket.recv(1, _PEEK) for socket in link.sockets if _is_readable(socket)] == []
+            assert link.sender.failure is None
+            assert link.receiver.failure is None
+            assert link.sender.peer_frames == 0
+
+    def test_say_how_far_the_peer_is(self) -> None:
+        with Pair() as link:
+            link.sender.send(Parcel(1))
+            link.take()
+            now = link.receiver._machine.heard
+            for end in (link.sender, link.receiver, link.sender):
+                end.tick(now + 1)
+            assert link.sender.peer_frames == link.receiver.peer_frames == 1
+
+    def test_a_peer_without_them_is_lost_within_the_time_of_the_terms(self) -> None:
+        link = Pair(silence=3.0)
+        now = link.receiver._machine.heard
+        link.sender.tick(now + 0.8)  # the last sign of life, which is read late
+        link.receiver.tick(now + 2.0)
+        link.receiver.tick(now + 0.8 + 2.74)
+        assert link.receiver.failure is None
+        link.receiver.tick(now + 0.8 + 2.75)
+        assert isinstance(link.receiver.failure, PeerLost)
+        link.sender.close()
+        link.receiver.close()
+
+    def test_of_a_clock_that_differs_count_when_they_are_read(self) -> None:
+        with Pair(silence=3.0) as link:
+            now = link.receiver._machine.heard
+            for second in range(1, 20):
+                for offset in (-1e6, 1e6):
+                    link.sender._machine.board.beat(2e6 + now + second + offset, 0)
+                    link.receiver.tick(now + second)
+            assert link.receiver.failure is None
+
+
+class TestStrangers:
+    def test_a_board_that_is_no_memory_is_refused(self) -> None:
+        link = Pair()
+        reading, writing = os.pipe()
+        machine = link.sender._machine
+        link.receiver._machine.board = None
+        link.sender._post(machine._message(Kind.BOARD, b""), descriptors=(reading,))
+        link.loop.serve()
+        assert "not a memory file" in str(link.receiver.failure)
+        for descriptor in (reading, writing):
+            os.close(descriptor)
+        link.sender.close()
+        link.receiver.close()
+
+    @pytest.mark.parametrize(
+        ("body", "said"), [(b"", "with 0 descriptors and 0 bytes, again"), (b"x", "1 bytes")]
+    )
+    def test_a_second_board_is_refused(self, body: bytes, said: str) -> None:
+        link = Pair()
+        link.sender._post(link.sender._machine._message(Kind.BOARD, body))
+        link.loop.serve()
+        assert said in str(link.receiver.failure)
+        link.sender.close()
+        link.receiver.close()
+
+
+_PEEK = 0x42  # MSG_PEEK | MSG_DONTWAIT
+
+
+def _is_readable(socket: Any) -> bool:
+    try:
+        socket.recv(1, _PEEK)
+    except BlockingIOError:
+        return False
+    return True
