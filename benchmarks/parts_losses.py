@@ -4,11 +4,11 @@
 
 Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
 four processes. The processes of relays and sinks are killed with SIGKILL at random moments, sometimes two at once,
-as often as their policy lets the run go on. Sources number their frames; relays and sinks check every element; sinks
-append what they receive to a file. A frame that was sent must have been received, or be counted in the outcome;
-frames that came twice must have been counted as sent again. Under the policy ``stop`` the run ends with `PartLost`.
-The frames in the process that was killed end with it, as they would in one process: at most as many as its queues
-have places. What was received must be whole and in order. After each run no process may be left.
+as often as their policy lets the run go on. Sources number their frames; relays and sinks check every element;
+sinks append what they receive to a file. A frame that was sent must have been received, or be counted in the
+outcome; frames that came twice must have been counted as sent again. Under the policy ``stop`` the run ends with
+`PartLost`. The frames in the process that was killed end with it, as they would in one process: at most as many as
+its queues have places. What was received must be whole and in order. After each run no process may be left.
 
 Programs run side by side (``--jobs``) until ``--total`` frames were sent, the same number for each policy and each
 link. Needs no GPU. The exit status is 1 if a frame was lost without a count, wrong or out of order, or if fewer

@@ -113,7 +113,12 @@ while 'headrace_link_messages_total{application="Plant"' not in (figures := ask(
 print(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startswith("headrace_computes_total")))
 app.pause()
 print(app.wait_until_paused(), ask("/ready"))
-refuse(app.step)
+before = app.progress()
+app.step(3)
+app.wait_until_paused()
+app.step(1, "server.scale")
+after = app.wait_until_paused() and app.progress()
+print(*(sum(each.computes.values()) for each in (before, after)), *before.computes)
 refuse(scale.fragment.remove_flow, scale, scale)
 app.resume()
 print(ask("/ready"))
@@ -152,9 +157,8 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
         'headrace_computes_total{application="Plant",fragment="server",operator="server.scale"'
     )
     assert (rest[5][:4], json.loads(rest[5][4:])["applications"]["Plant"]["state"]) == ("True", "paused")
-    assert rest[7].startswith(
-        "GraphError step() of a program in processes: the computes of several processes"
-    )
+    first, last, *names = rest[7].split()
+    assert (int(last) - int(first), names) == (4, ["edge.numbers", "server.scale"])
     assert "of 'server', whose operators run in processes of their own" in rest[8]
     assert json.loads(rest[9])["status"] == "ok"
     assert rest[11:] == ["stopped"]

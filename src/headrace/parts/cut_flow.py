@@ -90,3 +90,8 @@ class FlowCounts:
     def undelivered(self) -> int:
         """The messages that never reached the queue of their receiver."""
         return self.sent - self.arrived + self.waiting + self.lost
+
+
+def under_way(sender: FlowCounts, receiver: FlowCounts | None) -> int:
+    """Return how many messages of a flow were sent and have not arrived, if its receiver is there."""
+    return 0 if receiver is None else max(sender.over_link - receiver.over_link, 0)
