@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import selectors
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.harness import PATIENCE
+from headrace import Application, Fragment
+from headrace.parts.driver import Driver, DriverControl
+from headrace.parts.launch import Launch
+from headrace.parts.values import Values
+from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
 from tests.parts.test_processes import environment, nothing_left
 
@@ -225,3 +232,35 @@ def test_each_process_plays_the_operators_of_its_fragment() -> None:
         done = run_python(*run, *options, timeout=PATIENCE, HEADRACE_REPLAY_PORTS=ports)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == shown
+
+
+def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> None:
+    """The exit of a process and its last words may be found at once, and the first closes what the other reads."""
+
+    class Part(Fragment):
+        def compose(self) -> None:
+            self.add_operator(Step(self, name="op"))
+
+    class Parts(Application):
+        def compose(self) -> None:
+            self.add_fragment(Part(self, "part"))
+
+    app = Parts()
+    app.compose_graph()
+    driver = Driver(app, DriverControl(), Launch("", "", (), False), (), (), {})
+    driver._values = Values(lambda: None)
+    served: list[int] = []
+    pipes = [os.pipe() for _ in range(2)]
+
+    def serve(own: int, other: int) -> None:
+        served.append(own)
+        driver._selector.unregister(other)
+
+    for (reading, writing), (other, _) in zip(pipes, reversed(pipes), strict=True):
+        os.write(writing, b"x")
+        driver._selector.register(reading, selectors.EVENT_READ, partial(serve, reading, other))
+    driver._step()
+    assert len(served) == 1
+    for descriptor in (*pipes[0], *pipes[1], driver._wake):
+        os.close(descriptor)
+    driver._selector.close()

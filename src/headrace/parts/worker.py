@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -541,7 +542,10 @@ class PartRunner(Runner):
                 "or because there were very many; such runs cannot be followed by one in processes"
             )
         if isinstance(known, Failure):
+            with suppress(Exception):  # it may be what the run raised
+                fragment.compose_graph()
             raise known.error("")
+        fragment.compose_graph()  # for what the program does with its operators before the next run
         fragment.outcome = known
         return known
 
