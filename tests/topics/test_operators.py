@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, Fragment, op
+from headrace import Application, op
 from headrace.application import Fragment
 from headrace.core import EndedBy, IOSpec, SchedulingStatusType
 from headrace.core.errors import GraphError, PortError, TopicError

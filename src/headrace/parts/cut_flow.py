@@ -28,6 +28,8 @@ class CutFlow:
         places in all. If not, the receiver's queue drops messages, and nobody waits for its places.
     room
         The most free places that its senders wait for before they compute.
+    is_shared
+        Whether operators of other parts, or of its target, add to the same queue and wait for its places.
     """
 
     name: str
@@ -39,6 +41,7 @@ class CutFlow:
     policy: IOSpec.QueuePolicy
     keeps_places: bool
     room: int = 1
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

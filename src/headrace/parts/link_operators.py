@@ -34,6 +34,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.ends import Parcel
 from headrace.link.loop import default_loop
 from headrace.parts.cut_flow import FlowCounts
+from headrace.parts.shared_queue import SharedQueue
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -575,14 +576,21 @@ class ReceiveFromPart(LinkOperator):
         self._done = 0
         self._given_before = -1
         self._was_idle = False  # since the last compute
+        self._shared: SharedQueue | None = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
-        spec.output(self._port).condition(ConditionType.NONE)
+        output = spec.output(self._port)
+        if (
+            not self.flow.is_shared
+        ):  # otherwise it waits for room with the others, and takes one place at a time
+            output.condition(ConditionType.NONE)
 
     def start(self) -> None:
         """Use the link that the flow was given."""
         super().start()
+        if self.flow.is_shared:
+            self._shared = SharedQueue(self._queue)
         self._queue.state.is_awaited_elsewhere = self.flow.keeps_places
 
     @property
@@ -598,13 +606,17 @@ class ReceiveFromPart(LinkOperator):
         """Return how many credits can be given back."""
         if self.is_acknowledging:
             return self._done - self._given
-        waiting = len(queue) if self.flow.keeps_places else 0
+        waiting = self._waiting(queue) if self.flow.keeps_places else 0
         # Those of an earlier link come first.
         return (self._here - waiting if waiting < self._here else 0) - self._given
 
     def _taken(self) -> int:
         """Return how many messages of this link their receiver has taken; those of an earlier link come first."""
-        return self._here - min(len(self._queue), self._here)
+        return self._here - min(self._waiting(self._queue), self._here)
+
+    def _waiting(self, queue: Any) -> int:
+        """Return how many messages of the flow wait in the queue."""
+        return len(queue) if self._shared is None else self._shared.waiting
 
     def note_idle(self) -> None:
         """Return the credits of what was taken: the part has done with it what it does."""
@@ -683,11 +695,13 @@ class ReceiveFromPart(LinkOperator):
                 return
             if self._now is not None:
                 self._times.append(self._now())
-            op_output.pass_message(
-                seal_message(parcel.data, parcel.acq_timestamp, parcel.metadata), self._port
-            )
+            message = seal_message(parcel.data, parcel.acq_timestamp, parcel.metadata)
             self._arrived += 1
             self._here += 1
+            if self._shared is not None:
+                self._shared.add(op_output.pass_message, message, self._port)
+                return
+            op_output.pass_message(message, self._port)
 
     def _change_link(self) -> None:
         super()._change_link()
