@@ -38,7 +38,7 @@ from headrace.core.control import PAUSE, RESUME, RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
-from headrace.core.progress import stuck_operators
+from headrace.core.progress import Progress, stuck_operators
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
@@ -442,7 +442,9 @@ class Worker:
             case Request():
                 self._carry_out(message)
             case AskProgress(number):
-                self.channel.send(TellProgress(number, PartProgress.of(self.cut)))
+                nothing = PartProgress(Progress(self.cut.application.name, True))
+                found = PartProgress.of(self.cut) if self._has_started else nothing
+                self.channel.send(TellProgress(number, found))
             case SetValue():
                 with self._lock:
                     if not self._has_started:
