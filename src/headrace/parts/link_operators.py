@@ -34,7 +34,6 @@ from headrace.core.ports import IOSpec
 from headrace.link.ends import Parcel
 from headrace.link.loop import default_loop
 from headrace.parts.cut_flow import FlowCounts
-from headrace.parts.shared_queue import SharedQueue
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -576,21 +575,16 @@ class ReceiveFromPart(LinkOperator):
         self._done = 0
         self._given_before = -1
         self._was_idle = False  # since the last compute
-        self._shared: SharedQueue | None = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
         output = spec.output(self._port)
-        if (
-            not self.flow.is_shared
-        ):  # otherwise it waits for room with the others, and takes one place at a time
+        if not self.flow.is_shared:  # it waits for room with the others otherwise, for one place at a time
             output.condition(ConditionType.NONE)
 
     def start(self) -> None:
         """Use the link that the flow was given."""
         super().start()
-        if self.flow.is_shared:
-            self._shared = SharedQueue(self._queue)
         self._queue.state.is_awaited_elsewhere = self.flow.keeps_places
 
     @property
@@ -603,20 +597,17 @@ class ReceiveFromPart(LinkOperator):
         return self._node.output_queues[self._port][0]
 
     def _owed(self, queue: Any) -> int:
-        """Return how many credits can be given back."""
+        """Return how many credits can be given back; less than 0 if others have added to a shared queue since."""
         if self.is_acknowledging:
             return self._done - self._given
-        waiting = self._waiting(queue) if self.flow.keeps_places else 0
+        # Those of others in a shared queue count, too: credits may come late, but one does whenever there is room.
+        waiting = len(queue) if self.flow.keeps_places else 0
         # Those of an earlier link come first.
         return (self._here - waiting if waiting < self._here else 0) - self._given
 
     def _taken(self) -> int:
         """Return how many messages of this link their receiver has taken; those of an earlier link come first."""
-        return self._here - min(self._waiting(self._queue), self._here)
-
-    def _waiting(self, queue: Any) -> int:
-        """Return how many messages of the flow wait in the queue."""
-        return len(queue) if self._shared is None else self._shared.waiting
+        return self._here - min(len(self._queue), self._here)
 
     def note_idle(self) -> None:
         """Return the credits of what was taken: the part has done with it what it does."""
@@ -672,7 +663,7 @@ class ReceiveFromPart(LinkOperator):
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
         owed = self._here - self._given if has_ended and not self.is_acknowledging else self._owed(queue)
-        if owed:
+        if owed > 0:
             link.give_credits(owed)
             self._given += owed
         if self.flow.keeps_places:
@@ -695,13 +686,13 @@ class ReceiveFromPart(LinkOperator):
                 return
             if self._now is not None:
                 self._times.append(self._now())
-            message = seal_message(parcel.data, parcel.acq_timestamp, parcel.metadata)
+            op_output.pass_message(
+                seal_message(parcel.data, parcel.acq_timestamp, parcel.metadata), self._port
+            )
             self._arrived += 1
             self._here += 1
-            if self._shared is not None:
-                self._shared.add(op_output.pass_message, message, self._port)
+            if self.flow.is_shared:
                 return
-            op_output.pass_message(message, self._port)
 
     def _change_link(self) -> None:
         super()._change_link()
