@@ -1,13 +1,18 @@
 """Frames between fragments whose processes are killed again and again: which arrive, which are counted as lost.
 
-    python -m benchmarks.parts_losses [--frames N] [--rounds N] [--save]
+    python -m benchmarks.parts_losses [--total N] [--frames N] [--jobs N] [--minutes M] [--save]
 
 Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
-four processes. The processes of relays and sinks are killed with SIGKILL at random moments, as often as their
-policy lets the run go on. Sources number their frames; relays and sinks check every element; sinks append what they
-receive to a file. A frame must have been received, or be counted as lost; frames that came twice must have been
-counted as sent again. Under the policy ``stop`` the run ends with the error, and what was received before must be
-whole and in order. After each run no process may be left. Needs no GPU.
+four processes. The processes of relays and sinks are killed with SIGKILL at random moments, sometimes two at once,
+as often as their policy lets the run go on. Sources number their frames; relays and sinks check every element;
+sinks append what they receive to a file. A frame that was sent must have been received, or be counted in the
+outcome; frames that came twice must have been counted as sent again. Under the policy ``stop`` the run ends with
+`PartLost`. The frames in the process that was killed end with it, as they would in one process: at most as many as
+its queues have places. What was received must be whole and in order. After each run no process may be left.
+
+Programs run side by side (``--jobs``) until ``--total`` frames were sent, the same number for each policy and each
+link. Needs no GPU. The exit status is 1 if a frame was lost without a count, wrong or out of order, or if fewer
+frames than that were sent in time.
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -34,7 +41,28 @@ from headrace import Application, CountCondition, Fragment, Operator
 CHAINS = 4
 SIZE = 64
 LENGTH = 16
-LIMIT = 1200.0
+LIMIT = 400.0  # seconds of a run
+IN_A_PROCESS = CHAINS // 2 * (2 * SIZE + 1)
+"""The most frames in the process of half of the relays: in the queues before and behind each, and in a compute."""
+COUNTS = (
+    "frames",
+    "kills",
+    "received",
+    "counted",
+    "ended",
+    "uncounted",
+    "wrong",
+    "unordered",
+    "twice",
+    "repeated",
+)
+HEADS = {
+    "counted": "lost, counted",
+    "ended": "ended with the killed process",
+    "uncounted": "lost, not counted",
+    "unordered": "out of order",
+    "repeated": "sent again",
+}
 
 
 def frame(chain: int, number: int) -> Any:
@@ -149,18 +177,16 @@ def run_program() -> None:
         raised = f"{type(error).__name__}: {error}"
     outcome = app.outcome
     assert outcome is not None, raised
-    counts = {
-        what: getattr(outcome, what) for what in ("lost", "repeated", "undelivered", "dropped", "computes")
-    }
-    Path(FOLDER, "outcome.json").write_text(json.dumps({"raised": raised, **counts}))
+    counts = {what: getattr(outcome, what) for what in ("lost", "repeated", "undelivered", "dropped")}
+    sent = [outcome.operators[f"sources.source{chain}"].computes for chain in range(CHAINS)]
+    Path(FOLDER, "outcome.json").write_text(json.dumps({"raised": raised, "sent": sent, **counts}))
 
 
-# The other side: starts the program, kills its processes and judges.
+# The other side: starts the programs, kills their processes and judges.
 
 
 def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: Path) -> dict[str, Any]:
     """Run the program once, and return what became of its frames."""
-    random = Random(seed)
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir(), f"parts_soak-{os.geteuid()}")),
@@ -169,23 +195,43 @@ def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: 
         "HEADRACE_PROCESSES": "1",
         "HEADRACE_PROGRESS": "0",
         "HEADRACE_LINK": way,
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "PARTS_SOAK": str(folder),
     }
     command = [sys.executable, __file__, "--program", policy, str(frames), str(folder)]
-    driver = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    with Path(folder, "output").open("w") as output:
+        driver = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     kills, problems = 0, []
+    try:
+        kills = kill_now_and_then(driver, policy, folder, Random(f"{policy} {way} {seed}"), interval)
+        driver.wait(3.0 if policy == "stop" and kills else LIMIT)
+    except subprocess.TimeoutExpired as error:
+        problems.append(f"did not end within {error.timeout:g} s")
+    finally:
+        driver.kill()
+        driver.wait()
+    if left := processes_of(f"PARTS_SOAK={folder}"):
+        problems.append(f"processes left: {left}")
+    try:
+        outcome = json.loads(Path(folder, "outcome.json").read_text())
+    except OSError:
+        return {"problems": [*problems, Path(folder, "output").read_text()[-2000:]], "kills": kills}
+    found = judge(policy, kills, folder, outcome)
+    return found | {"kills": kills, "problems": [*problems, *found["problems"]]}
+
+
+def kill_now_and_then(
+    driver: subprocess.Popen[bytes], policy: str, folder: Path, random: Random, interval: float
+) -> int:
+    """Kill processes of a program at random moments while it runs; return how many."""
     parts = ("relays0", "relays1", "sinks") if policy == "restart" else ("relays0",)
-    alive: dict[str, Path] = {}
     killed: set[Path] = set()
     until = time.monotonic() + LIMIT
-    killed_at = 0.0
-    while driver.poll() is None and time.monotonic() < until:
+    while driver.poll() is None and time.monotonic() < until and not (killed and policy != "restart"):
         time.sleep(0.02)
         alive = {part: path for part in parts for path in folder.glob(f"{part}.*") if path not in killed}
-        if len(alive) < len(parts) or (kills and policy != "restart"):
+        if len(alive) < len(parts):
             continue
         time.sleep(random.uniform(0.0, interval))
         for victim in random.sample(parts, 2 if policy == "restart" and random.random() < 0.2 else 1):
@@ -194,48 +240,85 @@ def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: 
             except ProcessLookupError:  # it has done its work
                 continue
             killed.add(alive[victim])
-            kills, killed_at = kills + 1, time.monotonic()
-    if driver.poll() is None:
-        problems.append(f"did not end in {LIMIT:g} s")
-        driver.kill()
-    out, _ = driver.communicate()
-    if policy == "stop" and kills and time.monotonic() - killed_at > 3:
-        problems.append("did not stop at once")
-    if left := processes_of(f"PARTS_SOAK={folder}"):
-        problems.append(f"processes left: {left}")
-    try:
-        outcome = json.loads(Path(folder, "outcome.json").read_text())
-    except OSError:
-        return {"problems": [*problems, out[-2000:]], "kills": kills}
-    return judge(policy, frames, folder, outcome) | {"kills": kills, "problems": problems}
+    return len(killed)
 
 
-def judge(policy: str, frames: int, folder: Path, outcome: dict[str, Any]) -> dict[str, Any]:
+def judge(policy: str, kills: int, folder: Path, outcome: dict[str, Any]) -> dict[str, Any]:
     """Return what became of the frames."""
-    received = np.fromfile(Path(folder, "received"), np.int64)
+    try:
+        received = np.fromfile(Path(folder, "received"), np.int64)
+    except FileNotFoundError:
+        received = np.zeros(0, np.int64)
     received = received[: len(received) // 2 * 2].reshape(-1, 2)
-    found = {"received": len(received), "wrong": int((received[:, 1] < 0).sum())}
     unordered = twice = missing = 0
-    for chain in range(CHAINS):
+    for chain, sent in enumerate(outcome["sent"]):
         numbers = received[received[:, 0] == chain, 1]
         _, first = np.unique(numbers, return_index=True)
         unordered += int((np.diff(first) < 0).sum())
         twice += len(numbers) - len(first)
-        missing += frames // CHAINS - len(first)
-    lost, repeated = (sum(outcome[what].values()) for what in ("lost", "repeated"))
-    lost += sum(outcome["undelivered"].values()) if policy == "go_on" else 0
-    raised = outcome["raised"].startswith("PartLost") if policy == "stop" else not outcome["raised"]
-    uncounted = 0 if policy == "stop" else max(missing - lost, 0)
-    return found | {
+        missing += sent - len(first)
+    counted = sum(sum(outcome[what].values()) for what in ("lost", "undelivered", "dropped"))
+    repeated = sum(outcome["repeated"].values())
+    uncounted = max(missing - counted, 0)
+    # A process that was killed under this policy ends the run, and what it had ends with it.
+    ended = min(uncounted, IN_A_PROCESS) if policy == "stop" else 0
+    raised = outcome["raised"]
+    has_ended_well = raised.startswith("PartLost") if policy == "stop" and kills else not raised
+    return {
+        "frames": sum(outcome["sent"]),
+        "received": len(received),
+        "counted": min(counted, missing),
+        "ended": ended,
+        "uncounted": uncounted - ended + max(twice - repeated, 0),
+        "wrong": int((received[:, 1] < 0).sum()),
         "unordered": unordered,
         "twice": twice,
         "repeated": repeated,
-        "missing": missing,
-        "lost": lost,
-        "uncounted": uncounted + max(twice - repeated, 0),
-        "raised": raised,
-        "text": outcome["raised"][:500],
+        "problems": [] if has_ended_well else [f"raised {raised[:500]!r}"],
     }
+
+
+class Tally:
+    """What the runs so far have shown, by policy and link; any thread adds to it."""
+
+    def __init__(self, pairs: list[tuple[str, str]], share: int) -> None:
+        self.sums = {pair: dict.fromkeys(("runs", *COUNTS), 0) for pair in pairs}
+        self.bad = 0
+        self._share = share
+        self._begun = dict.fromkeys(pairs, 0)
+        self._lock = threading.Lock()
+
+    def next(self) -> tuple[tuple[str, str], int] | None:
+        """Return the policy and link that is furthest behind, and the number of its run; None if all are done."""
+        with self._lock:
+            open_ = [pair for pair, sums in self.sums.items() if sums["frames"] < self._share]
+            if not open_:
+                return None
+            pair = min(open_, key=self._expected)
+            self._begun[pair] += 1
+            return pair, self._begun[pair] - 1
+
+    def _expected(self, pair: tuple[str, str]) -> tuple[float, int]:
+        """Return how many frames there will be when the runs under way are over, as far as is known."""
+        sums, begun = self.sums[pair], self._begun[pair]
+        each = sums["frames"] / sums["runs"] if sums["runs"] else self._share
+        return sums["frames"] + (begun - sums["runs"]) * each, begun
+
+    def add(self, pair: tuple[str, str], number: int, seen: dict[str, Any]) -> None:
+        """Add a run."""
+        is_bad = bool(seen["problems"] or any(seen.get(name) for name in ("wrong", "unordered", "uncounted")))
+        with self._lock:
+            sums = self.sums[pair]
+            sums["runs"] += 1
+            for name in COUNTS:
+                sums[name] += seen.get(name, 0)
+            self.bad += is_bad
+            print(f"{' '.join(pair)} {number}: {seen}" + (" **wrong**" if is_bad else ""), flush=True)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every policy and link has had its frames."""
+        return all(sums["frames"] >= self._share for sums in self.sums.values())
 
 
 def main() -> int:
@@ -243,45 +326,44 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--frames", type=int, default=100_000, help="of each run")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--total", type=int, default=1_000_000, help="frames of all runs")
+    parser.add_argument("--frames", type=int, default=40_000, help="frames of each run, at most")
+    parser.add_argument("--jobs", type=int, default=max((os.cpu_count() or 1) * 3 // 4, 1))
+    parser.add_argument("--minutes", type=float, default=7.5, help="begin no run after so many")
     parser.add_argument("--interval", type=float, default=1.0, help="the most seconds until the next kill")
     parser.add_argument("--policies", default="restart,go_on,stop")
     parser.add_argument("--ways", default="unix,tcp")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
-    columns = ("kills", "received", "wrong", "unordered", "twice", "repeated", "missing", "lost", "uncounted")
-    sums: dict[tuple[str, str], list[int]] = {}
-    bad = 0
-    for number in range(options.rounds):
-        for policy in options.policies.split(","):
-            for way in options.ways.split(","):
-                with tempfile.TemporaryDirectory() as folder:
-                    seen = run(
-                        policy, way, options.frames, options.seed + number, options.interval, Path(folder)
-                    )
-                counts = [seen.get(name, 0) for name in columns]
-                total = sums.setdefault((policy, way), [0] * (len(columns) + 2))
-                total[:] = [a + b for a, b in zip(total, [1, options.frames, *counts], strict=True)]
-                wrong = bool(
-                    seen["problems"]
-                    or not seen.get("raised")
-                    or seen.get("wrong")
-                    or seen.get("unordered")
-                    or seen.get("uncounted")
-                )
-                bad += wrong
-                print(f"{number} {policy} {way}: {seen}" + (" **wrong**" if wrong else ""), flush=True)
-    heads = ("on_loss", "link", "runs", "sent", *columns)
-    headings = [{"repeated": "sent again", "lost": "counted as lost"}.get(head, head) for head in heads]
-    text = table(headings, [(*key, *total) for key, total in sums.items()])
+    pairs = [(policy, way) for policy in options.policies.split(",") for way in options.ways.split(",")]
+    tally = Tally(pairs, -(-options.total // len(pairs)))
+    began = time.monotonic()
+
+    def work() -> None:
+        while time.monotonic() - began < 60 * options.minutes and (found := tally.next()) is not None:
+            pair, number = found
+            with tempfile.TemporaryDirectory() as folder:
+                seen = run(*pair, options.frames, options.seed + number, options.interval, Path(folder))
+            tally.add(pair, number, seen)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for job in [pool.submit(work) for _ in range(options.jobs)]:
+            job.result()
+    sums = list(tally.sums.values())
+    rows = [(*pair, *each.values()) for pair, each in tally.sums.items()]
+    rows.append(("all", "", *(sum(each[name] for each in sums) for name in sums[0])))
+    text = table(["on_loss", "link", "runs", *(HEADS.get(name, name) for name in COUNTS)], rows)
+    seconds = time.monotonic() - began
+    verdict = f"{tally.bad} runs were wrong" if tally.bad else "No run was wrong"
+    verdict += "." if tally.is_complete else f", and fewer than {options.total} frames were sent in time."
     publish(
         "parts_losses",
         f"# Frames and killed processes\n\n{circumstances('no GPU')}\n\n`python -m benchmarks.parts_losses "
-        f"--frames {options.frames} --rounds {options.rounds}`. {(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}",
+        f"--total {options.total} --frames {options.frames} --jobs {options.jobs} --seed {options.seed}`, "
+        f"{seconds:.0f} s.\n\n{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
     )
-    return 1 if bad else 0
+    return 0 if tally.is_complete and not tally.bad else 1
 
 
 if __name__ == "__main__":

@@ -648,7 +648,7 @@ PLANTS = [
     Plant(
         "a worker stands still although a step is left",
         _PAUSING,
-        "        return self.is_paused and not self.steps and not self.node_steps\n",
+        "        return self.is_paused and not (self.steps or self.node_steps or is_looking)\n",
         "        return self.is_paused\n",
         "step-periodic-1",
         (_WRONG,),

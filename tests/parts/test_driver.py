@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import selectors
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.harness import PATIENCE
+from headrace import Application, Fragment
+from headrace.parts.driver import Driver, DriverControl
+from headrace.parts.launch import Launch
+from headrace.parts.values import Values
+from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
 from tests.parts.test_processes import environment, nothing_left
 
@@ -113,7 +120,12 @@ while 'headrace_link_messages_total{application="Plant"' not in (figures := ask(
 print(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startswith("headrace_computes_total")))
 app.pause()
 print(app.wait_until_paused(), ask("/ready"))
-refuse(app.step)
+before = app.progress()
+app.step(3)
+app.wait_until_paused()
+app.step(1, "server.scale")
+after = app.wait_until_paused() and app.progress()
+print(*(sum(each.computes.values()) for each in (before, after)), *before.computes)
 refuse(scale.fragment.remove_flow, scale, scale)
 app.resume()
 print(ask("/ready"))
@@ -152,9 +164,8 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
         'headrace_computes_total{application="Plant",fragment="server",operator="server.scale"'
     )
     assert (rest[5][:4], json.loads(rest[5][4:])["applications"]["Plant"]["state"]) == ("True", "paused")
-    assert rest[7].startswith(
-        "GraphError step() of a program in processes: the computes of several processes"
-    )
+    first, last, *names = rest[7].split()
+    assert (int(last) - int(first), names) == (4, ["edge.numbers", "server.scale"])
     assert "of 'server', whose operators run in processes of their own" in rest[8]
     assert json.loads(rest[9])["status"] == "ok"
     assert rest[11:] == ["stopped"]
@@ -221,3 +232,35 @@ def test_each_process_plays_the_operators_of_its_fragment() -> None:
         done = run_python(*run, *options, timeout=PATIENCE, HEADRACE_REPLAY_PORTS=ports)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == shown
+
+
+def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> None:
+    """The exit of a process and its last words may be found at once, and the first closes what the other reads."""
+
+    class Part(Fragment):
+        def compose(self) -> None:
+            self.add_operator(Step(self, name="op"))
+
+    class Parts(Application):
+        def compose(self) -> None:
+            self.add_fragment(Part(self, "part"))
+
+    app = Parts()
+    app.compose_graph()
+    driver = Driver(app, DriverControl(), Launch("", "", (), False), (), (), {})
+    driver._values = Values(lambda: None)
+    served: list[int] = []
+    pipes = [os.pipe() for _ in range(2)]
+
+    def serve(own: int, other: int) -> None:
+        served.append(own)
+        driver._selector.unregister(other)
+
+    for (reading, writing), (other, _) in zip(pipes, reversed(pipes), strict=True):
+        os.write(writing, b"x")
+        driver._selector.register(reading, selectors.EVENT_READ, partial(serve, reading, other))
+    driver._step()
+    assert len(served) == 1
+    for descriptor in (*pipes[0], *pipes[1], driver._wake):
+        os.close(descriptor)
+    driver._selector.close()

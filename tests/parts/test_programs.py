@@ -87,8 +87,10 @@ class App(Application):
 if __name__ == "__main__":
     for kind in (App, Stuck):
         for processes in (False, True):
-            outcome = kind().run(processes=processes)
+            app = kind()
+            outcome = app.run(processes=processes)
             print(outcome.ended_by, outcome.computes, outcome.undelivered, *outcome.starved)
+            assert app.graph.find("sink.join").name in app.outcome.operators
     app = App(10**9)
     future = app.run_async(processes=True)
     assert app.wait_until_started()

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control import RUNNING
 from headrace.core.ports import IOSpec
 from headrace.link.ends import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Assignment, Beat, Request
+from headrace.parts.control import Assignment, Beat, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.worker import Worker, terms_of
@@ -37,7 +36,7 @@ class _TalkativeDriver:
     def receive(self) -> list[tuple[Any, list[int]]]:
         if self.now > 10:
             raise _Over
-        return [(Request(RUNNING, 0, ""), [])]
+        return [(Stop(), [])]
 
     def send(self, message: Any) -> bool:
         assert isinstance(message, Beat)

@@ -55,6 +55,26 @@ def test_a_program_that_waits_for_the_end_of_its_own_topic_is_refused(exports_fi
         App(compose).compose_graph()
 
 
+@pytest.mark.parametrize("exports_first", [True, False])
+def test_fragments_that_wait_for_the_end_of_each_others_topics_are_refused(exports_first: bool) -> None:
+    class Exports(Fragment):
+        def compose(self) -> None:
+            self.export_topic("a", source(self, [1]), "out")
+
+    class Imports(Fragment):
+        def compose(self) -> None:
+            self.import_topic("a", sink(self, []), "in", ends_with_topic=True)
+
+    class Both(Application):
+        def compose(self) -> None:
+            parts = [Exports(self, "one"), Imports(self, "two")]
+            for part in parts if exports_first else reversed(parts):
+                self.add_fragment(part)
+
+    with pytest.raises(TopicError, match="'two' imports it, and 'one' exports it.* would never end"):
+        Both().compose_graph()
+
+
 def test_a_program_receives_what_another_publishes(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     sender = Sender(scheduler, policy=FAULT)

@@ -37,6 +37,9 @@ from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
 from headrace._runtime.scheduling.host_attributes import HostAttributes as HostAttributes
 from headrace._runtime.scheduling.node import Node as Node
+from headrace._runtime.scheduling.pausing import TAKEN as TAKEN
+from headrace._runtime.scheduling.pausing import UNUSED as UNUSED
+from headrace._runtime.scheduling.pausing import WANTED as WANTED
 from headrace._runtime.scheduling.unreceived import has_more as has_more
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs

@@ -498,7 +498,7 @@ class Fragment(Composition):
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
         control = self._run_control
-        if op_name and (not control.doing or control.engine is not None):
+        if op_name and (not control.doing or control.has_begun):
             self.graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
 

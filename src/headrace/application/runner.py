@@ -57,6 +57,7 @@ class Runner:
         from headrace._runtime import run
 
         _serve(fragment)
+        fragment._progress_elsewhere = None
         return run(fragment, control, _supplies(limits))
 
     def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:

@@ -87,6 +87,8 @@ class Composition:
         self._composing_on = 0
         # The control of its current use, under "run". A dict, because its setdefault is atomic.
         self._controls: dict[str, RunControl] = {}
+        # Returns the progress of the last run, if its operators computed in other processes.
+        self._progress_elsewhere: Callable[[], Any] | None = None
         self._last_run_id = ""
         self.outcome: Outcome | None = None
         """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""

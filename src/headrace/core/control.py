@@ -15,6 +15,8 @@ Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
 STEP = "step"
 RESUME = "resume"
+OFFER = "offer"
+"""Steps that the operators of several processes may take; the driver grants each of them as a step."""
 RUNNING = "is running"
 """What a fragment does, for errors."""
 
@@ -75,8 +77,6 @@ class RunControl:
         "set_elsewhere",
         "stop_wanted",
     )
-    can_step = True
-    """Whether `step` means something for the run."""
 
     def __init__(self, doing: str) -> None:
         self.doing = doing

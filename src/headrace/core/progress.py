@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,18 +47,22 @@ def progress_of(fragment: Composition) -> Progress:
     It takes no lock. Every number was right at some moment of the call, but they may differ by the computes that
     finished meanwhile.
     """
+    if fragment._progress_elsewhere is not None:
+        elsewhere: Progress = fragment._progress_elsewhere()
+        return elsewhere
     graph, engine = fragment.graph, fragment._engine
     nodes = [operator._node for operator in graph if operator._node is not None]
+    computes = {node.name: node.computes for node in nodes}
     return Progress(
         fragment.name,
         engine is not None,
-        {node.name: node.computes for node in nodes},
+        computes,
         tuple(operator.name for operator in _sources(graph)),
         count_by_port(graph, lambda queue: len(queue) + queue.held),
         count_by_port(graph, lambda queue: queue.dropped),
         {} if engine is None else engine.computing_for(),
         {node.name: replace(node.counts) for node in nodes if node.counts},
-        _fraction(fragment),
+        fraction_of(time_fraction(engine), {} if engine is None else count_limits(graph), computes),
         {
             f"{operator.name}.{port}": reasons
             for operator in graph
@@ -85,21 +89,30 @@ def drop_reasons_of(operator: Operator) -> dict[str, dict[str, int]]:
     return {queue.port: dict(queue.reasons) for queue in operator._node.inputs if queue.reasons}
 
 
-def _fraction(fragment: Composition) -> float | None:
-    engine: Any = fragment._engine
-    if engine is None:
-        return None
-    found = []
-    limit, duration = engine.limit, engine.scheduler.max_duration_ms * 1_000_000
-    if limit is not None and duration > 0:
-        found.append(1 - (limit - engine.clock.timestamp()) / duration)
-    sources = [operator._node for operator in _sources(fragment.graph)]
-    limits = [None if node is None else node.count_limit for node in sources]
-    if sources and None not in limits:
-        done = sum(
-            min(node.computes, limit or 0) for node, limit in zip(sources, limits, strict=True) if node
-        )
-        found.append(done / max(sum(limit or 0 for limit in limits), 1))
+def time_fraction(engine: Any) -> float | None:
+    """Return the part of the duration of a run that is over, if it has one."""
+    limit = None if engine is None else engine.limit
+    duration = 0 if engine is None else engine.scheduler.max_duration_ms * 1_000_000
+    return 1 - (limit - engine.clock.timestamp()) / duration if limit is not None and duration > 0 else None
+
+
+def count_limits(graph: Graph) -> dict[str, int | None]:
+    """Return the number of computes after which each source ends; None for one without a limit."""
+    return {
+        operator.name: None if operator._node is None else operator._node.count_limit
+        for operator in _sources(graph)
+    }
+
+
+def fraction_of(
+    of_time: float | None, limits: Mapping[str, int | None], computes: Mapping[str, int]
+) -> float | None:
+    """Return the part of a run that is done, if its end is known."""
+    found = [] if of_time is None else [of_time]
+    known = {name: limit for name, limit in limits.items() if limit is not None}
+    if limits and len(known) == len(limits):
+        done = sum(min(computes.get(name, 0), limit) for name, limit in known.items())
+        found.append(done / max(sum(known.values()), 1))
     return min(max(found), 1.0) if found else None
 
 

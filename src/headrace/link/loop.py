@@ -197,6 +197,20 @@ class _Serving:
         return True
 
 
+class _WakeUp:
+    """A descriptor that ends a wait. It is closed with the last reference.
+
+    Whoever writes to it has one, so its number is not that of another file meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._close = os.close  # modules may be gone at the end of the process
+
+    def __del__(self) -> None:
+        self._close(self.descriptor)
+
+
 class _Watch:
     """Where one thread waits for messages of links; any other can end its wait."""
 
@@ -205,8 +219,9 @@ class _Watch:
         self.is_closed = False
         self._is_taken = threading.Lock()
         self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._wake: _WakeUp | None = _WakeUp()
+        self._descriptor = self._wake.descriptor
+        self._epoll.register(self._descriptor, select.EPOLLIN)
 
     def add(self, descriptor: int, also: int = 0) -> None:
         self._epoll.register(descriptor, _READABLE | also)
@@ -230,20 +245,17 @@ class _Watch:
 
     def wake(self) -> None:
         wake = self._wake
-        if wake >= 0:
-            with suppress(OSError):  # it was closed just now
-                os.eventfd_write(wake, 1)
+        if wake is not None:
+            os.eventfd_write(wake.descriptor, 1)
 
     def close(self) -> None:
         """Close the descriptors, when nobody waits here any more."""
         self.is_closed = True
         self.wake()
         if self._is_taken.acquire(blocking=False):
-            # The number may soon be that of another file, which nobody must write to.
-            wake, self._wake = self._wake, -1
-            if wake >= 0:
+            if self._wake is not None:
                 self._epoll.close()
-                os.close(wake)
+                self._wake = None
             self._is_taken.release()
 
     def wait(self, seconds: float | None) -> list[tuple[int, int]]:
@@ -251,8 +263,8 @@ class _Watch:
         # All of them: for those that are left out nobody else would be woken.
         events = self._epoll.poll(waits.limit(seconds), len(self._links) + 1)
         for event in events:
-            if event[0] == self._wake:
-                os.eventfd_read(self._wake)
+            if event[0] == self._descriptor:
+                os.eventfd_read(self._descriptor)
                 events.remove(event)
                 break
         return events

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.parts.forwarding import PartGraph, Wishes
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
+    from headrace.parts.part_progress import PartProgress
 
 _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
@@ -122,11 +123,20 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Pause, step or resume."""
+    """Pause, step or resume, or ask for steps (`stepping`)."""
 
     kind: str
     count: int
     operator: str
+    number: int
+    """The number of the request, for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskProgress:
+    """Say what the part has done so far."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +202,24 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The part is paused, and nothing computes."""
+    """The part has carried out a request: it is paused, and nothing computes."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The part wants a step that was offered, has taken one that it was granted, or has not (`Pausing.on_step`)."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellProgress:
+    """The answer to `AskProgress`."""
+
+    number: int
+    progress: PartProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +254,8 @@ class Ended:
     failure: Failure | None = None
     flows: dict[str, FlowCounts] = field(default_factory=dict)
     """What this end of each flow has seen."""
+    progress: PartProgress | None = None
+    """What the part has done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ terms at both ends. Then it keeps the operators of its own part. In the place of
 What is left is an ordinary graph: every scheduler runs it, and everything that watches a run watches it.
 
 A queue is cut as a whole, and not flow by flow: two operators of one part that share a queue of another part share
-its places on their own side. A queue whose producers wait for room is fed by one part alone. Otherwise processes
-would have to agree on its places, with a round trip for each message. To give each process a share of the places
-was decided against, because ``size=4`` means four.
+its places on their own side. If several parts send to a queue whose producers wait for room, each part has as many
+places of its own as the queue has: processes would otherwise have to agree on each place, with a round trip for
+each message. The queue itself holds no more than its size. The rest waits where it was sent from.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def _find(application: Any) -> list[_CutQueue]:
                 parts = dict.fromkeys(_part_of(flow.source) for flow in queue.flows)
                 others = [part for part in parts if part != here]
                 if others:
-                    _check(operator, queue, list(parts))
+                    _check(operator, queue)
                 found += [_cut_queue(operator, port, queue, part) for part in others]
     order = {flow: place for place, flow in enumerate(application.graph.flows)}
     return sorted(found, key=lambda each: order[each.flows[0]])
@@ -292,7 +292,8 @@ def _cut_queue(operator: Operator, port: IOSpec, queue: QueueSpec, part: str) ->
     flows = tuple(flow for flow in queue.flows if _part_of(flow.source) == part)
     outputs = tuple(f"{flow.source.name}.{flow.output}" for flow in flows)
     target = f"{operator.name}.{port.name}"
-    keeps_places = _keeps_places(queue) and len(flows) == len(queue.flows)
+    is_shared = len(flows) < len(queue.flows) and _waits(queue)
+    keeps_places = is_shared or (_keeps_places(queue) and len(flows) == len(queue.flows))
     flow = CutFlow(
         f"{', '.join(outputs)} -> {target}",
         part,
@@ -303,6 +304,7 @@ def _cut_queue(operator: Operator, port: IOSpec, queue: QueueSpec, part: str) ->
         queue.policy,
         keeps_places,
         min(sum(_places_awaited(flow.source, flow.output, queue.size) for flow in flows), queue.size),
+        is_shared,
     )
     return _CutQueue(flow, flows, queue, port)
 
@@ -321,20 +323,19 @@ def _keeps_places(queue: QueueSpec) -> bool:
     return queue.policy in (_FAULT, _REJECT) or _waits_for_room(queue.flows)
 
 
+def _waits(queue: QueueSpec) -> bool:
+    """Return whether the producers of a queue wait for room, because it drops nothing or they say so."""
+    return queue.policy is _FAULT or _waits_for_room(queue.flows)
+
+
 def _waits_for_room(flows: Iterable[Flow]) -> bool:
     return all(flow.source.spec.waits_for_queues_that_drop for flow in flows)
 
 
-def _check(operator: Operator, queue: QueueSpec, parts: list[str]) -> None:
+def _check(operator: Operator, queue: QueueSpec) -> None:
     """Raise if a queue that another part sends to cannot be cut."""
     flow = next(flow for flow in queue.flows if _part_of(flow.source) != _part_of(operator))
     where = f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(operator)!r}"
-    if len(parts) > 1 and (queue.policy is _FAULT or _waits_for_room(queue.flows)):
-        raise GraphError(
-            f"{where}, and so do flows from {choices(part for part in parts if part != _part_of(flow.source))}: "
-            "operators of several parts cannot wait for the places of one queue; declare the input with "
-            "size=IOSpec.ANY_SIZE, which gives each flow a queue of its own, or with policy=POP or REJECT"
-        )
     for each in queue.flows:
         source = each.source
         if _part_of(source) == _part_of(operator):

@@ -28,6 +28,8 @@ class CutFlow:
         places in all. If not, the receiver's queue drops messages, and nobody waits for its places.
     room
         The most free places that its senders wait for before they compute.
+    is_shared
+        Whether operators of other parts, or of its target, add to the same queue and wait for its places.
     """
 
     name: str
@@ -39,6 +41,7 @@ class CutFlow:
     policy: IOSpec.QueuePolicy
     keeps_places: bool
     room: int = 1
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +93,8 @@ class FlowCounts:
     def undelivered(self) -> int:
         """The messages that never reached the queue of their receiver."""
         return self.sent - self.arrived + self.waiting + self.lost
+
+
+def under_way(sender: FlowCounts, receiver: FlowCounts | None) -> int:
+    """Return how many messages of a flow were sent and have not arrived, if its receiver is there."""
+    return 0 if receiver is None else max(sender.over_link - receiver.over_link, 0)

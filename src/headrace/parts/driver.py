@@ -15,7 +15,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,16 @@ from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
 from headrace.core.control import RUNNING, RunControl
-from headrace.core.errors import GraphError
+from headrace.core.errors import GraphError, choices
 from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
+from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts.control import (
+    AskProgress,
     Assignment,
     Beat,
     Composed,
@@ -42,6 +44,8 @@ from headrace.parts.control import (
     Request,
     Seen,
     Started,
+    Step,
+    TellProgress,
     TellTime,
     ValueSet,
 )
@@ -56,12 +60,14 @@ from headrace.parts.environment import (
 )
 from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
+from headrace.parts.part_progress import ProgressOfParts
 from headrace.parts.process import Process
+from headrace.parts.stepping import Stepping
 from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
 from headrace.parts.values import Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.failures import Failure
@@ -100,17 +106,19 @@ def drive(
             declared: list[Any] = []
             compose(application, lambda: declared.extend(_declared(application)))
             driver = (make or Driver)(application, control, launch, earlier, *declared)
+            application._progress_elsewhere = driver.progress.find
         finally:
             interrupts.held = True
-        try:
-            driver.run()
-        except BaseException:
-            driver.end_watching(None)
-            raise
-        failure = interrupts.first or driver.supervisor.failure or driver.watch_failure
-        application.outcome = driver.outcome(failure)
-        failure = driver.end_watching(application.outcome) or failure
-        _tell(application, application.outcome, failure)
+        with shown_progress(application) if is_wanted() else nullcontext():
+            try:
+                driver.run()
+            except BaseException:
+                driver.end_watching(None)
+                raise
+            failure = interrupts.first or driver.supervisor.failure or driver.watch_failure
+            application.outcome = driver.outcome(failure)
+            failure = driver.end_watching(application.outcome) or failure
+            _tell(application, application.outcome, failure)
     except BaseException as error:
         control.failure = error
         raise
@@ -147,33 +155,31 @@ def _tell(application: Any, outcome: Outcome, failure: BaseException | None) -> 
 class DriverControl(RunControl):
     """The control of a run in processes, whose pauses are passed on to them."""
 
-    __slots__ = ("_is_paused", "find_problems", "on_request")
-    can_step = False
+    __slots__ = ("_is_paused", "_lock", "find_problems", "on_request")
 
     def __init__(self) -> None:
         super().__init__(RUNNING)
         self.on_request: Callable[[], None] | None = None
         self.find_problems: Callable[[], list[str]] = list
         self._is_paused = threading.Event()
+        self._lock = threading.Lock()
 
     def problems(self) -> list[str]:
         """Return what is wrong in the parts."""
         return self.find_problems()
 
-    def step(self, count: int, op_name: str = "") -> None:
-        """Refuse: a step of one process does not say which of the others it comes before."""
-        raise GraphError("step() of a program in processes: the computes of several processes have no order")
-
     def _request(self, request: tuple[str, int, str]) -> None:
-        self._is_paused.clear()
-        self.requests.append(request)
+        with self._lock:
+            self._is_paused.clear()
+            self.requests.append(request)
         if self.on_request is not None:
             self.on_request()
 
     def tell_paused(self, is_paused: bool) -> None:
-        """Tell whoever waits for it that all parts are paused."""
-        if is_paused:
-            self._is_paused.set()
+        """Tell whoever waits for it that all parts are paused, unless something else was requested meanwhile."""
+        with self._lock:
+            if is_paused and not self.requests:
+                self._is_paused.set()
 
     def wait_until_paused(self, timeout: float | None) -> bool:
         """Wait until every part is paused and nothing computes; return whether that is so."""
@@ -234,9 +240,8 @@ class Driver:
 
             self._joined = JoinedRun(application, [part.name for part in parts], watchers, self._gpus)
         self._looked_at = monotonic()
-        # The last request to pause or to resume, and the parts that are paused.
-        self._request: Request | None = None
-        self._paused: set[str] = set()
+        self._stepping = Stepping()
+        self.progress = ProgressOfParts(application, flows)
         # The computes that take longer than their deadlines, in words.
         self._stuck: dict[str, tuple[str, ...]] = {}
         self._processes: dict[str, Any] = {}
@@ -257,6 +262,7 @@ class Driver:
         control = self._control
         control.on_stop = control.on_request = lambda: os.eventfd_write(self._wake, 1)
         self._values = Values(control.on_request)
+        self.progress.begin(control.on_request)
         control.set_elsewhere = self._values.set
         control.find_problems = self.problems
         try:
@@ -266,6 +272,7 @@ class Driver:
         finally:
             control.on_stop = control.on_request = control.set_elsewhere = None
             self._values.close()
+            self.progress.end()
             left = [*self._processes.values(), *self._leaving]  # only after an error of this file
             for process in left:
                 process.kill()
@@ -307,19 +314,46 @@ class Driver:
                 key.data()
 
     def _pass_on_requests(self) -> None:
-        requests = self._control.requests
+        requests, alive = self._control.requests, self._alive()
         while requests:
-            kind, count, operator = requests.popleft()
-            self._paused.clear()
-            self._request = Request(kind, count, operator)
-            for part in self._alive():
-                self._processes[part].channel.send(self._request)
-        alive = self._alive()
+            kind, count, operator = requests[0]
+            part = self._part_of(operator, count) if operator else ""
+            if part and self.supervisor.parts[part].state < State.LINKED:
+                self._stepping.is_paused = True  # and the step comes when the part is there
+                break
+            requests.popleft()
+            self._send(self._stepping.request(kind, count, operator, part, alive))
+        for number in self.progress.ask(alive):
+            for part in alive:
+                self._processes[part].channel.send(AskProgress(number))
         for wanted in self._values.take():  # other parts are sent it when they have their links
             if wanted.part in alive:
                 self._processes[wanted.part].channel.send(wanted)
         parts = self.supervisor.parts.values()
         self._values.end([part.name for part in parts if part.state >= State.REPORTED])
+
+    def _part_of(self, operator: str, count: int) -> str:
+        """Return the part that has an operator; fail if there is none, as the run in one process does."""
+        names: dict[str, str] = {each.name: each.fragment.name for each in self._application.graph}
+        if operator not in names:
+            known = choices(names, operator)
+            text = f"step({count}, {operator!r}): there is no operator {operator!r}; there are {known}"
+            self._control.fail(GraphError(text))
+        return names.get(operator, "")
+
+    def _send(self, messages: Iterable[tuple[str, Request]]) -> None:
+        """Send requests, and tell whoever waits whether all parts are paused."""
+        for part, message in messages:
+            self._processes[part].channel.send(message)
+        parts = self.supervisor.parts.values()
+        is_there = all(part.state >= State.LINKED for part in parts)
+        self._control.tell_paused(is_there and self._stepping.is_quiet(self._alive()))
+
+    def _leave(self, part: str) -> None:
+        """Expect no answers of a part that is gone."""
+        report = self.supervisor.parts[part].report
+        self.progress.leave(part, None if report is None else report.progress)
+        self._send(self._stepping.leave(part))
 
     def _alive(self) -> set[str]:
         """Return the parts whose processes have their links."""
@@ -335,6 +369,7 @@ class Driver:
         for action in actions:
             match action:
                 case Spawn(part, _):
+                    self._leave(part)
                     self._spawn(part)
                 case Join(flows, parts):
                     self._join(flows, parts)
@@ -385,15 +420,16 @@ class Driver:
             epoch = sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
             for part, end in zip((flow.source, flow.target), _connected(), strict=True):
                 ends.setdefault(part, []).append((flow.name, epoch, end))
+        self._bring_up_to_date(parts)
         for part, own in ends.items():
             self._connect(part, own)
-        self._bring_up_to_date(parts)
 
     def _bring_up_to_date(self, parts: Sequence[str]) -> None:
-        """Tell parts that begin what was requested and set before."""
+        """Tell parts what was requested and set before, first of all: a pause holds before the first compute."""
         for part in parts:
-            for message in (*self._values.of(part), *([self._request] if self._request is not None else ())):
+            for message in self._values.of(part):
                 self._processes[part].channel.send(message)
+            self._send(self._stepping.join(part))
 
     def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
         channel = self._processes[part].channel
@@ -436,13 +472,18 @@ class Driver:
                 self._carry_out(supervisor.beat(part, now))
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
-            case Paused():
-                self._paused.add(part)
-                self._control.tell_paused(self._paused >= self._alive())
+            case Paused(number):
+                self._stepping.note_paused(part, number)
+                self._send(())
+            case Step(what):
+                self._send(self._stepping.tell(part, what, self._alive()))
+            case TellProgress(number, progress):
+                self.progress.answer(part, number, progress)
             case ValueSet(number, failure):
                 self._values.answer(number, failure)
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
+                self._leave(part)
             case Seen(content):
                 self._see(part, content)
             case TellTime():
@@ -479,8 +520,11 @@ class Driver:
             self._leaving.remove(process)
             return
         del self._processes[process.part]
-        now = monotonic()
-        self._carry_out(self.supervisor.exited(process.part, process.how(), now, process.interrupt_of_exit()))
+        self._exited(process, process.interrupt_of_exit())
+
+    def _exited(self, process: Any, failure: BaseException | None = None) -> None:
+        self._carry_out(self.supervisor.exited(process.part, process.how(), monotonic(), failure))
+        self._leave(process.part)
 
     def _reap(self, process: Any) -> None:
         for source in process.sources:

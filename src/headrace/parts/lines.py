@@ -109,6 +109,7 @@ def _write(stream: Any, data: bytes) -> None:
     if buffer is None:
         stream.write(data.decode(errors="replace"))
     else:
+        stream.write("")  # makes room, if the line of progress is there
         stream.flush()
         buffer.write(data)
     stream.flush()

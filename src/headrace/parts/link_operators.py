@@ -666,7 +666,8 @@ class ReceiveFromPart(LinkOperator):
         self._here = 0
         self._given = 0
         self._has_more = False
-        self._is_observed = False  # computes are noted, and messages in them
+        # Whether messages are passed on by computes alone: those are observed, or wait for room beside other operators.
+        self._only_computes = False
         self._fed: Any = None  # the queue of the receiver
         self._behind: Any = None  # the port, whose queue may be one that counts
         self._is_given_up = False
@@ -681,7 +682,9 @@ class ReceiveFromPart(LinkOperator):
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an output; credits see to it that there is room behind it."""
-        spec.output(self._port).condition(ConditionType.NONE)
+        output = spec.output(self._port)
+        if not self.flow.is_shared:  # it waits for room with the others otherwise, for one place at a time
+            output.condition(ConditionType.NONE)
 
     def start(self) -> None:
         """Use the link that the flow was given."""
@@ -691,7 +694,7 @@ class ReceiveFromPart(LinkOperator):
         queue.consumer.is_fed_elsewhere = True
         self._fed = queue
         self._behind = self._node.output.ports[self._port]  # type: ignore[union-attr]
-        self._is_observed = self._engine.observer is not None
+        self._only_computes = self._engine.observer is not None or self.flow.is_shared
 
     @property
     def _part(self) -> str:
@@ -703,9 +706,10 @@ class ReceiveFromPart(LinkOperator):
         return self._node.output_queues[self._port][0]
 
     def _owed(self, queue: Any) -> int:
-        """Return how many credits can be given back."""
+        """Return how many credits can be given back; less than 0 if others have added to a shared queue since."""
         if self.is_acknowledging:
             return self._done - self._given
+        # Those of others in a shared queue count, too: credits may come late, but one does whenever there is room.
         waiting = len(queue) if self.flow.keeps_places else 0
         # Those of an earlier link come first.
         return (self._here - waiting if waiting < self._here else 0) - self._given
@@ -758,7 +762,7 @@ class ReceiveFromPart(LinkOperator):
     def _handle_at_once(self) -> bool:
         """Put what arrived in the queue of its receiver; return whether a compute has nothing to do."""
         link, engine = self._link, self._engine
-        if link is None or self.has_news or self._is_observed or engine.held or self._next_links:
+        if link is None or self.has_news or self._only_computes or engine.held or self._next_links:
             return False
         if not self._lock.acquire(blocking=False):
             return False
@@ -797,7 +801,7 @@ class ReceiveFromPart(LinkOperator):
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
         owed = self._here - self._given if has_ended and not self.is_acknowledging else self._owed(queue)
-        if owed:
+        if owed > 0:
             link.give_credits(owed)
             self._given += owed
         if self._keeps_places:
@@ -813,7 +817,8 @@ class ReceiveFromPart(LinkOperator):
     def _note_places(self, queue: Any) -> None:
         """Note whether the sender may wait for places; messages on their way are known when they arrive."""
         taken = self._here - self._given
-        queue.state.is_awaited_elsewhere = self._keeps_places and taken > self.flow.size - self.flow.room
+        if not self.flow.is_shared:  # several count their own messages there
+            queue.state.is_awaited_elsewhere = self._keeps_places and taken > self.flow.size - self.flow.room
 
     def _pass_on(self, take: Callable[[], Parcel | None], queue: Any) -> None:
         self._has_more = True
@@ -835,6 +840,8 @@ class ReceiveFromPart(LinkOperator):
                 behind.append(message)  # as `emit`
             else:
                 behind.offer(message)
+            if self.flow.is_shared:
+                return
 
     def _change_link(self) -> None:
         super()._change_link()

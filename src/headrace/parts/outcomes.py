@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, Starved
-from headrace.parts.cut_flow import FlowCounts
+from headrace.parts.cut_flow import FlowCounts, under_way
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
@@ -81,10 +81,9 @@ def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutco
     sender, receiver = ends
     if sender is None:
         return outcome
-    under_way = 0 if receiver is None else sender.over_link - receiver.over_link
     counts = {
         "dropped": sender.dropped,
-        "undelivered": sender.waiting + under_way,
+        "undelivered": sender.waiting + under_way(sender, receiver),
         "lost": sender.lost + (0 if receiver is not None else sender.unanswered),
         "repeated": sender.repeated,
     }

@@ -243,7 +243,7 @@ class RemoteDriver(Driver):
         self._reap(process)
         if self._processes.get(process.part) == process:
             del self._processes[process.part]
-            self._carry_out(self.supervisor.exited(process.part, process.how(), monotonic()))
+            self._exited(process)
 
     def _interrupt(self, process: RemoteProcess) -> None:
         process.interrupt()
@@ -264,10 +264,10 @@ class RemoteDriver(Driver):
             epoch = sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
             for part in (flow.source, flow.target):
                 ends.setdefault(part, []).append((flow.name, epoch, self._processes[flow.target].address))
+        self._bring_up_to_date(parts)
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
             self._processes[part].channel.send(Connect(names, epochs, addresses))
-        self._bring_up_to_date(parts)
 
 
 class Agents:

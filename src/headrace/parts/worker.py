@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,17 +34,18 @@ from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.byte_sizes import byte_size
-from headrace.core.control import PAUSE, RUNNING, RunControl
+from headrace.core.control import PAUSE, RESUME, RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
-from headrace.core.progress import stuck_operators
+from headrace.core.progress import Progress, stuck_operators
 from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
     TOKEN,
     Ask,
+    AskProgress,
     AskTime,
     Beat,
     Cancel,
@@ -59,7 +61,9 @@ from headrace.parts.control import (
     Seen,
     SetValue,
     Started,
+    Step,
     Stop,
+    TellProgress,
     TellTime,
     ValueSet,
 )
@@ -68,10 +72,12 @@ from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING
 from headrace.parts.failures import Failure
 from headrace.parts.link_operators import AbsentLink
+from headrace.parts.part_progress import PartProgress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.core.control import ControlledEngine
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Address, Assignment
     from headrace.parts.cut_flow import CutFlow
@@ -233,7 +239,7 @@ class Worker:
         self._speech = speech
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
-        self.control: RunControl | None = None
+        self.control: PartControl | None = None
         self.is_over = False
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
@@ -307,7 +313,8 @@ class Worker:
         if self._speech is not None:
             self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
-        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows))
+        progress = None if outcome is None else PartProgress.of(self.cut)
+        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows, progress))
 
     # The links.
 
@@ -432,8 +439,12 @@ class Worker:
             case Stop():
                 if self.control is not None:
                     self.control.stop()
-            case Request(kind):
-                self._pause(kind)
+            case Request():
+                self._carry_out(message)
+            case AskProgress(number):
+                nothing = PartProgress(Progress(self.cut.application.name, True))
+                found = PartProgress.of(self.cut) if self._has_started else nothing
+                self.channel.send(TellProgress(number, found))
             case SetValue():
                 with self._lock:
                     if not self._has_started:
@@ -465,18 +476,17 @@ class Worker:
             failure = Failure.of(error)
         self.channel.send(ValueSet(wanted.number, failure))
 
-    def _pause(self, kind: str) -> None:
+    def _carry_out(self, wanted: Request) -> None:
+        """Pause, step or resume; tell the driver when nothing computes any more, if it waits for that."""
         control = self.control
-        if control is None:
+        assert control is not None  # it was there when the part had composed the program
+        control.request(wanted.kind, wanted.count, wanted.operator)
+        if wanted.kind != PAUSE and not wanted.operator:
             return
-        if kind != PAUSE:
-            control.resume()
-            return
-        control.pause()
 
         def tell() -> None:
             if control.wait_until_paused(None):
-                self.channel.send(Paused())
+                self.channel.send(Paused(wanted.number))
 
         threading.Thread(target=tell, name="headrace pause", daemon=True).start()
 
@@ -497,10 +507,20 @@ class PartControl(RunControl):
         super().__init__(RUNNING)
         self._worker = worker
 
+    def begin(self, engine: ControlledEngine) -> None:
+        """Set the engine of the run, whose steps are those of the whole program."""
+        engine.pausing.on_step = lambda what: self._worker.channel.send(Step(what))
+        super().begin(engine)
+
     def start(self) -> None:
         """Record that every operator has started."""
         super().start()
         self._worker.start()
+
+    def request(self, kind: str, count: int, operator: str) -> None:
+        """Do what was requested of the whole program."""
+        self.pause_wanted = kind != RESUME
+        self._request((kind, count, operator))
 
 
 class PartRunner(Runner):
@@ -524,7 +544,10 @@ class PartRunner(Runner):
                 "or because there were very many; such runs cannot be followed by one in processes"
             )
         if isinstance(known, Failure):
+            with suppress(Exception):  # it may be what the run raised
+                fragment.compose_graph()
             raise known.error("")
+        fragment.compose_graph()  # for what the program does with its operators before the next run
         fragment.outcome = known
         return known
 

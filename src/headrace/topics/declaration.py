@@ -15,8 +15,11 @@ from headrace.topics.publication import check_queue
 from headrace.topics.wish import MOST_PLACES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.core.composition import Composition
     from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
     from headrace.core.wiring import End, Ends
     from headrace.topics.publication import Publication
     from headrace.topics.subscription import Subscription
@@ -39,8 +42,9 @@ def export_topic(
     for other in fragment.graph:
         if isinstance(other, ExportTopicOp) and other._topic == topic:
             raise TopicError(f"{where}: {fragment.name!r} exports this topic already, by {other.name!r}")
+    for other in _operators_of_program(fragment):
         if isinstance(other, ImportTopicOp) and other._topic == topic and other.ends_with_topic:
-            raise _endless(topic)
+            raise _endless(topic, other.fragment, fragment)
     publisher = ExportTopicOp(
         fragment,
         topic,
@@ -70,10 +74,9 @@ def import_topic(
     where = f"import_topic({topic!r})"
     check_topic(topic)
     check_queue(where, size, policy, MOST_PLACES)
-    if ends_with_topic and any(
-        isinstance(other, ExportTopicOp) and other._topic == topic for other in fragment.graph
-    ):
-        raise _endless(topic)
+    for other in _operators_of_program(fragment) if ends_with_topic else ():
+        if isinstance(other, ExportTopicOp) and other._topic == topic:
+            raise _endless(topic, fragment, other.fragment)
     conditions = []
     if count is not None:
         conditions.append(CountCondition(fragment, whole_number(count, f"{where}: count", 1)))
@@ -93,9 +96,22 @@ def import_topic(
         fragment.add_flow(subscriber, end, **_queue_of(end, port, size, policy))
 
 
-def _endless(topic: str) -> TopicError:
+def _operators_of_program(fragment: Composition) -> Iterable[Operator]:
+    """Return the operators that were declared so far, in all fragments of the application."""
+    whole: Any = fragment._whole
+    parts = getattr(whole, "fragment_graph", None)
+    graphs = [fragment.graph, *(part.graph for part in (() if parts is None else parts.fragments))]
+    return (operator for graph in graphs for operator in graph)
+
+
+def _endless(topic: str, importing: Composition, exporting: Composition) -> TopicError:
+    where = (
+        ""
+        if importing is exporting
+        else f" ({importing.name!r} imports it, and {exporting.name!r} exports it)"
+    )
     return TopicError(
-        f"import_topic({topic!r}, ends_with_topic=True) in the program that exports it would never end: the "
+        f"import_topic({topic!r}, ends_with_topic=True) in the program that exports it{where} would never end: the "
         "topic ends with the run, and the run would wait for the topic. Use a flow, or limit the import by count"
     )
 

@@ -142,7 +142,6 @@ class RunPage(LiveServer):
                 for output in queue.outputs
             ],
             "parameters": [_described(*each) for each in self._parameters.values()],
-            "can_step": self._control.can_step,
         }
 
     def figures(self) -> Fields:
@@ -246,7 +245,7 @@ class RunPage(LiveServer):
         if kind == "command":
             commands = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
             choice(fields, "do", commands)()
-        elif kind == "step" and control.can_step:
+        elif kind == "step":
             control.step(whole(fields, "count", 1, _MOST_STEPS))
         elif kind == "set":
             identity = whole(fields, "id", 0, 1 << 53)

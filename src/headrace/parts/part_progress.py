@@ -1,0 +1,195 @@
+"""The progress of a program in parts: what each process says of its part, put together by the driver.
+
+Nobody counts until somebody asks. `ProgressOfParts.find` asks all parts at once, and each answers from the thread
+that listens to the driver, so a busy operator delays no answer. A part that does not answer in time, because it is
+frozen or a call holds its interpreter lock, counts as it did when it last answered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace import waits
+from headrace.core.progress import Progress, count_limits, fraction_of, progress_of, time_fraction
+from headrace.parts.cut_flow import FlowCounts, under_way
+
+if TYPE_CHECKING:
+    from headrace.parts.cut import Cut
+    from headrace.parts.cut_flow import CutFlow
+
+_PATIENCE = 1.0  # seconds for an answer
+
+
+@dataclass(frozen=True, slots=True)
+class PartProgress:
+    """What a part has done so far.
+
+    Attributes
+    ----------
+    progress
+        The progress of its operators and links.
+    limits
+        The numbers of computes after which its sources end.
+    of_time
+        The part of the duration of the run that is over.
+    flows
+        What its ends of the flows between parts have seen.
+    """
+
+    progress: Progress
+    limits: Mapping[str, int | None] = field(default_factory=dict)
+    of_time: float | None = None
+    flows: Mapping[str, FlowCounts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cut: Cut) -> PartProgress:
+        """Return the progress of a part; from any thread."""
+        application = cut.application
+        return cls(
+            progress_of(application),
+            count_limits(application.graph),
+            time_fraction(application._engine),
+            cut.counts(),
+        )
+
+
+def merge_progress(
+    application: str,
+    is_running: bool,
+    operators: Sequence[Any],
+    flows: Sequence[CutFlow],
+    parts: Mapping[str, PartProgress],
+) -> Progress:
+    """Return the progress of a program, which has the operators of all parts and no links."""
+    known = [part.progress for part in parts.values()]
+    names = {operator.name for operator in operators}
+    computes = {
+        operator.name: each.computes[operator.name]
+        for operator in operators
+        for each in known
+        if operator.name in each.computes
+    }
+    of_time = [part.of_time for part in parts.values() if part.of_time is not None]
+    limits = {name: limit for part in parts.values() for name, limit in part.limits.items()}
+
+    def joined(what: str, has_port: bool = False) -> dict[str, Any]:
+        return {
+            name: value
+            for each in known
+            for name, value in getattr(each, what).items()
+            if (name.rpartition(".")[0] if has_port else name) in names
+        }
+
+    found = Progress(
+        application,
+        is_running,
+        computes,
+        tuple(operator.name for operator in operators if not operator._incoming) if parts else (),
+        joined("waiting", True),
+        joined("dropped", True),
+        joined("computing"),
+        joined("faults"),
+        fraction_of(max(of_time, default=None), limits, computes) if is_running else None,
+        joined("drop_reasons", True),
+    )
+    for flow in flows:
+        sender, receiver = (
+            part.flows.get(flow.name) if (part := parts.get(name)) is not None else None
+            for name in (flow.source, flow.target)
+        )
+        if sender is not None:
+            if is_running:
+                _add(found.waiting, flow.input, sender.waiting + under_way(sender, receiver))
+            _add(found.dropped, flow.input, sender.dropped)
+    return found
+
+
+def _add(counts: dict[str, int], port: str, count: int) -> None:
+    if count > 0:
+        counts[port] = counts.get(port, 0) + count
+
+
+class ProgressOfParts:
+    """The progress of a run, for any thread of the driver.
+
+    Parameters
+    ----------
+    application
+        The application, as the driver has composed it.
+    flows
+        The flows between its parts.
+    """
+
+    def __init__(self, application: Any, flows: Sequence[CutFlow]) -> None:
+        self._name = application.name
+        self._operators = list(application.graph)
+        self._flows = flows
+        self._parts: dict[str, PartProgress] = {}
+        self._new: deque[threading.Event] = deque()
+        self._asked: dict[int, tuple[set[str], threading.Event]] = {}
+        self._number = 0
+        self._loop = 0
+        self.wake: Callable[[], None] | None = None
+        """Wakes the driver's loop, while there is one."""
+
+    def find(self) -> Progress:
+        """Return the progress of now, or else of the end; from any thread."""
+        wake = self.wake
+        if wake is not None and threading.get_ident() != self._loop:
+            answered = threading.Event()
+            self._new.append(answered)
+            wake()
+            waits.wait(answered, _PATIENCE)
+        is_running = self.wake is not None
+        return merge_progress(self._name, is_running, self._operators, self._flows, dict(self._parts))
+
+    # From the driver's loop.
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Let the loop be asked, which this thread runs."""
+        self._loop = threading.get_ident()
+        self.wake = wake
+
+    def ask(self, alive: Collection[str]) -> list[int]:
+        """Return the numbers of the questions that are to be sent to these parts now."""
+        found = []
+        while self._new:
+            self._number += 1
+            self._asked[self._number] = set(alive), self._new.popleft()
+            found.append(self._number)
+        self._look()
+        return found
+
+    def answer(self, part: str, number: int, progress: PartProgress) -> None:
+        """Note what a part says."""
+        self._parts[part] = progress
+        if number in self._asked:
+            self._asked[number][0].discard(part)
+        self._look()
+
+    def leave(self, part: str, progress: PartProgress | None = None) -> None:
+        """Wait for a part no more, which has ended with this progress, or is lost."""
+        if progress is not None:
+            self._parts[part] = replace(
+                progress, progress=replace(progress.progress, waiting={}, computing={})
+            )
+        for waiting, _ in self._asked.values():
+            waiting.discard(part)
+        self._look()
+
+    def end(self) -> None:
+        """Let nobody wait: the run is over."""
+        self.wake = None
+        while self._new:
+            self._new.popleft().set()
+        for waiting, _ in self._asked.values():
+            waiting.clear()
+        self._look()
+
+    def _look(self) -> None:
+        for number in [number for number, (waiting, _) in self._asked.items() if not waiting]:
+            self._asked.pop(number)[1].set()

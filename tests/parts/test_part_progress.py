@@ -1,0 +1,137 @@
+"""The progress of a program in parts: the same rows as in one process."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, IOSpec
+from headrace.core import Progress
+from headrace.parts.cut import Cut
+from headrace.parts.cut_flow import FlowCounts
+from headrace.parts.part_progress import PartProgress, ProgressOfParts, merge_progress
+from tests.harness import PATIENCE, Step, wait_until
+from tests.parts.running import MemoryLinks
+from tests.parts.test_cut import detector, plant
+
+
+def burst(part: Any) -> None:
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        for number in range(5):
+            op_output.emit(number, "out")
+
+    part.add_operator(Step(part, CountCondition(part, 4), outputs=["out"], body=emit, name="camera"))
+
+
+def paused_plant(**terms: Any) -> Application:
+    app = plant(burst, detector([]), **terms)
+    compose = app.compose
+
+    def paused() -> None:
+        app.pause()
+        compose()
+
+    app.compose = paused  # type: ignore[method-assign]
+    return app
+
+
+@pytest.mark.parametrize("terms", [{"size": 8}, {"size": 2, "policy": IOSpec.QueuePolicy.POP}])
+def test_it_has_the_rows_of_one_process_and_counts_what_is_between_parts(terms: Any) -> None:
+    links = MemoryLinks()
+    alone = paused_plant(**terms)
+    cuts = {part: Cut(paused_plant(**terms), part, links.connect) for part in ("edge", "server")}
+    apps = [alone, *(cut.application for cut in cuts.values())]
+    futures = [app.run_async() for app in apps]
+    for app in apps:
+        assert app.wait_until_paused(PATIENCE)
+    for app in apps[:2]:
+        app.step(1, "edge.camera")
+        assert app.wait_until_paused(PATIENCE)
+    expected = alone.progress()
+    assert expected.fraction == 0.25
+
+    def find() -> Progress:
+        parts = {part: PartProgress.of(cut) for part, cut in cuts.items()}
+        return merge_progress("Plant", True, list(alone.graph), cuts["edge"].outgoing, parts)
+
+    wait_until(lambda: find() == expected, f"{expected}, not {find()}")
+    apps[2].step(1, "server.detector")
+    wait_until(lambda: find().computes["server.detector"] == 1, "the compute")
+    for app in apps:
+        app.stop_execution()
+    for future in futures:
+        future.result(PATIENCE)
+
+
+class Asked:
+    """The progress of two parts, and what the driver's loop is told of it."""
+
+    def __init__(self) -> None:
+        self.app = plant(burst, detector([]))
+        self.app.compose_graph()
+        self.progress = ProgressOfParts(self.app, ())
+        self.woken = threading.Event()
+        self.progress._loop = -1
+        self.progress.wake = self.woken.set
+        self.found: list[Progress] = []
+        self.thread = threading.Thread(target=lambda: self.found.append(self.progress.find()))
+        self.thread.start()
+        assert self.woken.wait(PATIENCE)
+
+    def done(self) -> Progress:
+        self.thread.join(PATIENCE)
+        return self.found[0]
+
+
+def part(**computes: int) -> PartProgress:
+    names = {name.replace("_", "."): count for name, count in computes.items()}
+    return PartProgress(Progress("Plant", True, names, waiting={"server.detector.in": 1}))
+
+
+def test_it_waits_for_the_answers_of_all_parts() -> None:
+    asked = Asked()
+    assert asked.progress.ask(["edge", "server"]) == [1]
+    asked.progress.answer("edge", 1, part(edge_camera=3))
+    assert asked.thread.is_alive()
+    asked.progress.answer("server", 1, part(server_detector=2))
+    assert asked.done().computes == {"edge.camera": 3, "server.detector": 2}
+    assert asked.found[0].is_running
+
+
+def test_it_does_not_wait_for_a_part_that_has_ended_or_for_none() -> None:
+    asked = Asked()
+    asked.progress.ask(["edge", "server"])
+    asked.progress.answer("edge", 1, part(edge_camera=3))
+    asked.progress.leave("server", part(server_detector=9))
+    assert asked.done().computes == {"edge.camera": 3, "server.detector": 9}
+    asked = Asked()
+    asked.progress.ask([])
+    assert asked.done().computes == {}
+    asked = Asked()
+    asked.progress.end()
+    assert not asked.done().is_running
+
+
+def test_after_the_run_nothing_waits_or_computes() -> None:
+    asked = Asked()
+    asked.progress.ask(["server"])
+    asked.progress.leave("server", part(server_detector=9))
+    asked.done()
+    asked.progress.end()
+    last = asked.progress.find()
+    assert (last.is_running, last.computes, last.waiting) == (False, {"server.detector": 9}, {})
+
+
+def test_what_a_sender_dropped_counts_at_the_receiver() -> None:
+    app = plant(burst, detector([]), size=2)
+    app.compose_graph()
+    cut = Cut(app, "edge")
+    app.compose_graph()
+    flow = cut.outgoing[0]
+    parts = {
+        "edge": PartProgress(Progress("Plant", True), flows={flow.name: FlowCounts(dropped=4, waiting=1)})
+    }
+    found = merge_progress("Plant", True, [], [flow], parts)
+    assert (found.dropped, found.waiting) == ({flow.input: 4}, {flow.input: 1})
