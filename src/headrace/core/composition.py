@@ -78,8 +78,9 @@ class Composition:
         """The policy of operators that do not set their own."""
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
-        self.stream_per = "operator"
-        """Whether plain code has a stream for each operator, or for each chain of operators (``"branch"``)."""
+        self.stream_per = "auto"
+        """Whether plain code has a stream for each operator (``"operator"``), for each chain of operators
+        (``"branch"``), or for each chain until the device falls behind the host (``"auto"``)."""
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
         # The operators that compose has created; None while compose is not running. And the thread that composes.

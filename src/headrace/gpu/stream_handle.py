@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 from headrace.gpu import array_libraries
@@ -68,17 +69,11 @@ class StreamHandle(int):
 
     def cupy(self) -> Any:
         """Return CuPy's object for this stream, created on the first call."""
-        try:
-            return self._objects["cupy"]
-        except (AttributeError, KeyError):
-            return self.of_library("cupy")
+        return self.of_library("cupy")
 
     def torch(self) -> Any:
         """Return PyTorch's object for this stream, created on the first call."""
-        try:
-            return self._objects["torch"]
-        except (AttributeError, KeyError):
-            return self.of_library("torch")
+        return self.of_library("torch")
 
     def numba(self) -> Any:
         """Return Numba's object for this stream, created on the first call."""
@@ -97,6 +92,9 @@ class StreamHandle(int):
         except KeyError:
             pass
         made = self._objects[name] = array_libraries.make_stream(name, self)
+        if name in ("cupy", "torch"):
+            # In place of the methods: the same object again, without a step in Python.
+            self.__dict__[name] = repeat(made).__next__
         return made
 
     def __cuda_stream__(self) -> tuple[int, int]:

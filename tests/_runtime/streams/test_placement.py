@@ -81,6 +81,7 @@ def chain(*operators: Any, scheduler: MakeScheduler = greedy, frames: int = 4) -
 
     def compose(app: Any) -> None:
         app.seen = []
+        app.stream_per = "operator"
         pool = CudaStreamPool(app, stream_flags=1)
         before = Look(app, CountCondition(app, frames), pool, outputs=["out"], name="first")
         for make in operators:
@@ -434,13 +435,15 @@ def test_the_operators_of_a_branch_share_a_stream(scheduler: MakeScheduler) -> N
     assert sorted(map(sorted, groups.values())) == sorted(map(sorted, expected))
 
 
-def test_a_stream_per_operator_is_the_default() -> None:
+def test_each_operator_can_have_a_stream() -> None:
     app = run(partial(compose_branches, per="operator"))
     assert len({int(stream) for _, stream in app.seen}) == 10
 
 
 def test_an_unknown_way_to_share_streams_is_an_error() -> None:
-    with pytest.raises(GraphError, match=r"stream_per must be 'operator' .* or 'branch' .*, not 'chain'"):
+    with pytest.raises(
+        GraphError, match=r"stream_per must be 'operator' .*, 'branch' .* or 'auto' .*, not 'chain'"
+    ):
         run(partial(compose_branches, per="chain"))
 
 

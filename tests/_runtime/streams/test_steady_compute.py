@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from operator import attrgetter
 from typing import Any
+from weakref import ref
 
 import pytest
 
 from headrace import CountCondition, gpu, op
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.streams import lifetimes, owners
+from headrace._runtime.streams import lifetimes, owners, watch
 from headrace.conditions import MemoryAvailableCondition
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from headrace.tensor.libraries import owner_sizes
-from tests.harness import MakeScheduler, greedy, run
+from tests.harness import MakeScheduler, Step, greedy, run
 from tests.harness.internals import node_of
 from tests.harness.libraries import fresh_registry
 
@@ -63,6 +65,7 @@ def library(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
 
 def chain(function: Any, last: Any, scheduler: MakeScheduler = greedy, metadata: bool = False) -> Any:
     def compose(app: Any) -> None:
+        app.stream_per = "operator"
         app.enable_metadata(metadata)
         pool = CudaStreamPool(app, stream_flags=1)
 
@@ -170,6 +173,49 @@ def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch) 
     chain(lambda x: Array(x.number), last)
     assert calls["wait"] == 2 * FRAMES  # of the stage and the last one
     assert 2 * FRAMES <= calls["record"] <= 2 * FRAMES + FRAMES // 2  # the last one emits nothing
+
+
+@pytest.mark.parametrize("kind", ["function", "class"])
+def test_frames_with_several_receivers_are_kept_and_released_as_others(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    begun: list[Any] = []
+    begin = watch.Watch.begin
+    monkeypatch.setattr(watch.Watch, "begin", lambda *args: (begun.append(None), begin(*args))[1])
+    made: list[Any] = []
+    held: dict[str, Array] = {}
+    alive: dict[int, Any] = {}
+
+    def source() -> Array:
+        array = Array(7 * len(made))
+        made.append(ref(array.memory))
+        return array
+
+    def receive(name: str, x: Array) -> None:
+        number = x.number // 7
+        if name == "holds" and number == 100:
+            held["x"] = x
+        if name == "holds" and number == 250:
+            alive[100] = made[100]() is not None
+            held.clear()
+        if name == "drops" and number == LONG - 1:
+            alive[LONG - 1] = [n for n, each in enumerate(made[: LONG - 130]) if each() is not None]
+
+    def make(app: Any, pool: Any, name: str) -> Any:
+        if kind == "function":
+            return op(lambda x: receive(name, x))(app, pool, name=name)
+        body = partial(lambda name, self, op_input, op_output: receive(name, op_input.receive("in")), name)
+        return Step(app, pool, inputs=["in"], body=body, name=name)
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(source)(app, CountCondition(app, LONG), pool, name="first")
+        for name in ("drops", "holds", "too"):
+            app.add_flow(first, make(app, pool, name))
+
+    run(compose, scheduler)
+    assert alive == {100: True, LONG - 1: []}
+    assert len(begun) <= 3 * LONG / 4, "the receivers of a frame share its record"
 
 
 def steady(

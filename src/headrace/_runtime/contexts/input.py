@@ -9,12 +9,14 @@ The interface that programs see, with its parameters, is described in `core/cont
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
+from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import in_use
 from headrace.tensor.tensor_map import MAPPINGS
@@ -103,9 +105,8 @@ class InputContext:
             self._node.operator.fragment._report_mistake(self._unknown(name))
             return None
         if self._is_watched:
-            announce = self._announce
-            if announce is not None:
-                announce(self._node, port.queues)
+            if self.announces:
+                self._announce(self._node, port.queues)  # type: ignore[misc]
             streams = self._streams
             if streams is None:
                 port.received_in = self._node.remaining
@@ -127,8 +128,15 @@ class InputContext:
                             streams.note_work(item.work, own)
                         data = item.data
                         if type(data) is port.kind and not in_use:
+                            shared = port.shared
                             try:
-                                kept.append(port.owner_of(data))
+                                if shared is None:
+                                    kept.append(port.owner_of(data))
+                                else:
+                                    record = item.record
+                                    if record is None:
+                                        record = item.record = Watched(port.owner_of(data))
+                                    shared.append(record)
                             except Exception:  # a sparse tensor has no owner
                                 add_owners(data, kept)
                             return data
@@ -255,7 +263,16 @@ class InputContext:
             port = self._by_name[input_port_name]
         except KeyError:
             raise self._unknown(input_port_name) from None
-        handle: StreamHandle = self._node.streams.receive(port, allocate, sync_to_default)
+        streams, own, item = self._node.streams, port.own, port.item
+        if (
+            own is not None
+            and type(item) is Envelope
+            and item.work is None
+            and get_ident() == streams.allocation.current_on
+            and not (sync_to_default or streams.order.pending or streams.is_unusual)
+        ):  # a copy of `NodeStreams.receive`, for most messages
+            return own.handle
+        handle: StreamHandle = streams.receive(port, allocate, sync_to_default)
         return handle
 
     def has_ended(self, name: str = "") -> bool:

@@ -103,7 +103,28 @@ class OutputContext:
         if stamp is not None:
             if port.pending:
                 port.settle()  # type: ignore[misc]
-            data = stamp(data)
+            fences = port.fences
+            if fences is None:
+                data = stamp(data)
+            else:
+                # A copy of `stamping`: most messages of operators that use streams come here.
+                number = fences.last + 1
+                if number > fences.reach:
+                    fences.add_event()
+                events = fences.events
+                event = events[0]
+                fences.record(event)
+                events.rotate(-1)
+                fences.last = number
+                message = Envelope()
+                message.data = data
+                message.fences = fences
+                message.event = event
+                message.number = number
+                message.work = None
+                message.extra = None
+                message.record = None
+                data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
         for queue in port.queues:

@@ -40,9 +40,11 @@ class Envelope:
         The same work, as the message's tensors present it to other libraries; None if there are no such tensors.
     extra
         What few messages have: further fences, a timestamp, metadata. None if there is nothing of it.
+    record
+        What keeps the data alive, if several receivers share the message (`streams.held_frames`).
     """
 
-    __slots__ = ("data", "event", "extra", "fences", "number", "work")
+    __slots__ = ("data", "event", "extra", "fences", "number", "record", "work")
 
     data: Any
     fences: Fences | None
@@ -50,6 +52,7 @@ class Envelope:
     event: Any
     work: EmittedWork | None
     extra: Extra | None
+    record: Any
 
     @property
     def details(self) -> Details | None:
@@ -126,7 +129,7 @@ def make_envelope(data: Any, details: Details | None = None) -> Envelope:
     """Return a message without a fence."""
     message = Envelope()
     message.data = data
-    message.fences = message.event = message.work = None
+    message.fences = message.event = message.work = message.record = None
     message.number = 0
     message.extra = None if details is None else Extra(details, None)
     return message
@@ -162,17 +165,18 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
 
 def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
-    events, record = fences.events, fences.stream.record
-    first, add = events.popleft, events.append
+    events, record = fences.events, fences.record
+    rotate = events.rotate
 
     def stamp(data: Any) -> Envelope:
         # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
+        # `OutputContext.emit` and `steady_compute` have further copies.
         number = fences.last + 1
         if number > fences.reach:
             fences.add_event()
-        event = first()
+        event = events[0]
         record(event)
-        add(event)
+        rotate(-1)
         fences.last = number
         message = Envelope()
         message.data = data
@@ -181,6 +185,7 @@ def stamping(fences: Fences) -> Callable[[Any], Envelope]:
         message.number = number
         message.work = None
         message.extra = None
+        message.record = None
         return message
 
     return stamp

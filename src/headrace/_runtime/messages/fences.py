@@ -19,6 +19,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime.messages.managed_stream import ManagedStream
 
 # With this many incomplete fences, their state is checked before another event is created.
@@ -44,6 +46,8 @@ class Fences:
         All events, in the order in which they were recorded; the last event belongs to the last fence.
     reach
         Fences up to this number can reuse these events, because the next event to record is no longer needed.
+    record
+        Records an event on the stream.
     is_over
         Whether the run has ended: all work on all streams is complete, and the streams have been returned.
     """
@@ -56,11 +60,13 @@ class Fences:
         "is_over",
         "last",
         "reach",
+        "record",
         "stream",
     )
 
     def __init__(self, stream: ManagedStream) -> None:
         self.stream = stream
+        self.record: Callable[[Any], object] = stream.record
         self.last = 0
         self.completed = 0
         self.is_over = False
@@ -78,9 +84,9 @@ class Fences:
         if number > self.reach:
             self.add_event()
         events = self.events
-        event = events.popleft()
-        self.stream.record(event)
-        events.append(event)
+        event = events[0]
+        self.record(event)
+        events.rotate(-1)
         self.last = number
         return event
 

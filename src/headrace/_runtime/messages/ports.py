@@ -47,6 +47,8 @@ class InputPort:
         Whether `NodeStreams.note` must also handle each message.
     kept
         Where the owner of a received array is kept, if `receive` has nothing else to do than that and a wait.
+    shared
+        Where the record of the owner is kept instead, if the message also goes to other receivers.
     kind, owner_of
         The type of the arrays that come here, and the function that returns the owner of one.
     is_optional
@@ -73,7 +75,7 @@ class InputPort:
             "kind",
             "name",
         ),
-        *("own", "owner_of", "queues", "received_in", "take"),
+        *("own", "owner_of", "queues", "received_in", "shared", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -98,6 +100,7 @@ class InputPort:
         self.own: ManagedStream | None = None
         self.is_noted = True
         self.kept: list[Any] | None = None
+        self.shared: list[Any] | None = None
         self.kind: Any = None
         self.owner_of: Callable[[Any], Any] = _itself
         self.count = 1
@@ -251,6 +254,16 @@ def messages_in(item: Any) -> Iterator[Envelope]:
     for part in parts_of(item):
         if type(part) is Envelope:
             yield part
+
+
+def has_other_receivers(port: InputPort) -> bool:
+    """Return whether messages that come to an input also go to others."""
+    return any(
+        queue in queues and len(queues) > 1
+        for queue in port.queues
+        for feeder in queue.feeders
+        for queues in feeder.output_queues.values()
+    )
 
 
 def _itself(data: Any) -> Any:

@@ -229,7 +229,7 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
-        self.streams.place()
+        self.streams.place({operator for group in self.groups for operator in group.operators})
         for node in self.operator_nodes:
             self.prepare(node)
         for group in self.groups:

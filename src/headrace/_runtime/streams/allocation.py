@@ -59,6 +59,13 @@ class StreamAllocation:
             self.own = self._run.take_for_branch(self._operator, source) if is_shared else source.take()
         return self.own
 
+    def take_another(self) -> ManagedStream | None:
+        """Take an own stream from the pool in place of a shared one; None if there is none left."""
+        another = self._source().take()
+        if another is not None:
+            self.own = another
+        return another
+
     def open_or_default(self) -> ManagedStream:
         """Return the operator's own stream, or the default stream if the pool has none left."""
         own = self.open()

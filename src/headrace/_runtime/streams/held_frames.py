@@ -8,6 +8,9 @@ those computes. They live until the operator's streams have completed a fence af
 the operator, which may read them in a later compute, or by operators that they were passed on to. They are watched
 (`watch`), and checked again later. An owner that is no longer held is treated as if it had just been received.
 
+Each of several receivers of a message keeps its owner, and would take it for held by the program. So they share the
+record of `watch` from the beginning, and keep that (`shared`).
+
 Memory of headrace's own allocators is neither kept nor watched after the compute. It knows the streams that may
 work on it, and its next user is ordered after them (`headrace.gpu.allocation`). The operator is added to its users.
 
@@ -26,7 +29,7 @@ from headrace._runtime.streams.owners import (
     size_of_all,
     sort_allocations,
 )
-from headrace._runtime.streams.watch import Watch, Watched, no_longer_held
+from headrace._runtime.streams.watch import Watch, Watched, no_longer_held, still_held
 from headrace.gpu.allocation import in_use
 
 if TYPE_CHECKING:
@@ -47,17 +50,20 @@ class HeldFrames:
     received
         The owners of the memory that was received since the last `look`, always in the same list; an owner may
         appear more than once.
+    shared
+        The records of the same for messages with several receivers, always in the same list.
     watched
         The frames that were still held at the end of a compute, by the identity of the owner.
     """
 
-    __slots__ = ("_countdown", "_user", "_watch", "is_on", "received", "watched")
+    __slots__ = ("_countdown", "_user", "_watch", "is_on", "received", "shared", "watched")
 
     def __init__(self, watch: Watch, user: StreamUser) -> None:
         self._watch = watch
         self._user = user
         self.is_on = True
         self.received: list[Any] = []
+        self.shared: list[Watched] = []
         self.watched: dict[int, Watched] = {}
         self._countdown = 0  # looks left before `watched` is checked again
 
@@ -79,6 +85,8 @@ class HeldFrames:
                 received.clear()  # the usual case if the producer keeps a frame in order to reuse it
             else:
                 released = self._sort()
+        if self.shared:
+            released = self._sort_shared(released)
         if watched:
             self._countdown -= 1
             if self._countdown < 0:
@@ -95,6 +103,7 @@ class HeldFrames:
     def clear(self) -> None:
         """Release everything."""
         self.received.clear()
+        self.shared.clear()
         self.watched.clear()
 
     def _sort(self) -> list[Any]:
@@ -108,6 +117,18 @@ class HeldFrames:
                 released += one
             else:
                 self._begin(one.pop())
+        return released
+
+    def _sort_shared(self, released: list[Any] | None) -> list[Any]:
+        """Watch the frames with several receivers that are still held, and add the others to the released ones."""
+        records = list(dict.fromkeys(self.shared))
+        self.shared.clear()
+        if released is None:
+            released = []
+        held = still_held(records)
+        for record in held:
+            self.watched[id(record.owner)] = self._watch.begin(record.owner, record)
+        released += [record for record in records if record not in held] if held else records
         return released
 
     def _begin(self, owner: Any) -> None:

@@ -64,10 +64,14 @@ class Lifetimes:
         The unfinished computes on each stream that may read received frames.
     full
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
+    after_look
+        Called after each look of an operator with one stream, and where a look was put off, with whether the device
+        keeps up.
     """
 
     __slots__ = (
-        *("_added", "_bytes", "_counted", "_limit", "_looked", "_node", "_streams"),
+        "after_look",
+        *("_added", "_bytes", "_counted", "_counted_shared", "_limit", "_looked", "_node", "_streams"),
         *("full", "held", "readers"),
     )
 
@@ -77,10 +81,11 @@ class Lifetimes:
         self.held = HeldFrames(run.watch, self._streams)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
+        self.after_look: Callable[[bool], None] | None = None
         # Those that this compute added.
         self._added: list[InFlight] = []
         # How many of the received owners have been counted since the last look, their bytes, and its time.
-        self._counted = self._bytes = self._looked = 0
+        self._counted = self._counted_shared = self._bytes = self._looked = 0
         limit = node.operator.max_in_flight
         given = node.operator.fragment.max_in_flight if limit is None else limit
         self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
@@ -93,6 +98,16 @@ class Lifetimes:
         self.readers.append(added)
         self._added.append(added)
         self._streams.add(fences.stream)
+
+    def move(self, fences: Fences) -> None:
+        """From now on, the operator works on another stream instead, which waits for its work on the former one."""
+        (former,) = self.readers
+        reader = InFlight(fences, self._limit)
+        reader.take_over(former)
+        self.readers[0] = reader
+        self._streams.add(fences.stream)
+        if self.full is not None:
+            self.full = reader
 
     def is_read_on(self, fences: Fences) -> bool:
         """Return whether received frames are kept until a stream has completed its work."""
@@ -125,16 +140,23 @@ class Lifetimes:
         """Look at what was received, unless the device has kept up and little was received since the last look."""
         held, reader = self.held, self.readers[0]
         if reader.may_put_off() and not (in_use or len(self.readers) > 1):
-            received = held.received
-            if not self._counted:
+            received, shared = held.received, held.shared
+            if not (self._counted or self._counted_shared):
                 self._bytes = held.watched_bytes()
             self._bytes += size_of_all(received[self._counted :])
             self._counted = len(received)
+            if shared:
+                self._bytes += size_of_all([frame.owner for frame in shared[self._counted_shared :]])
+                self._counted_shared = len(shared)
             if self._bytes <= _MOST_BYTES and monotonic_ns() - self._looked <= _MOST_NS:
                 reader.put_off()
+                if self.after_look is not None:
+                    self.after_look(True)
                 return
         self.look()
         self._looked = monotonic_ns()
+        if self.after_look is not None:
+            self.after_look(reader.keeps_up)
 
     def look(self) -> None:
         """Keep the frames that were received and released until the streams have completed their work so far."""
@@ -142,15 +164,15 @@ class Lifetimes:
             for reader in self._added:
                 reader.numbers.append(reader.fences.last + 1)
             self._added = []
-        self._counted = self._bytes = 0
+        self._counted = self._counted_shared = self._bytes = 0
         held = self.held
         received = held.received
         released: list[Any] | None = None
-        if received and not (held.watched or in_use) and only_kept(received):
+        if received and not (held.watched or held.shared or in_use) and only_kept(received):
             # A copy of `HeldFrames.look` for frames that the program does not hold.
             released = received[:]
             received.clear()
-        elif received or held.watched:
+        elif received or held.watched or held.shared:
             released = held.look()
         for reader in self.readers:
             if reader.turn(released):
@@ -184,7 +206,11 @@ class Lifetimes:
         """The number of frames that are kept because a stream may still read them, with those just received."""
         if not self.readers:
             return 0
-        return max([len(reader.frames) for reader in self.readers]) + len(self.held.received)
+        return (
+            max([len(reader.frames) for reader in self.readers])
+            + len(self.held.received)
+            + len(self.held.shared)
+        )
 
     def clear(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
@@ -216,12 +242,13 @@ class InFlight:
         it: the next fence.
     look_at
         The number of unfinished computes at which to call `turn` again.
+    keeps_up
+        Whether the device kept up with the operator the last time.
     """
 
     __slots__ = (
         "_earlier",
         "_frames",
-        "_keeps_up",
         "_last",
         "_left",
         "_limit",
@@ -229,6 +256,7 @@ class InFlight:
         "_stride",
         "_until",
         "fences",
+        "keeps_up",
         "look_at",
         "numbers",
     )
@@ -242,7 +270,7 @@ class InFlight:
         # The frames that were released last, and the number of the fence that completes the work on them.
         self._frames: list[Any] | None = None
         self._until = 0
-        self._keeps_up = True
+        self.keeps_up = True
         # The number of computes between two looks, if they are put off.
         self._patience = 0
         # The last fence and the number of unfinished computes when `turn` was called the last time.
@@ -271,7 +299,7 @@ class InFlight:
         # The fence of the last look, or that of the last compute but one: the device has had time for it.
         has_new = last != self._last
         number = last - 1 if has_new else last
-        if self._keeps_up and self._until <= number and not self._earlier and fences.has_passed(number):
+        if self.keeps_up and self._until <= number and not self._earlier and fences.has_passed(number):
             del numbers[: bisect_right(numbers, number)]
             self._frames, self._until = released, last + 1
             if limit >= _LEAST_LIMIT:
@@ -285,11 +313,20 @@ class InFlight:
             last += 1
         self._last = last
         # Whether the device has completed all computes of the last look, or is that far with these.
-        self._keeps_up = keeps_up = left <= 2 or left <= count - self._left
+        self.keeps_up = keeps_up = left <= 2 or left <= count - self._left
         self._left = left
         look_at = left + (self._stride if keeps_up else 2)
         self.look_at = look_at if look_at < limit else limit
         return left >= limit
+
+    def take_over(self, former: InFlight) -> None:
+        """Keep what was kept until the work on another stream is complete, which this stream waits for."""
+        fences = self.fences
+        fences.insert()
+        self.numbers = [fences.last] * len(former.numbers)
+        self._frames, self._until = former.frames or None, fences.last
+        self._last, self._left, self.keeps_up = fences.last, len(self.numbers), False
+        self.look_at = min(self._left + 2, self._limit)
 
     def may_put_off(self) -> bool:
         """Return whether the next look may come some computes later, because the device has kept up."""

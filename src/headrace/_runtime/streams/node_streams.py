@@ -29,9 +29,17 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
-from headrace._runtime.messages.ports import NOTHING, InputPort, messages_in, no_such_port, parts_of
+from headrace._runtime.messages.ports import (
+    NOTHING,
+    InputPort,
+    has_other_receivers,
+    messages_in,
+    no_such_port,
+    parts_of,
+)
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
+from headrace._runtime.streams.branch import Member
 from headrace._runtime.streams.checker import StreamChecker
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes
@@ -66,6 +74,7 @@ class NodeStreams:
         *(
             "_compute",
             "_current",
+            "_member",
             "_placement",
             "_ports",
             "_state",
@@ -73,6 +82,7 @@ class NodeStreams:
             "allocation",
             "checker",
             "first_values",
+            "is_unusual",
         ),
         *("knobs", "lifetimes", "node", "order", "outputs", "run"),
     )
@@ -85,10 +95,14 @@ class NodeStreams:
         self.lifetimes = Lifetimes(run, node)
         self.outputs = OutputStreams(run, node, self.allocation, self.order, self.lifetimes)
         self.checker = StreamChecker(node.name) if run.checks else None
+        # Whether `receive_cuda_stream` has more to do than to order the stream.
+        self.is_unusual = run.checks
         self._placement: Placement | None = None
         self._steady: Callable[..., None] | None = None
         # The stream of plain code, from the first compute on; None if the operator is left alone.
         self._current: LastingStream | None = None
+        # If it shares a stream with its neighbours until the device falls behind.
+        self._member: Member | None = None
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
@@ -192,6 +206,48 @@ class NodeStreams:
         handle: Any = default_handle(own.device_id) if is_default(own.handle) else own.handle
         self._current = LastingStream(handle)
         self.work_on(own)
+        branch = self.run.branches.get(self.node.operator)
+        if branch is not None and branch.may_split and branch.stream is own:
+            self._member = Member(branch)
+            self.is_unusual = True
+            self.lifetimes.after_look = self._look_at_branch
+
+    def _look_at_branch(self, keeps_up: bool) -> None:
+        """Leave the stream that the operator shares, between two computes, if the device has fallen behind."""
+        member = self._member
+        assert member is not None
+        if not member.is_to_split(keeps_up):
+            return
+        branch, node = member.branch, self.node
+        self._update_outputs()  # messages have fences now
+        branch.note_fences(node.operator)
+        has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
+        if member.stays or has_others or node.operator is branch.first:
+            self.lifetimes.after_look = None
+        elif branch.may_leave(
+            node.operator, [feeder.operator for queue in node.inputs for feeder in queue.feeders]
+        ):
+            self.lifetimes.after_look = None
+            self._leave_branch()
+
+    def _leave_branch(self) -> None:
+        """Work on a stream of the operator's own from now on, unless the pool has none left."""
+        allocation, order = self.allocation, self.order
+        shared = allocation.own
+        own = allocation.take_another()
+        if own is None or shared is None:
+            return
+        own.wait(order.fences_on(shared).insert())
+        self.run.manage(own)
+        self.lifetimes.move(order.fences_on(own))
+        self._current = LastingStream(own.handle)
+        for port in self._ports:
+            port.own = own
+        self.outputs.replace(shared, own)
+        self._update_outputs()
+        self._end_steady()
+        if self.knobs is not None:
+            self.knobs.order(own)
 
     def _forget_items(self) -> None:
         for port in self._ports:
@@ -236,6 +292,7 @@ class NodeStreams:
         """Release everything, because there will be no more work."""
         self.release()
         self.lifetimes.held.clear()
+        self.lifetimes.after_look = None
         self.order.pending.clear()
 
     def close_knobs(self) -> None:
@@ -331,6 +388,8 @@ class NodeStreams:
         """Order the operator's stream after the messages received at a port, and return its handle."""
         own = port.own
         item = port.item
+        if self._member is not None:
+            self._member.stays = True
         if own is None or item is NOTHING or sync_to_default or self.checker is not None:
             return self._receive(port, allocate, sync_to_default)
         # The stream was already ordered when the messages were received.
@@ -549,6 +608,7 @@ class NodeStreams:
         for port in self._ports:
             port.is_noted = port.own is None or not self.outputs.is_only
             port.kept = held.received if held.is_on and not port.is_noted else None
+            port.shared = None if port.kept is None or not has_other_receivers(port) else held.shared
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
         if self._state is _OFF:

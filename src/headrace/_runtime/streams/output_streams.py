@@ -74,12 +74,19 @@ class OutputStreams:
         for port in self._node.output_queues:
             self._chosen.setdefault(port, stream)
 
+    def replace(self, before: ManagedStream, stream: ManagedStream) -> None:
+        """Choose another stream in place of one; `update` puts it into effect."""
+        for port, chosen in self._chosen.items():
+            if chosen is before:
+                self._chosen[port] = stream
+
     def update(self) -> None:
         """Update how each output port sends messages, after a change of the streams."""
         node, allocation, order = self._node, self._allocation, self._order
         streams = {port: self._chosen.get(port) or allocation.borrowed for port in node.output_queues}
         own = allocation.own
         self.is_only = own is not None and all(stream is own for stream in streams.values())
+        targets = [queue.consumer.operator for queue in node.outputs if queue.consumer is not None]
         for name, stream in streams.items():
             port = node.output.ports[name]
             port.stream = stream
@@ -87,7 +94,9 @@ class OutputStreams:
                 fences = order.fences_on(stream)
                 is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
                 port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
-                is_handed_on = is_used_alone and self.is_only and self._run.is_handed_on(node.operator)
+                is_handed_on = (
+                    is_used_alone and self.is_only and self._run.is_handed_on(node.operator, targets)
+                )
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:

@@ -287,9 +287,12 @@ def size_of_all(owners: list[Any]) -> int:
 # Whether the program still holds an owner.
 
 
-def only_kept(owners: list[Any]) -> bool:
-    """Return whether only this list refers to the owners in it, and each appears once; there is at least one."""
-    if max(map(getrefcount, owners)) > _ALONE:
+def only_kept(owners: list[Any], besides: int = 0) -> bool:
+    """Return whether only this list refers to the owners in it, and each appears once; there is at least one.
+
+    `besides` is the number of references to each that do not count.
+    """
+    if max(map(getrefcount, owners)) > _ALONE + besides:
         return False
     return not (hidden_users and _are_shared_elsewhere(owners))
 

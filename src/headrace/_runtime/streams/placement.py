@@ -10,7 +10,8 @@ kinds of operators are exceptions:
 - Operators of a program that has imported no library with a current stream do not use the GPU in plain code. They
   are left alone, and cost nothing, unless they were given streams.
 
-With ``stream_per = "branch"``, the operators of a chain share one stream (`branches`).
+The operators of a chain share one stream (`find_branches`): for good with ``stream_per = "branch"``, and by default
+until the device falls behind (`branch`).
 
 Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
 to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
@@ -24,15 +25,20 @@ from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from headrace._runtime.streams.branch import Branch
 from headrace._runtime.streams.run_streams import source_of
 from headrace.core.operator import Operator
 from headrace.gpu.ambient import library_is_in_use
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from headrace.core.condition import Condition
     from headrace.core.graph import Graph
 
 _GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
+# An operator that asks for the current stream may keep it, and expect its work to be there in later computes.
+_READS_STREAM = {"current_stream", "get_current_stream"}
 _MOST = 1_000  # functions read for one operator
 
 
@@ -68,31 +74,44 @@ def _place(operator: Operator, uses_gpu: bool) -> Placement:
     return Placement.OWN
 
 
-def branches(placed: dict[Operator, Placement], graph: Graph) -> dict[Operator, Operator]:
-    """Return the first operator of the branch of each operator that shares a stream with the one before it.
+def find_branches(
+    placed: dict[Operator, Placement], graph: Graph, apart: Collection[Operator], may_split: bool
+) -> dict[Operator, Branch]:
+    """Return the branch of each operator that shares a stream with its neighbours.
 
     An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
-    Operators of different slices or pools, and those that wait for the GPU themselves, do not share a stream.
+    Operators of different slices or pools, those that wait for the GPU themselves, and those of `apart` share no
+    stream. If branches may split, neither do those that read the current stream.
     """
+    if may_split:
+        apart = {*apart, *(operator for operator in graph if _names_any(operator, _READS_STREAM))}
     before: dict[Operator, set[Operator]] = {}
     after: dict[Operator, set[Operator]] = {}
     for flow in graph.flows:
         before.setdefault(flow.target, set()).add(flow.source)
         after.setdefault(flow.source, set()).add(flow.target)
-    first = {operator: operator for operator in graph}
+    next_one: dict[Operator, Operator] = {}
     for operator in graph:
         for source in before.get(operator, ()):
             if (
                 len(before[operator]) == len(after[source]) == 1
+                and operator is not source
                 and placed[operator] is placed[source] is Placement.OWN
+                and not (operator in apart or source in apart)
                 and source_of(operator) is source_of(source)
                 and not any(map(_waits_for_streams, operator.conditions.values()))
             ):
-                joined = first[operator]
-                for other, head in first.items():
-                    if head is joined:
-                        first[other] = first[source]
-    return {operator: head for operator, head in first.items() if list(first.values()).count(head) > 1}
+                next_one[source] = operator
+    found: dict[Operator, Branch] = {}
+    continuing = set(next_one.values())
+    for first in next_one:
+        if first not in continuing:
+            branch = found[first] = Branch(first, may_split)
+            operator = first
+            while operator in next_one:
+                operator = next_one[operator]
+                found[operator] = branch
+    return found
 
 
 def _waits_for_streams(condition: Condition) -> bool:
@@ -101,6 +120,11 @@ def _waits_for_streams(condition: Condition) -> bool:
 
 def handles_streams(operator: Operator) -> bool:
     """Return whether an operator's code names a method that gives it a stream."""
+    return _names_any(operator, _GIVES_STREAM)
+
+
+def _names_any(operator: Operator, sought: set[str]) -> bool:
+    """Return whether an operator's code names any of some functions."""
     kinds = type(operator).__mro__[: -len(Operator.__mro__)]
     members = [*(member for kind in kinds for member in vars(kind).values()), *vars(operator).values()]
     if operator.is_function:
@@ -113,7 +137,7 @@ def handles_streams(operator: Operator) -> bool:
             continue
         seen.add(function)
         names = _names(function.__code__)
-        if not _GIVES_STREAM.isdisjoint(names):
+        if not sought.isdisjoint(names):
             return True
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         reached += [function.__globals__[name] for name in names if name in function.__globals__]

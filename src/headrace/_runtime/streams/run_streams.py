@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +20,7 @@ from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
+    from headrace._runtime.streams.branch import Branch
     from headrace._runtime.streams.placement import Placement
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
@@ -57,9 +58,8 @@ class RunStreams:
         self._put_stream_back = remember_stream()
         # Where plain code runs; empty if no operator's plain code runs on a stream.
         self.placements: dict[Operator, Placement] = {}
-        # For each operator that shares its stream, the first operator of its branch; and their streams.
-        self.branches: dict[Operator, Operator] = {}
-        self._of_branches: dict[Operator, ManagedStream | None] = {}
+        # The branches of the operators that share a stream.
+        self.branches: dict[Operator, Branch] = {}
 
     @property
     def has_device(self) -> bool:
@@ -75,21 +75,26 @@ class RunStreams:
             if source is not None:
                 self.use(source)
 
-    def place(self) -> None:
-        """Choose where the plain code of each operator runs; libraries may be imported by its start."""
-        from headrace._runtime.streams.placement import Placement, branches, place
+    def place(self, apart: Collection[Operator] = ()) -> None:
+        """Choose where the plain code of each operator runs; libraries may be imported by its start.
+
+        The operators of `apart` do not share a stream.
+        """
+        from headrace._runtime.streams.placement import Placement, find_branches, place
 
         per = self.fragment.stream_per
-        if per not in ("operator", "branch"):
+        if per not in ("auto", "operator", "branch"):
             raise GraphError(
-                f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each) or 'branch' (one for "
-                f"a chain of operators), not {per!r}"
+                f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each), 'branch' (one for a "
+                f"chain of operators) or 'auto' (one for a chain until the device falls behind), not {per!r}"
             )
         placed = place(self.fragment.graph)
         # A program that needs no device does not choose one.
         if any(each is not Placement.LEFT_ALONE for each in placed.values()) and self.has_device:
             self.placements = placed
-            self.branches = branches(placed, self.fragment.graph) if per == "branch" else {}
+            # Those who watch a run time the work of each operator on a stream of its own.
+            if per == "branch" or (per == "auto" and self.observer is None and not self.checks):
+                self.branches = find_branches(placed, self.fragment.graph, apart, per == "auto")
 
     def place_new(self, operators: Iterable[Operator]) -> None:
         """Choose where the plain code of operators runs that join the run; each has a stream of its own."""
@@ -102,19 +107,19 @@ class RunStreams:
 
     def take_for_branch(self, operator: Operator, source: StreamLease) -> ManagedStream | None:
         """Return the stream that the operators of a branch share, from their source at the first call."""
-        first = self.branches[operator]
+        branch = self.branches[operator]
         with self._lock:
-            if first not in self._of_branches:
-                self._of_branches[first] = source.take()
-            return self._of_branches[first]
+            if not branch.is_open:
+                branch.is_open = True
+                branch.stream = source.take()
+            return branch.stream
 
-    def is_handed_on(self, operator: Operator) -> bool:
+    def is_handed_on(self, operator: Operator, targets: list[Operator]) -> bool:
         """Return whether all messages of an operator are received on its own stream, so that none needs a fence."""
-        first = self.branches.get(operator)
-        if first is None or self.observer is not None or self.fragment.data_loggers:
+        branch = self.branches.get(operator)
+        if branch is None or branch.is_split or self.observer is not None or self.fragment.data_loggers:
             return False
-        targets = {flow.target for flow in self.fragment.graph.flows if flow.source is operator}
-        return bool(targets) and all(self.branches.get(target) is first for target in targets)
+        return bool(targets) and all(self.branches.get(target) is branch for target in targets)
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""

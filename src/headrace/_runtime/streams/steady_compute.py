@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import NOTHING, OutputPort
 from headrace._runtime.streams.owners import add_owners, has_allocations
+from headrace._runtime.streams.watch import Watched
 from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
 
@@ -50,12 +51,43 @@ def steady_compute(
         return _with_streams(compute, lifetimes, node.input.ports)
     if plain is not None and plain.compute is compute and lifetimes.held.is_on:
         return _plain_compute(node, current, allocation, lifetimes)
-    make_current = _making_current(current, allocation)
-    return _with_streams(compute, lifetimes, node.input.ports, make_current)
+    return _on_stream(compute, current, allocation, lifetimes, node.input.ports)
 
 
-def _making_current(current: LastingStream, allocation: StreamAllocation) -> Callable[[], object]:
-    """Return a function that makes a stream current on this thread."""
+def _with_streams(
+    compute: Callable[..., None], lifetimes: Lifetimes, ports: list[InputPort]
+) -> Callable[..., None]:
+    """Return the compute of an operator that handles streams itself."""
+    (reader,) = lifetimes.readers
+    fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
+    end, look = numbers.append, lifetimes.look_unless_early
+
+    def compute_with_streams(op_input: Any, op_output: Any, context: Any) -> None:
+        try:
+            compute(op_input, op_output, context)
+        finally:
+            for port in ports:
+                port.item = NOTHING
+            end(fences.last + 1)
+            if len(numbers) >= reader.look_at:
+                look()
+            elif in_use and has_allocations(received):
+                lifetimes.held.sort_allocations()
+
+    return compute_with_streams
+
+
+def _on_stream(
+    compute: Callable[..., None],
+    current: LastingStream,
+    allocation: StreamAllocation,
+    lifetimes: Lifetimes,
+    ports: list[InputPort],
+) -> Callable[..., None]:
+    """Return the compute of an operator whose plain code runs on its stream."""
+    (reader,) = lifetimes.readers
+    fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
+    end, look = numbers.append, lifetimes.look_unless_early
     # The thread of the last compute, if the device stays current there, and what is current on that thread. A
     # thread that has left the run remembers no libraries, so another one with its number is not taken for it.
     known = -1
@@ -64,10 +96,6 @@ def _making_current(current: LastingStream, allocation: StreamAllocation) -> Cal
 
     def make_current() -> None:
         nonlocal known, here, libraries, set_streams
-        if get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
-            here.innermost = current
-            set_streams()
-            return
         if get_ident() != allocation.current_on:
             allocation.make_own_current()
         here = thread.current  # which takes three times as long as the number of the thread
@@ -75,34 +103,24 @@ def _making_current(current: LastingStream, allocation: StreamAllocation) -> Cal
         libraries, set_streams = current.libraries, current.make_current
         known = allocation.current_on
 
-    return make_current
-
-
-def _with_streams(
-    compute: Callable[..., None],
-    lifetimes: Lifetimes,
-    ports: list[InputPort],
-    make_current: Callable[[], object] | None = None,
-) -> Callable[..., None]:
-    """Return the compute of any operator."""
-    (reader,) = lifetimes.readers
-    fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
-
-    def compute_with_streams(op_input: Any, op_output: Any, context: Any) -> None:
-        if make_current is not None:
+    def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
+        if get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
+            here.innermost = current
+            set_streams()
+        else:
             make_current()
         try:
             compute(op_input, op_output, context)
         finally:
             for port in ports:
                 port.item = NOTHING
-            numbers.append(fences.last + 1)
+            end(fences.last + 1)
             if len(numbers) >= reader.look_at:
-                lifetimes.look_unless_early()
+                look()
             elif in_use and has_allocations(received):
                 lifetimes.held.sort_allocations()
 
-    return compute_with_streams
+    return compute_on_stream
 
 
 def _plain_compute(
@@ -117,9 +135,10 @@ def _plain_compute(
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     own = fences.stream
-    events, record, wait, look = fences.events, own.record, own.wait, lifetimes.look_unless_early
-    first, add, keep, end = events.popleft, events.append, received.append, numbers.append
-    # As in `_making_current`.
+    events, record, wait, look = fences.events, fences.record, own.wait, lifetimes.look_unless_early
+    rotate, keep, end = events.rotate, received.append, numbers.append
+    shared = port.shared
+    # As in `_on_stream`.
     known = -1
     here = Current()
     libraries, set_streams = current.libraries, current.make_current
@@ -156,7 +175,14 @@ def _plain_compute(
                 if theirs is not None and item.number > theirs.completed and theirs.stream is not own:
                     wait(item.event)
                 try:
-                    keep(port.owner_of(data))
+                    if shared is None:
+                        keep(port.owner_of(data))
+                    else:
+                        known_frame = item.record
+                        if known_frame is None:
+                            known_frame = item.record = Watched(port.owner_of(data))
+                        shared.append(known_frame)
+                        known_frame = None
                 except Exception:  # a sparse tensor has no owner
                     add_owners(data, received)
             elif type(item) is kind:  # of an operator on the same stream
@@ -180,9 +206,9 @@ def _plain_compute(
                 number = fences.last + 1
                 if number > fences.reach:
                     fences.add_event()
-                event = first()
+                event = events[0]
                 record(event)
-                add(event)
+                rotate(-1)
                 fences.last = number
                 message = Envelope()
                 message.data = value
@@ -191,6 +217,7 @@ def _plain_compute(
                 message.number = number
                 message.work = None
                 message.extra = None
+                message.record = None
                 value = message
             elif out.stamp_object is not None:
                 emit(op_output, value)

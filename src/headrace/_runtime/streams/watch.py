@@ -7,7 +7,8 @@ checks the reference count of the owner of the memory after its computes.
 
 All operators that keep a frame share one record of it, and only that record refers to the owner. So operators that
 wait for the program to release a frame never wait for each other. The record is destroyed with the last operator's
-reference to it.
+reference to it. The receivers of one message find its record in the message (`Envelope.record`); other operators
+that keep the frame find it here, once they have seen that the frame is held.
 
 This module is not compiled: reference counts are read here, and they differ in compiled code.
 """
@@ -19,7 +20,7 @@ from sys import getrefcount
 from typing import Any
 from weakref import ref
 
-from headrace._runtime.streams.owners import is_shared_elsewhere
+from headrace._runtime.streams.owners import is_shared_elsewhere, only_kept
 
 _SPARE = 64
 
@@ -31,6 +32,19 @@ class Watched:
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
+
+
+def still_held(records: list[Watched]) -> list[Watched]:
+    """Return the records of frames that the program holds; there is at least one record, and each appears once."""
+    owners = [frame.owner for frame in records]
+    if only_kept(owners, besides=1):
+        return []
+    counts = map(getrefcount, owners)
+    return [
+        frame
+        for frame, count in zip(records, counts, strict=True)
+        if count > _ALONE + 1 or is_shared_elsewhere(frame.owner)
+    ]
 
 
 def no_longer_held(watched: dict[int, Watched]) -> list[int]:
@@ -59,14 +73,14 @@ class Watch:
         self._watched: dict[int, ref[Watched]] = {}
         self._most = _SPARE
 
-    def begin(self, owner: Any) -> Watched:
-        """Return the record of an owner, which another operator may share."""
+    def begin(self, owner: Any, record: Watched | None = None) -> Watched:
+        """Return the record of an owner, which another operator may share: the given one, if there is none yet."""
         key = id(owner)
         with self._lock:
             known = self._watched.get(key)
             found = None if known is None else known()
             if found is None:
-                found = Watched(owner)
+                found = Watched(owner) if record is None else record
                 self._watched[key] = ref(found)
                 if len(self._watched) > self._most:
                     self._clear()

@@ -1,0 +1,202 @@
+"""Operators in a row share a stream until the device falls behind; then each has one of its own."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace import CountCondition, gpu
+from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
+from headrace.tensor import Library, register_library
+from tests.harness import MS, MakeScheduler, Step, frame, greedy, launch, read_frame, run, write
+from tests.harness.libraries import fresh_registry
+
+ROW = ("first", "one", "two", "three", "last")
+FRAMES = 80
+
+
+class Here(threading.local):
+    """The current stream of a library, of each thread."""
+
+    stream: Any = None
+
+
+here = Here()
+
+
+class Plain(Library):
+    name = "Plain"
+    types = ("plain.Array",)
+    works_on_simulated_streams = True
+
+    def read_stream(self) -> Any:
+        return here.stream
+
+    def set_stream(self, state: Any) -> None:
+        here.stream = state
+
+    def stream_state(self, handle: gpu.StreamHandle) -> Any:
+        return handle
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
+    fresh_registry(monkeypatch)
+    register_library(Plain())
+
+
+def stage(self: Any, op_input: Any, op_output: Any) -> None:
+    """Add one to a frame, or begin with the number of the compute; `state` counts on the device."""
+    app, stream = self.fragment, here.stream
+    app.streams.setdefault(self.name, []).append(int(stream))
+    seconds = app.seconds if isinstance(app.seconds, float) else app.seconds(self.ticks)
+    if not seconds:
+        stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+    if self.name == "last":
+        read_frame(stream, seconds, op_input.receive("in"), app.seen)
+        return
+    result = frame(stream)
+    if self.name == "first":
+        launch(stream, seconds, lambda out, number=self.ticks: write(out, number), result)
+    else:
+        if self.ticks == 1:
+            self.state = frame(stream)
+            launch(stream, 0.0, lambda out: write(out, 0), self.state)
+        data = op_input.receive("in")
+        if hasattr(app, "ask"):
+            app.ask(op_input, self)
+        launch(stream, seconds, _add, result, data, self.state)
+    op_output.emit(result, "out")
+
+
+def _add(out: Any, source: Any, state: Any) -> None:
+    count = int(state.view("int64")[0]) + 1
+    write(state, count)
+    write(out, int(source.view("int64")[0]) + 1000 * count)
+
+
+def compose_row(
+    app: Any, seconds: Any, per: str = "auto", pool_size: int = 0, frames: int = FRAMES, **more: Any
+) -> None:
+    app.streams, app.seen, app.seconds, app.stream_per = {}, [], seconds, per
+    vars(app).update(more)
+    pool = CudaStreamPool(app, stream_flags=1, **({"max_size": pool_size} if pool_size else {}))
+    before = Step(app, CountCondition(app, frames), pool, outputs=["out"], body=stage, name="first")
+    for name in ROW[1:]:
+        outputs = [] if name == "last" else ["out"]
+        after = Step(app, pool, inputs=["in"], outputs=outputs, body=stage, name=name)
+        app.add_flow(before, after)
+        before = after
+
+
+RIGHT = [number + 3 * 1000 * number for number in range(1, FRAMES + 1)]
+
+
+def test_neighbours_share_a_stream_while_the_device_keeps_up(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[Any] = []
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, event: waits.append(event))
+    app = run(partial(compose_row, seconds=0.0), scheduler)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert (app.seen, waits) == (RIGHT, [])
+
+
+def test_each_has_a_stream_of_its_own_once_the_device_is_behind(scheduler: MakeScheduler) -> None:
+    app = run(partial(compose_row, seconds=MS), scheduler)
+    assert app.seen == RIGHT
+    assert len({seen[0] for seen in app.streams.values()}) == 1
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
+    changes = {
+        name: sum(one != other for one, other in itertools.pairwise(seen))
+        for name, seen in app.streams.items()
+    }
+    assert changes == {name: int(name != "first") for name in ROW}, "no stream changes twice"
+
+
+@pytest.mark.parametrize("per", ["operator", "auto", "branch"])
+def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str) -> None:
+    run(partial(compose_row, seconds=MS, per=per, frames=2 * FRAMES))
+    frame_ms = machine.now / MS / (2 * FRAMES)
+    assert frame_ms <= {"operator": 1.2, "auto": 2, "branch": 6}[per]
+
+
+def test_a_moment_behind_does_not_part_them() -> None:
+    app = run(partial(compose_row, seconds=lambda ticks: 3 * MS if ticks == 30 else 0.0))
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert app.seen == RIGHT
+
+
+def test_an_operator_that_was_given_its_stream_keeps_it(scheduler: MakeScheduler) -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two":
+            asked.append(int(getattr(op_input, "receive_" + "cuda_stream")("in")))
+
+    asked: list[int] = []
+    app = run(partial(compose_row, seconds=MS, ask=ask), scheduler)
+    assert app.seen == RIGHT
+    assert set(asked) == set(app.streams["two"]) == {app.streams["first"][0]}
+    assert len(set(app.streams["three"])) == 2, "the others leave"
+
+
+def test_a_pool_without_further_streams_leaves_them_together(scheduler: MakeScheduler) -> None:
+    app = run(partial(compose_row, seconds=MS, pool_size=3), scheduler)
+    assert app.seen == RIGHT
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 3
+
+
+def test_an_error_while_they_part_ends_the_run(scheduler: MakeScheduler) -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "three" and len(set(operator.fragment.streams["two"])) == 2:
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        run(partial(compose_row, seconds=MS, ask=ask), scheduler)
+
+
+def reads_stream(self: Any, op_input: Any, op_output: Any) -> None:
+    here.mine = gpu.current_stream()
+    stage(self, op_input, op_output)
+
+
+def test_an_operator_that_reads_the_current_stream_has_its_own() -> None:
+    def compose(app: Any) -> None:
+        app.streams, app.seen, app.seconds = {}, [], MS
+        pool = CudaStreamPool(app, stream_flags=1)
+        before = Step(app, CountCondition(app, FRAMES), pool, outputs=["out"], body=stage, name="first")
+        for name in ROW[1:]:
+            body, outputs = (reads_stream if name == "two" else stage), ([] if name == "last" else ["out"])
+            after = Step(app, pool, inputs=["in"], outputs=outputs, body=body, name=name)
+            app.add_flow(before, after)
+            before = after
+
+    app = run(compose)
+    assert len(set(app.streams["two"])) == 1
+    assert app.streams["first"][0] == app.streams["one"][0] != app.streams["two"][0]
+    assert app.seen == RIGHT
+
+
+def test_those_who_watch_see_a_stream_for_each() -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=0.0)
+        app.track(0, 0)
+
+    app = run(compose)
+    assert Counter(len(set(seen)) for seen in app.streams.values()) == {1: len(ROW)}
+    assert len({seen[0] for seen in app.streams.values()}) == len(ROW)
+
+
+def test_the_frames_kept_are_bounded_while_they_part() -> None:
+    most: list[int] = []
+
+    def ask(op_input: Any, operator: Any) -> None:
+        most.append(operator._node.context.frames_in_flight)
+
+    run(partial(compose_row, seconds=MS, ask=ask), greedy)
+    assert max(most) <= 2 * 8
