@@ -117,7 +117,7 @@ class Lifetimes:
             numbers.append(reader.fences.last + 1)
             is_due = is_due or len(numbers) >= reader.look_at
         if is_due:
-            self.look()
+            self.look_unless_early()
         elif in_use and has_allocations(self.held.received):
             self.held.sort_allocations()
 
