@@ -98,13 +98,13 @@ class Graph:
         """Launch an executable on the arrays of a frame, and return what each output emits."""
         if self._single is not None:
             enters, before, new, leaves_at, before_made = self._single
-            one = new.take()
+            one = new.spare.pop() if new.spare else new.take()
             self._executables.launch((enters(leaves[0]) - before, leaves_at(one) - before_made), self._handle)
             return [one]
         addresses = [address_of(leaves[number]) - before for number, address_of, before in self._entering]
         back = [addresses[place] for place in self._copied_back] if self._copied_back else None
         if self._slot is None:
-            made = [new.take() for new in self._new]
+            made = [new.spare.pop() if new.spare else new.take() for new in self._new]
             for place, address_of, before in self._leaving:
                 addresses.append(address_of(made[place]) - before)
         else:

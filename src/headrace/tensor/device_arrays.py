@@ -11,7 +11,6 @@ kernel is needed.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
 _MOST_SPARE, _SPARE_BYTES = 2, 1 << 20
-_MOST_KEPT, _KEPT_BYTES = 128, 8 << 20
 
 
 class Unsupported(Exception):
@@ -109,13 +107,6 @@ class DeviceLibrary(Library):
         new = self.new
         return lambda: new(layout, stream)
 
-    def holders(self, array: Any) -> Any:
-        """Return something that is the same again when nobody else holds an array any more, nor its memory.
-
-        None if that cannot be known.
-        """
-        return None
-
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
         return int(layout.dtype.itemsize)
@@ -187,19 +178,14 @@ def make_on(stream: StreamHandle, kind: DeviceLibrary, make: Callable[[], Any], 
 
 
 class NewArrays:
-    """New arrays of one layout.
+    """New arrays of one layout, small ones two at a time.
 
     Making an array for a stream means to make that stream current in its library and to go back, which costs as
-    much as the rest. So small arrays are made two at a time; more would make some frames take much longer than
-    others. The first are made at once: if the memory is too little for them, that shows while the segment is
-    recorded.
-
-    Where a library tells who holds an array, small ones are kept as well, and sent again when nobody else holds
-    them. An array that was received is held until the device has passed the work on it, as one that goes back to
-    its library's pool.
+    much as the rest. More than two at a time would make some frames take much longer than others. The first are
+    made at once: if the memory is too little for them, that shows while the segment is recorded.
     """
 
-    __slots__ = ("_alone", "_batch", "_holders", "_kept", "_kind", "_make", "_most", "_set_stream", "_spare")
+    __slots__ = ("_batch", "_kind", "_make", "_set_stream", "spare")
 
     def __init__(self, layout: Layout, stream: StreamHandle) -> None:
         self._kind = kind = layout.kind
@@ -207,43 +193,24 @@ class NewArrays:
         if type(kind).set_stream is not Library.set_stream:
             self._set_stream = kind.stream_setter(kind.stream_state(stream))
         (self._make,) = make_on(stream, kind, lambda: kind.making(layout, stream))
-        size = max(kind.extent(layout).size, 1)
-        self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // size))
-        self._spare: list[Any] = make_on(stream, kind, self._make, self._batch)
-        # Those that were sent, the one that was sent last at the end.
-        self._kept: deque[Any] = deque([self._spare.pop()])
-        self._holders = kind.holders
-        self._alone = kind.holders(self._kept[0])
-        self._most = 0 if self._alone is None else min(_MOST_KEPT, _KEPT_BYTES // size)
-        if not self._most:
-            self._spare.append(self._kept.pop())
+        self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
+        self.spare: list[Any] = make_on(stream, kind, self._make, self._batch)
 
     def take(self) -> Any:
-        """Return a new array, or one that nobody holds any more."""
-        kept = self._kept
-        if kept:
-            kept.rotate(-1)
-            if self._holders(kept[-1]) == self._alone:
-                return kept[-1]
-        spare = self._spare
-        if not spare:
-            self._fill()
-        if len(kept) < self._most:
-            kept.append(spare.pop())
-            return kept[-1]
-        return spare.pop()
-
-    def _fill(self) -> None:
-        """Make the next arrays."""
+        """Return a new array."""
+        spare, make = self.spare, self._make
+        if spare:
+            return spare.pop()
         if self._set_stream is None:
-            self._spare += [self._make() for _ in range(self._batch)]
-            return
+            spare += [make() for _ in range(self._batch)]
+            return spare.pop()
         previous = self._kind.read_stream()
         self._set_stream()
         try:
-            self._spare += [self._make() for _ in range(self._batch)]
+            spare += [make() for _ in range(self._batch)]
         finally:
             self._kind.set_stream(previous)
+        return spare.pop()
 
 
 # Memory that arrays share.

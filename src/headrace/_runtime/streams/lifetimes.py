@@ -124,8 +124,10 @@ class Lifetimes:
     def look_unless_early(self) -> None:
         """Look at what was received, unless the device has kept up and little was received since the last look."""
         held, reader = self.held, self.readers[0]
-        if reader.may_put_off() and not (in_use or len(self.readers) > 1):
-            received = held.received
+        received = held.received
+        if in_use and has_allocations(received):
+            held.sort_allocations()
+        if reader.may_put_off() and len(self.readers) == 1:
             if not self._counted:
                 self._bytes = held.watched_bytes()
             self._bytes += size_of_all(received[self._counted :])
@@ -146,7 +148,7 @@ class Lifetimes:
         held = self.held
         received = held.received
         released: list[Any] | None = None
-        if received and not (held.watched or in_use) and only_kept(received):
+        if received and not (held.watched or (in_use and has_allocations(received))) and only_kept(received):
             # A copy of `HeldFrames.look` for frames that the program does not hold.
             released = received[:]
             received.clear()

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
 from operator import attrgetter
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
-from weakref import getweakrefcount
 
 import cupy
 
@@ -133,18 +131,6 @@ class CuPy(DeviceLibrary):
             )
 
         return matches
-
-    @staticmethod
-    def holders(array: Any) -> Any:
-        """Return how often the array, its pointer and its memory are referred to, and its shape."""
-        data = array.data
-        return (
-            getrefcount(array),
-            getrefcount(data),
-            getrefcount(data.mem),
-            getweakrefcount(array),
-            array.shape,
-        )
 
     def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
         """Return a function that makes new arrays of a layout."""
