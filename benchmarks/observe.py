@@ -1,6 +1,7 @@
 """Measure what tracking costs, part by part, with and without GPU times, in one run.
 
     python -m benchmarks.observe [--rounds 9] [--long 3] [--seconds 3] [--save]
+    python -m benchmarks.observe --short         only what recording costs, in half a minute on an H200
 
 The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a GPU with CuPy the chain of
 `benchmarks.gpu_chain` does, too. The columns, in microseconds per compute until the sink has its last message:
@@ -115,22 +116,22 @@ def rows_of(
     """Return the rows of a chain; `once` runs it with a number of messages."""
     short = measure(["off", *ways], options.rounds, once, messages, is_idle=True)
     many = max(round(options.seconds * 1e6 / (short["off"].running * 5)), messages)
-    long = measure(["off", *ways], options.long, once, many, is_idle=False)
-    rows = [[name, "off", f"{short['off'].running:.2f}", "", f"{long['off'].running:.2f}", "", "", "", ""]]
-    rows += [
-        [
-            "",
-            way,
-            f"{short[way].running:.2f}",
-            f"{short[way].running - short['off'].running:+.2f}",
-            f"{long[way].running:.2f}",
-            f"{long[way].running - long['off'].running:+.2f}",
-            f"{long[way].in_rounds:.2f}",
-            f"{long[way].at_end:.2f}",
-            f"{LIMITS[way]:.1f}",
-        ]
-        for way in ways
-    ]
+    long = {way: Cost() for way in short}
+    if not options.short:
+        long = measure(["off", *ways], options.long, once, many, is_idle=False)
+
+    def row(name: str, way: str) -> list[str]:
+        costs = [short[way]] if options.short else [short[way], long[way]]
+        befores = [short["off"], long["off"]]
+        found = [name, way]
+        for cost, before in zip(costs, befores, strict=False):
+            more = "" if way == "off" else f"{cost.running - before.running:+.2f}"
+            found += [f"{cost.running:.2f}", more]
+        if not options.short:
+            found += ["", ""] if way == "off" else [f"{long[way].in_rounds:.2f}", f"{long[way].at_end:.2f}"]
+        return [*found, "" if way == "off" else f"{LIMITS[way]:.1f}"]
+
+    rows = [row(name, "off"), *[row("", way) for way in ways]]
     return rows
 
 
@@ -139,6 +140,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="of short runs")
     parser.add_argument("--long", type=int, default=3, help="rounds of long runs")
     parser.add_argument("--seconds", type=float, default=3.0, help="that a long run takes, untracked")
+    parser.add_argument(
+        "--short", action="store_true", help="no long runs: what the reader costs is not shown"
+    )
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     rows: list[list[str]] = []
@@ -162,18 +166,20 @@ def main() -> None:
                 return gpu_chain.with_headrace(kind)
 
             rows += rows_of(f"chain of five CuPy kernels, {kind}", list(LIMITS), once, FRAMES, options)
-    runs = f"the least of {options.rounds} short runs and of {options.long} runs of {options.seconds:g} s, in turn"
+    runs = f"the least of {options.rounds} short runs"
+    header = ["", "", "recording", "more", "with the reader", "more", "reader", "at the end", "allowed"]
+    if options.short:
+        del header[4:8]
+    else:
+        runs += f" and of {options.long} runs of {options.seconds:g} s"
     text = [
         "# What tracking costs",
         "",
         circumstances(f"{device}; {machine()}"),
         "",
-        f"µs per compute, {runs}. The module `benchmarks.observe` says what the columns are.",
+        f"µs per compute, {runs}, in turn. The module `benchmarks.observe` says what the columns are.",
         "",
-        table(
-            ["", "", "recording", "more", "with the reader", "more", "reader", "at the end", "allowed"],
-            rows,
-        ),
+        table(header, rows),
     ]
     publish("observe", "\n".join(text))
 

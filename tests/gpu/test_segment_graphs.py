@@ -36,8 +36,8 @@ class Watched:
     def __init__(self, definition: Any, made: list[Any]) -> None:
         self._definition, self._made = definition, made
 
-    def instantiate(self, options: Any) -> Any:
-        graph = self._definition.instantiate(options)
+    def instantiate(self) -> Any:
+        graph = self._definition.instantiate()
         self._made.append(graph)
         return graph
 

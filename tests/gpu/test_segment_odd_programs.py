@@ -415,21 +415,13 @@ def twice(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     op_output.emit(result, "out")
 
 
-@pytest.mark.parametrize("made", [0, 1, 2, 5])
-def test_a_graph_that_cannot_be_made_executable(
-    made: int, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the first the segment is refused; without a later one, those that there are have to do."""
+def test_a_graph_that_cannot_be_made_executable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     definition = bench.names.GraphDefinition
     if not bench.is_simulated:
         pytest.skip("stands in for a method of the simulated device")
-    instantiate, done = definition.instantiate, [0]
 
     def fails(self: Any, options: Any = None) -> Any:
-        done[0] += 1
-        if done[0] > made:
-            raise bench.names.CUDAError("CUDA_ERROR_OUT_OF_MEMORY: no memory for a graph")
-        return instantiate(self, options)
+        raise bench.names.CUDAError("CUDA_ERROR_OUT_OF_MEMORY: no memory for a graph")
 
     monkeypatch.setattr(definition, "instantiate", fails)
 
@@ -438,12 +430,8 @@ def test_a_graph_that_cannot_be_made_executable(
         chain(app, Source(app, frames=60, name="source"), stage, Sink(app, late=9, name="sink"))
         app.capture(stage)
 
-    if not made:
-        with pytest.warns(CaptureRefused, match="no memory for a graph"):
-            assert both(compose).segment.state == "eager"
-    else:
-        assert is_captured(both(compose), 60)
-        assert done[0] == made + 1
+    with pytest.warns(CaptureRefused, match="no memory for a graph"):
+        assert both(compose).segment.state == "eager"
 
 
 def test_buffers_that_are_closed_and_allocated_again() -> None:

@@ -83,7 +83,7 @@ class Executables:
         self._definition = definition
         self._table = table
         self._is_first = executable is None
-        self._executable: Any = executable or definition.instantiate(gpu.GraphCompleteOptions())
+        self._executable: Any = executable or definition.instantiate()
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
@@ -98,7 +98,7 @@ class Executables:
 
     def with_records(self, records: Iterable[tuple[Mapping[int, Any], Any]]) -> Executables:
         """Return another executable, which also records events, each after some of the nodes."""
-        other = instantiate_with_records(self._definition, records, gpu.GraphCompleteOptions())
+        other = instantiate_with_records(self._definition, records)
         return Executables(self._definition, self._table, other)
 
     def close(self) -> None:

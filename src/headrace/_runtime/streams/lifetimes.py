@@ -132,15 +132,17 @@ class Lifetimes:
             numbers.append(reader.fences.last + 1)
             is_due = is_due or len(numbers) >= reader.look_at
         if is_due:
-            self.look()
+            self.look_unless_early()
         elif in_use and has_allocations(self.held.received):
             self.held.sort_allocations()
 
     def look_unless_early(self) -> None:
         """Look at what was received, unless the device has kept up and little was received since the last look."""
         held, reader = self.held, self.readers[0]
-        if reader.may_put_off() and not (in_use or len(self.readers) > 1):
-            received, shared = held.received, held.shared
+        received, shared = held.received, held.shared
+        if in_use and has_allocations(received):
+            held.sort_allocations()
+        if reader.may_put_off() and len(self.readers) == 1:
             if not (self._counted or self._counted_shared):
                 self._bytes = held.watched_bytes()
             self._bytes += size_of_all(received[self._counted :])
@@ -168,7 +170,8 @@ class Lifetimes:
         held = self.held
         received = held.received
         released: list[Any] | None = None
-        if received and not (held.watched or held.shared or in_use) and only_kept(received):
+        has_ours = in_use and has_allocations(received)
+        if received and not (held.watched or held.shared or has_ours) and only_kept(received):
             # A copy of `HeldFrames.look` for frames that the program does not hold.
             released = received[:]
             received.clear()
