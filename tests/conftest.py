@@ -13,7 +13,12 @@ from hypothesis import HealthCheck, settings
 
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
-from tests.limits import pytest_collection_modifyitems, pytest_configure, pytest_runtest_protocol  # noqa: F401
+from tests.limits import (  # noqa: F401
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_report_to_serializable,
+    pytest_runtest_protocol,
+)
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,11 +38,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     marker = item.get_closest_marker("timeout")
-    above = 0.0 if marker is None else marker.args[0] - LIMIT
-    faulthandler.dump_traceback_later(LAST_LIMIT + max(above, 0.0), exit=True, file=_stderr)
+    _last_limit.begin(0.0 if marker is None else marker.args[0] - LIMIT)
     try:
         return (yield)
     finally:
+        if nextitem is None or nextitem.path != item.path:  # the next file may have to be waited for
+            _last_limit.end()
+
+
+class _LastLimit:
+    """Ends the process at the last limit of a test.
+
+    Each start and end of that is a thread. So one that has been there for a short part of the limit stays for the
+    following tests, which then have that much less.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._above = 0.0
+
+    def begin(self, above: float) -> None:
+        above = max(above, 0.0)
+        now = time.monotonic()
+        if above != self._above or now > self._until:
+            faulthandler.dump_traceback_later(LAST_LIMIT + above, exit=True, file=_stderr)
+            self._until, self._above = now + LAST_LIMIT / 20, above
+
+    def end(self) -> None:
         faulthandler.cancel_dump_traceback_later()
+        self._until = 0.0
+
+
+_last_limit = _LastLimit()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[dict[str, Any] | None]:
+    """Send the process that reports nothing but the outcome of what passed: the keywords are most of a report."""
+    sent: dict[str, Any] | None = yield
+    if sent is not None and sent.get("outcome") == "passed" and "keywords" in sent:
+        sent["keywords"] = {}
+    return sent

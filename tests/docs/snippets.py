@@ -137,7 +137,7 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
         )
     else:
         slow = sorted({"torch"} & {need for block in parts for need in block.needs})
-        done = run_forked(script, cwd=folder, environment=environment, modules=slow)
+        done = run_forked(script, cwd=folder, modules=slow, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     rest = done.stdout
     for number, block in enumerate(parts):

@@ -11,9 +11,12 @@ from examples.shared.frames import picture
 from tests.harness.processes import EXAMPLES, output_of
 
 
-def show(example: str, out: Path, frames: int, *arguments: str, **environment: str) -> list[str]:
+def show(
+    example: str, out: Path, frames: int, *arguments: str, forked: bool = False, **environment: str
+) -> list[str]:
     """Run an example; return what its probe printed."""
-    printed = output_of(EXAMPLES / example, "--frames", frames, "--out", out, *arguments, **environment)
+    program = EXAMPLES / example, "--frames", frames, "--out", out, *arguments
+    printed = output_of(*program, forked=forked, **environment)
     *probed, last = printed.splitlines()
     assert last == f"the last frame is in {out}"
     return probed

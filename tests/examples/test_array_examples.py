@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.examples import array_examples
-from tests.harness.processes import EXAMPLES, run_python
+from tests.harness.processes import EXAMPLES, run_forked
 
 GAINS = ("gain_cuda_python.py", "gain_cupy.py", "gain_numpy.py", "gain_torch.py")
 STAGES = ("stage_cucim.py", "stage_cvcuda.py", "stage_jax.py", "stage_numba.py", "stage_opencv.py")
@@ -30,7 +30,7 @@ def test_without_a_gpu_it_shows_what_numpy_says(
 ) -> None:
     pytest.importorskip(library)
     out = tmp_path / "made" / "last.ppm"
-    lines = array_examples.show(example, out, 3, NUMBA_ENABLE_CUDASIM="1")
+    lines = array_examples.show(example, out, 3, forked=True, NUMBA_ENABLE_CUDASIM="1")
     assert lines == [array_examples.probed(expected(number), "cpu") for number in range(3)]
     assert np.array_equal(array_examples.read_picture(out), expected(2))
 
@@ -40,7 +40,7 @@ def test_without_a_gpu_it_shows_what_numpy_says(
     ["gain_cuda_python.py", "gain_cupy.py", "stage_cucim.py", "stage_cvcuda.py", "stage_numba.py"],
 )
 def test_without_the_gpu_that_it_needs_it_says_so_in_one_line(example: str) -> None:
-    done = run_python(EXAMPLES / example, NUMBA_ENABLE_CUDASIM="0")
+    done = run_forked(EXAMPLES / example, NUMBA_ENABLE_CUDASIM="0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"{example} needs a GPU: HEADRACE_DEVICE=sim\n"
 
@@ -58,7 +58,7 @@ sys.path.insert(0, {str(path.parent)!r})
 sys.argv = [{str(path)!r}]
 runpy.run_path({str(path)!r}, run_name="__main__")
 """
-    done = run_python("-c", program)
+    done = run_forked("-c", program)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{example} needs {library}: ")
     assert done.stderr.count("\n") == 1

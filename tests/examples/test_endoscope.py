@@ -21,7 +21,7 @@ from examples.shared.progress import Progress
 from headrace import gpu
 from headrace.extras import installing
 from headrace.gpu import sim
-from tests.harness.processes import EXAMPLES, ROOT, run_python
+from tests.harness.processes import EXAMPLES, ROOT, run_forked
 
 for needed in ("onnx", "onnxruntime", "PIL"):
     pytest.importorskip(needed)
@@ -231,7 +231,7 @@ def run_program(lacking: str, *arguments: object, cwd: Path, device: str = "sim"
         f"import sys, runpy; sys.modules[{lacking!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r}); "
         f"sys.argv[0] = {str(program)!r}; runpy.run_path({str(program)!r}, run_name='__main__')"
     )
-    return run_python("-W", "error", "-c", code, *arguments, cwd=cwd, HEADRACE_DEVICE=device)
+    return run_forked("-W", "error", "-c", code, *arguments, cwd=cwd, HEADRACE_DEVICE=device)
 
 
 def test_the_program_reports_and_reports_again(
@@ -310,9 +310,8 @@ def test_progress_is_a_line_now_and_then_elsewhere(capsys: pytest.CaptureFixture
 
 
 def test_the_benchmark_says_that_it_is_simulated_and_keeps_the_samples(tmp_path: Path) -> None:
-    done = run_python(
-        "-m", "benchmarks.endoscope", "--seconds", "0.1", "--save", cwd=ROOT, HEADRACE_RESULTS=str(tmp_path)
-    )
+    arguments = "-m", "benchmarks.endoscope", "--seconds", "0.1", "--save"
+    done = run_forked(*arguments, cwd=ROOT, HEADRACE_RESULTS=str(tmp_path))
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "endoscope.md").read_text()
     assert "SIMULATED, not measured" in text

@@ -11,9 +11,12 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import socket
 import sys
 import traceback
+import warnings
+from types import ModuleType
 from typing import Any
 
 # What many programs import. None of these starts a thread, which would not survive a fork.
@@ -50,19 +53,30 @@ def serve(connection: socket.socket) -> dict[str, Any] | None:
 def become(request: dict[str, Any]) -> None:
     """Run a program in this process as if Python had been started with it."""
     gc.unfreeze()
-    program, *arguments = request["arguments"]
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv = [program, *arguments]
+    arguments = request["arguments"]
+    if arguments[0] == "-W":
+        warnings.simplefilter(arguments[1])
+        del arguments[:2]
     paths = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [os.path.dirname(os.path.abspath(program)), *paths, *sys.path[1:]]
-    names = vars(sys.modules["__main__"])
-    kept = {name: names[name] for name in ("__builtins__", "__loader__")}
-    names.clear()
-    names.update(kept, __name__="__main__", __file__=program, __doc__=None, __package__=None, __spec__=None)
-    with open(program, "rb") as file:
-        code = compile(file.read(), program, "exec")
+    sys.path[:] = ["", *paths, *sys.path[1:]]
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    names = vars(main)
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        code = compile(arguments[1], "<string>", "exec")
+    else:
+        sys.argv = arguments
+        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+        names["__file__"] = arguments[0]
+        with open(arguments[0], "rb") as file:
+            code = compile(file.read(), arguments[0], "exec")
     try:
         exec(code, names)
     except Exception as error:  # of the program: the traceback begins with its own frame

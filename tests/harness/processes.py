@@ -42,27 +42,24 @@ def run_python(
 
 
 def run_forked(
-    *arguments: object,
-    cwd: Path | None = None,
-    environment: dict[str, str] | None = None,
-    modules: Sequence[str] = (),
+    *arguments: object, cwd: Path | None = None, modules: Sequence[str] = (), **environment: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as `run_python` does, in a fork of a process that has imported headrace already.
 
-    It takes a tenth of the time that the imports take. It is not for programs that are about what is imported, about
-    signals, or about variables that the interpreter itself reads.
+    That saves the time that imports take. It is not for tests of what is imported, of how a process ends by a signal
+    or of variables that the interpreter reads itself; and it is for no device but the simulated one.
 
     Parameters
     ----------
     arguments
-        The file of the program, and its arguments.
+        As for Python: a file, ``-c`` or ``-m``, with ``-W`` before it or not, and the arguments of the program.
     modules
         What to import before the fork, because several programs use it.
     """
     request = {
         "arguments": [str(argument) for argument in arguments],
         "folder": str(cwd or Path.cwd()),
-        "environment": environment_of_programs() if environment is None else environment,
+        "environment": environment_of_programs(**environment),
         "modules": list(modules),
     }
     server = _fork_server()
@@ -102,9 +99,11 @@ def _fork_server() -> socket.socket:
     return ours
 
 
-def output_of(*arguments: object, cwd: Path | None = None, **environment: str | None) -> str:
+def output_of(
+    *arguments: object, cwd: Path | None = None, forked: bool = False, **environment: str | None
+) -> str:
     """Return what a program prints that must succeed."""
-    done = run_python(*arguments, cwd=cwd, **environment)
+    done = (run_forked if forked else run_python)(*arguments, cwd=cwd, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

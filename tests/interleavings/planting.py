@@ -36,6 +36,8 @@ class Plant:
         As which kinds of fault it may be found.
     preemptions
         The bound it is found within.
+    order
+        The seed of an order of schedules in which it is found soon. In any other it takes longer, and no more.
     """
 
     what: str
@@ -45,6 +47,7 @@ class Plant:
     scenario: str
     kinds: tuple[Kind, ...]
     preemptions: int = 1
+    order: int = 0
 
 
 @contextmanager

@@ -38,6 +38,7 @@ PLANTS = [
         "        self.waiting.announced(node.ready_queue)\n        self.inbox.append(node)\n",
         "event-1",
         (_LOST,),
+        order=10,
     ),
     Plant(
         "an announcement wakes nobody",
@@ -54,6 +55,7 @@ PLANTS = [
         "            if lock is None:\n",
         "event-1",
         (_LOST,),
+        order=5,
     ),
     Plant(
         "a worker is listed as parked only after it looked at the inbox",
@@ -65,6 +67,7 @@ PLANTS = [
         "        woken = False\n        try:\n            if full:\n",
         "alone-stop-2",
         (_LOST,),
+        order=34,
     ),
     Plant(
         "a worker that was woken is counted as waking for ever",
@@ -114,6 +117,7 @@ PLANTS = [
         "                pass\n",
         "slow-chain-2",
         (_LOST,),
+        order=22,
     ),
     Plant(
         "the worker on standby never replaces the runner",
@@ -235,6 +239,7 @@ PLANTS = [
         "                    if self._lock.acquire():\n",
         "lent-late-2",
         (_HANG, _LOST, _WRONG),
+        order=3,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -260,6 +265,7 @@ PLANTS = [
         "        if False:\n",
         "two-beats-2",
         (_TIME, _WRONG),
+        order=13,
     ),
     Plant(
         "any deadline will do for the next timer",
@@ -335,6 +341,7 @@ PLANTS = [
         "                pass\n",
         "two-beats-2",
         (_TIME, _WRONG),
+        order=13,
     ),
     # Permits.
     Plant(
@@ -409,6 +416,7 @@ PLANTS = [
         "        self.held = True\n",
         "chain-2",
         (_LOST,),
+        order=3,
     ),
     Plant(
         "the run ends while a compute runs",
@@ -619,6 +627,7 @@ PLANTS = [
         "        if True:\n            return self.popleft()\n",
         "pop-2",
         (_WRONG, _ERROR),
+        order=34,
     ),
     # Pausing.
     Plant(
@@ -644,6 +653,7 @@ PLANTS = [
         "            if False:\n                continue",
         "pause-two-queues-1",
         (_SPIN,),
+        order=3,
     ),
     Plant(
         "a worker stands still although a step is left",
@@ -676,6 +686,7 @@ PLANTS = [
         "            if engine.held and self._may_jump(until):\n",
         "step-late-2",
         (_ERROR,),
+        order=2,
     ),
     Plant(
         "time jumps although the node of the step is ready",
@@ -725,6 +736,7 @@ PLANTS = [
         "            pass\n",
         "alone-in-vain-2",
         (_LOST, _HANG, Kind.LIVELOCK),
+        order=7,
     ),
     # Links to other processes.
     Plant(

@@ -14,7 +14,7 @@ from .plants import PLANTS
 def test_a_planted_fault_is_found_and_replayed(plant: Plant) -> None:
     scenario = SCENARIOS[plant.scenario]
     with planted(plant):
-        found = explore(scenario, plant.preemptions, runs=400)
+        found = explore(scenario, plant.preemptions, runs=400, order=plant.order)
         assert found.fault is not None, f"nothing found in {found.runs} runs"
         assert found.fault.kind in plant.kinds, found.fault.report()
         again = replay(found.fault.schedule, SCENARIOS)
