@@ -34,7 +34,7 @@ LAYERS = {
     "link": {"lazy", "waits", "gpu", "tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
-    "poses": {"core"},
+    "poses": {"lazy", "core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "topics": {"lazy", "waits", "tensor", "core", "_runtime", "link", "conditions"},
     "video": {"lazy", "waits", "extras"},
@@ -59,6 +59,7 @@ LAYERS = {
         "_web",
     },
     "application": {
+        "lazy",
         "notebook",
         "core",
         "_runtime",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
 from headrace.application.parts import check_part, compose_parts, connect_parts
+from headrace.core.booleans import is_set
 from headrace.core.config import Config, take_options
 from headrace.core.fragment_graph import FragmentGraph, end_named
 
@@ -176,11 +176,10 @@ class Application(Fragment):
             Whether SIGHUP reads the file again, as :meth:`reload_config` does; the log says what came of it.
             ``HEADRACE_RELOAD=1`` asks for the same.
         """
-        if reload or (config_file is not None and os.environ.get("HEADRACE_RELOAD")):
-            from headrace.core.reload import is_asked_for, reload_on_hangup
+        if reload or (config_file is not None and is_set("HEADRACE_RELOAD")):
+            from headrace.core.reload import reload_on_hangup
 
-            if reload or is_asked_for():
-                reload_on_hangup(self)
+            reload_on_hangup(self)
         if not argv:
             return super().config(config_file)
         # Keep the options: argv no longer has them when config is called again.

@@ -39,7 +39,7 @@ from headrace.capture import MODES
 from headrace.cli.errors import status_of
 from headrace.cli.program import Program
 from headrace.cli.runs import Runs
-from headrace.core.booleans import flag
+from headrace.core.booleans import is_set
 from headrace.core.log_output import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
@@ -270,15 +270,12 @@ def _report_unused_settings(options: argparse.Namespace, runs: Runs) -> None:
 
 def _report_segments(prefix: str, outcome: Outcome) -> None:
     """Print what became of the segments of the last run, unless the progress line or the log has shown it."""
+    is_shown = is_set("HEADRACE_PROGRESS") and sys.stderr.isatty()
     if not outcome.segments:
         print(f"{prefix}: the program has no segments to capture", file=sys.stderr)
-    elif not _shows_progress() and not logging.getLogger("headrace.capture").isEnabledFor(logging.INFO):
+    elif not is_shown and not logging.getLogger("headrace.capture").isEnabledFor(logging.INFO):
         for segment in outcome.segments:
             print(segment, file=sys.stderr)
-
-
-def _shows_progress() -> bool:
-    return flag(os.environ.get("HEADRACE_PROGRESS", "0")) and sys.stderr.isatty()
 
 
 class _Shorten(logging.Filter):

@@ -1,7 +1,8 @@
-"""Flags: from a program or a configuration file (`boolean`), and from the environment (`flag`)."""
+"""Flags: from a program or a configuration file (`boolean`), and from the environment (`flag`, `is_set`)."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 _YES = ("1", "true", "on", "yes")
@@ -30,3 +31,12 @@ def flag(text: str) -> bool:
     if text.strip().lower() not in (*_YES, *_NO):
         raise ValueError(f"must be one of {', '.join((*_YES, *_NO))}")
     return text.strip().lower() in _YES
+
+
+def is_set(variable: str) -> bool:
+    """Return a flag of the environment, which is False if it is not there; raise ValueError if it is none."""
+    text = os.environ.get(variable, "")
+    try:
+        return bool(text.strip()) and flag(text)
+    except ValueError as error:
+        raise ValueError(f"{variable}={text}: {error}") from None

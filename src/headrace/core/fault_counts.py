@@ -26,5 +26,10 @@ class FaultCounts:
     last_error: str = ""
     """The last of these errors."""
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The counts, in the order of their names here."""
+        return self.skipped, self.restarts, self.retries, self.dead_letters, self.stuck
+
     def __bool__(self) -> bool:
-        return bool(self.skipped or self.restarts or self.retries or self.dead_letters or self.stuck)
+        return any(self.numbers)

@@ -12,7 +12,6 @@ Everything is checked before anything is changed, so that a reload takes place a
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import weakref
@@ -136,14 +135,3 @@ def _reload_all() -> None:
         # The driver of a program in processes reads the file, and sets what follows from it in all of them.
         if fragment._config is not None and getattr(fragment, "_cut", None) is None:
             reload_and_log(fragment)
-
-
-def is_asked_for() -> bool:
-    """Return whether the environment asks for reloads on SIGHUP."""
-    from headrace.core.booleans import flag
-
-    text = os.environ.get("HEADRACE_RELOAD", "")
-    try:
-        return bool(text.strip()) and flag(text)
-    except ValueError as error:
-        raise ValueError(f"HEADRACE_RELOAD={text}: {error}") from None

@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.core.booleans import flag
+from headrace.core.booleans import is_set
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -77,15 +77,6 @@ def replay_from_environment() -> Replay | None:
     pace = os.environ.get("HEADRACE_REPLAY_PACE") or "recorded"
     strict = not os.environ.get("HEADRACE_REPLAY_STRICT") or is_set("HEADRACE_REPLAY_STRICT")
     return Replay(path, pace, _ports("HEADRACE_REPLAY_PORTS"), strict=strict)
-
-
-def is_set(variable: str) -> bool:
-    """Return a flag of the environment; raise ValueError if it is none."""
-    text = os.environ.get(variable, "")
-    try:
-        return bool(text.strip()) and flag(text)
-    except ValueError as error:
-        raise ValueError(f"{variable}={text}: {error}") from None
 
 
 def _ports(variable: str) -> list[str] | None:

@@ -16,7 +16,8 @@ from headrace import gpu
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
 from headrace.operators.tensor_operator import check_parameters
-from headrace.tensor import DLDeviceType, Tensor, TensorMap
+from headrace.resources import MemoryStorageType
+from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.copies import HostMemory, copy
 
 Details = TypeVar("Details")
@@ -24,14 +25,8 @@ Details = TypeVar("Details")
 # The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
 _MAX_PENDING = 4
 
-HOST, DEVICE, SYSTEM, MANAGED = range(4)
-STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
-_STORAGE_OF = {
-    DLDeviceType.CPU: SYSTEM,
-    DLDeviceType.CUDA: DEVICE,
-    DLDeviceType.CUDA_HOST: HOST,
-    DLDeviceType.CUDA_MANAGED: MANAGED,
-}
+DEVICE, SYSTEM = MemoryStorageType.DEVICE, MemoryStorageType.SYSTEM
+STORAGE_TYPES = {name.lower(): kind for name, kind in MemoryStorageType.__members__.items()}
 
 
 class FrameMemory:
@@ -167,8 +162,3 @@ def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> in
         f"operator {operator.name!r}: storage_type must be one of {', '.join(map(repr, names))}, or a "
         f"MemoryStorageType, not {storage_type!r}"
     )
-
-
-def storage_of(tensor: Tensor) -> int:
-    """Return the storage type of a tensor: 0 pinned host, 1 device, 2 system, 3 managed."""
-    return _STORAGE_OF.get(DLDeviceType(tensor.device.device_type), DEVICE)

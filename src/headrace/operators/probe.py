@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
+from headrace.operators.ping import OperatorWithoutParameters
 from headrace.tensor import TensorError, as_tensor
 
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
 
-
-class ProbeOp(Operator):
+class ProbeOp(OperatorWithoutParameters):
     """Prints a line for each tensor of a message and passes the message on unchanged, from ``in`` to ``out``.
 
     The line has the name, shape, element type, strides in bytes, device and order of the elements. Contents are not
     read, so that it waits for nothing and needs no memory. Of a message without tensors it prints the type.
     """
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            **parts: NamedPart,
-        ) -> None: ...
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports."""

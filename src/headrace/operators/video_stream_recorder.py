@@ -11,9 +11,10 @@ import numpy as np
 from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
-from headrace.operators.frame_memory import FramesToHost, storage_of
+from headrace.operators.frame_memory import FramesToHost
 from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
+from headrace.resources import MemoryStorageType
 from headrace.video import EntityWriter
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class VideoStreamRecorderOp(Operator):
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Record one message."""
         tensors = tensors_of(op_input.receive("input"), self, "input")
-        storage_types = {name: storage_of(tensor) for name, tensor in tensors.items()}
+        storage_types = {name: int(MemoryStorageType.at(tensor.device)) for name, tensor in tensors.items()}
         acquired = op_input.get_acquisition_timestamp("input")
         details = _Details(storage_types, self._epoch + context.timestamp, acquired)
         self._frames.add(tensors, op_input, "input", details)

@@ -237,11 +237,7 @@ class Forwarder(Watcher):
         found.threads = {thread.ident or 0: thread.name for thread in threading.enumerate()}
         found.links = {link.flow.name: link.take_times() for link in self._links}
         for each in run.operators[: self._known]:
-            counts = (
-                *(each.skipped_errors, each.restarts, each.retries, each.dead_letters, each.stuck),
-                each.frames_kept,
-            )
-            found.operators.append(counts)
+            found.operators.append((*each.faults.numbers, each.frames_kept))
             found.outputs.append([output.count for output in each.outputs])
             for queue in each.inputs:
                 found.queues.append(

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.fault_counts import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.events.flow_tables import FlowTables
 from headrace.observe.events.records import (
@@ -44,7 +45,7 @@ from headrace.observe.events.records import (
 from headrace.parts.forwarding import PartGraph, Round, Unpickler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Times
@@ -553,7 +554,7 @@ class _Part:
         """Note the counts so far."""
         for operator, counts in zip(self.operators, found.operators, strict=True):
             before = self._counts_before.get(operator, (0,) * 5)
-            operator.node.set(*map(sum, zip(counts, before, strict=False)), counts[-1])
+            operator.node.set(map(sum, zip(counts, before, strict=False)), counts[-1])
         if found.page:
             self._run.pages[self.name] = found.page
         for (index, parameter), shown in found.live.items():
@@ -599,20 +600,16 @@ class _NodeCounts:
 
     def __init__(self, operator: Any) -> None:
         self.operator = operator
-        self.counts = SimpleNamespace()
-        self.lifetimes = SimpleNamespace()
-        self.set(0, 0, 0, 0, 0, 0)
+        self.counts = FaultCounts()
+        self.lifetimes = SimpleNamespace(frames_in_flight=0)
 
     def total(self) -> tuple[int, ...]:
         """Return the counts so far."""
-        counts = self.counts
-        return counts.skipped, counts.restarts, counts.retries, counts.dead_letters, counts.stuck
+        return self.counts.numbers
 
-    def set(self, skipped: int, restarts: int, retries: int, letters: int, stuck: int, kept: int) -> None:
-        """Note the counts so far."""
-        self.counts.__dict__.update(
-            skipped=skipped, restarts=restarts, retries=retries, dead_letters=letters, stuck=stuck
-        )
+    def set(self, counts: Iterable[Any], kept: int) -> None:
+        """Note the counts so far, and the number of frames that are kept for the device."""
+        self.counts = FaultCounts(*counts)
         self.lifetimes.frames_in_flight = kept
 
 

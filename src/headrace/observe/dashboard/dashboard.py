@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import notebook
 from headrace.core.durations import Duration, nanoseconds
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, Flows, RunInfo
-    from headrace.observe.figures.distribution import Summary
 
 _WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
 
@@ -61,11 +60,17 @@ class Dashboard(Watcher):
         clients: int = 8,
         announce: Callable[[str], object] | None = None,
     ) -> None:
-        self._host, self._port, self._token, self._clients = host, port, token, clients
-        self._read_token = read_token
-        self._seconds = nanoseconds(interval, "Dashboard: interval") / 1e9
-        if self._seconds <= 0:
+        seconds = nanoseconds(interval, "Dashboard: interval") / 1e9
+        if seconds <= 0:
             raise ValueError(f"Dashboard: interval must be more than 0, not {interval!r}")
+        self._options: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "token": token,
+            "read_token": read_token,
+            "clients": clients,
+            "interval": seconds,
+        }
         self._announce = announce or _print_address
         if fragment is not None and self not in fragment._watchers:
             fragment._watchers.append(self)
@@ -89,17 +94,8 @@ class Dashboard(Watcher):
     def begin(self, run: RunInfo) -> None:
         """Serve the page of a run."""
         assert self.observation is not None
-        page = self._page = RunPage(
-            self.observation,
-            run,
-            host=self._host,
-            port=self._port,
-            token=self._token,
-            read_token=self._read_token,
-            clients=self._clients,
-            interval=self._seconds,
-        )
-        self._port, self._token = page.port, page.token
+        page = self._page = RunPage(self.observation, run, **self._options)
+        self._options |= {"port": page.port, "token": page.token}
         try:
             self._announce(page.url)
         except BaseException:
@@ -126,11 +122,6 @@ class Dashboard(Watcher):
         page, self._page = self._page, None
         if page is not None:
             page.close()
-
-
-def _percentiles(durations: Summary) -> list[float] | None:
-    """Return the median and the 99th percentile, in microseconds; None without any."""
-    return [round(durations.p50 / 1e3, 1), round(durations.p99 / 1e3, 1)] if durations.count else None
 
 
 def _print_address(url: str) -> None:

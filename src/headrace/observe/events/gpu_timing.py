@@ -330,10 +330,7 @@ class DeviceTime:
 
     def add_events(self) -> None:
         """Create events for another stream, at once: later this would take time of its computes."""
-        options = gpu.EventOptions(timing_enabled=True)
-        with gpu.on_device(self.device_id):
-            create = gpu.Device(self.device_id).create_event
-            self.events.extend([create(options) for _ in range(_EVENTS)])
+        self.events.extend([self.create_event() for _ in range(_EVENTS)])
 
     def synchronize(self) -> None:
         """Make a new reference: read both clocks at the same moment."""

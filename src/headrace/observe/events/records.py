@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.core.fault_counts import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 
 Times = NDArray[np.int64]
@@ -67,29 +68,10 @@ class OperatorInfo:
         return sum(int(node.lifetimes.frames_in_flight) for node in nodes if node.lifetimes is not None)
 
     @property
-    def skipped_errors(self) -> int:
-        """The number of errors of its computes that were skipped so far (`Operator.on_error`)."""
-        return int(self.node.counts.skipped)
-
-    @property
-    def restarts(self) -> int:
-        """The number of its restarts after errors so far."""
-        return int(self.node.counts.restarts)
-
-    @property
-    def retries(self) -> int:
-        """The number of its retries after errors so far."""
-        return int(self.node.counts.retries)
-
-    @property
-    def dead_letters(self) -> int:
-        """The number of its failed computes whose messages were sent to the output for them so far."""
-        return int(self.node.counts.dead_letters)
-
-    @property
-    def stuck(self) -> int:
-        """The number of its computes that took longer than its deadline so far."""
-        return int(self.node.counts.stuck)
+    def faults(self) -> FaultCounts:
+        """How often its computes failed or were stuck so far."""
+        counts: FaultCounts = self.node.counts
+        return counts
 
     @property
     def is_source(self) -> bool:

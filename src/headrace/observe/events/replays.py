@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ class ReplayWatch:
     def around_launches(self, launches: Any, spans: Any, managed: Any) -> _Launches:
         """Return what launches a recorded graph, and takes the times of some launches."""
         if self._device_time is None:
-            return _Launches(self, launches, None, None, ())
+            return _Launches(self, launches)
         for member in self._members:
             member.managed, member.time = managed, self._device_time(managed.device_id)
         self._members[-1].segment = self._segment.name
@@ -206,10 +207,11 @@ class _Member:
         return timer
 
 
+@dataclass(eq=False, slots=True)
 class _Launches:
     """Launches a recorded graph, or one that takes times.
 
-    Parameters
+    Attributes
     ----------
     watch
         What is told about each launch.
@@ -223,27 +225,19 @@ class _Launches:
         The operators.
     """
 
-    def __init__(
-        self,
-        watch: ReplayWatch,
-        launches: Any,
-        time: DeviceTime | None,
-        spans: OperatorSpans | None,
-        members: Sequence[_Member],
-    ) -> None:
-        self._watch = watch
-        self._launches = launches
-        self._time = time
-        self._spans = spans
-        self._members = members
-        self._graphs: deque[_TimedGraph] = deque()
+    watch: ReplayWatch
+    launches: Any
+    time: DeviceTime | None = None
+    spans: OperatorSpans | None = None
+    members: Sequence[_Member] = ()
+    _graphs: deque[_TimedGraph] = field(default_factory=deque)
 
     def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
-        watch, time = self._watch, self._time
+        watch, time = self.watch, self.time
         graph = None if time is None or not watch.is_due(time) else self._free_graph(time)
         if graph is None:
-            self._launches.launch(addresses, stream)
+            self.launches.launch(addresses, stream)
             watch.launched(None)
         else:
             watch.launched(graph.launch(addresses, stream))
@@ -253,7 +247,7 @@ class _Launches:
         for graph in self._graphs:
             graph.close()
         self._graphs.clear()
-        self._launches.close()
+        self.launches.close()
 
     def _free_graph(self, time: DeviceTime) -> _TimedGraph | None:
         """Return a graph whose last times were read, or None."""
@@ -262,7 +256,7 @@ class _Launches:
             graph = graphs[0]  # the one that was launched longest ago
             if not time.is_sampled and graph.unread:
                 with gpu.on_device(time.device_id):
-                    for member in self._members:
+                    for member in self.members:
                         member.read_times()
             if not graph.unread:
                 graphs.rotate(-1)
@@ -270,11 +264,11 @@ class _Launches:
         if len(graphs) >= (_FEW if time.is_sampled else _MOST):
             return None
         try:
-            graph = _TimedGraph(self._launches, time, self._spans)
+            graph = _TimedGraph(self.launches, time, self.spans)
         except Exception:
             _log.debug("a segment is timed as a whole", exc_info=True)
-            self._spans = None
-            graph = _TimedGraph(self._launches, time, None)
+            self.spans = None
+            graph = _TimedGraph(self.launches, time, None)
         graphs.append(graph)
         return graph
 

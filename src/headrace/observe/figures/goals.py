@@ -143,7 +143,8 @@ class Goal:
         # a message has arrived once it was received.
         if queue.operator.name == self.names[-1]:
             return queue.discarded
-        return max(queue.discarded, queue.operator.skipped_errors + queue.operator.restarts)
+        faults = queue.operator.faults
+        return max(queue.discarded, faults.skipped + faults.restarts)
 
     def figure(self, name: str) -> float:
         """Return one of the figures of the messages that have arrived so far, in nanoseconds."""

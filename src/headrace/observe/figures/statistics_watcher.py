@@ -270,11 +270,7 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         operator.sm_count,
         time.share(host.load),
         time.share(time.of("gpu", operator).load),
-        operator.skipped_errors,
-        operator.restarts,
-        operator.retries,
-        operator.dead_letters,
-        operator.stuck,
+        *operator.faults.numbers,
     )
 
 
