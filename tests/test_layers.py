@@ -26,7 +26,7 @@ LAYERS = {
     "waits": set(),
     "notebook": set(),
     "gpu": {"extras", "lazy", "waits"},
-    "tensor": {"notebook", "gpu"},
+    "tensor": {"lazy", "notebook", "gpu"},
     "core": {"notebook", "lazy", "waits", "gpu"},
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
     "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
