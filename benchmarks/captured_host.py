@@ -61,7 +61,6 @@ class Arrays(DeviceLibrary):
     """Memory goes back to a list, as to CuPy's pool."""
 
     types = (Array,)
-    keeps_memory = True
     free: list[Any]
 
     def owner(self, array: Array) -> Any:

@@ -15,7 +15,7 @@ from headrace.core import Arg, IOSpec, ParameterError
 from headrace.operators import HolovizOp
 from headrace.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
 from headrace.viewer.display import OutletError
-from headrace.viewer.events import read_event
+from headrace.viewer.events import ScrollEvent
 from tests.harness import App, source
 from tests.operators.allocators import CountingAllocator
 from tests.operators.viewing import pictures, view
@@ -300,7 +300,7 @@ def test_the_mouse_moves_the_camera_of_scenes_in_3d_alone(message: Any, moves: b
     kind = "points_3d" if moves else "color"
     viewer, _ = view([message], headless=True, tensors=[{"name": "it", "type": kind}])
     before = viewer._control.camera
-    viewer._on_event(read_event('{"type": "scroll", "x": 0, "y": 1}'))
+    viewer._on_event(ScrollEvent(0.0, 1.0))
     assert (viewer._control.camera != before) == moves
 
 

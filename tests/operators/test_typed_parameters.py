@@ -23,15 +23,22 @@ OPERATORS = [
 OTHERS = {"name", "on_error", "window_close_condition"}
 
 
-@cache
-def typed_parameters(kind: type[Operator]) -> dict[str, ast.expr | None]:
-    """Return the keywords of the ``__init__`` that a class has under ``if TYPE_CHECKING``, with their defaults."""
+def branches(kind: type) -> list[ast.If]:
+    """Return the branches in the body of a class of the operators."""
+    if not kind.__module__.startswith("headrace.operators."):
+        return []
     file = inspect.getsourcefile(kind)
     assert file is not None
     classes = {
         node.name: node for node in ast.parse(Path(file).read_text()).body if isinstance(node, ast.ClassDef)
     }
-    checked = [node for node in classes[kind.__name__].body if isinstance(node, ast.If)]
+    return [node for node in classes[kind.__name__].body if isinstance(node, ast.If)]
+
+
+@cache
+def typed_parameters(kind: type[Operator]) -> dict[str, ast.expr | None]:
+    """Return the keywords of the ``__init__`` that a class has under ``if TYPE_CHECKING``, with their defaults."""
+    checked = [one for base in kind.__mro__ for one in branches(base)]
     assert checked, (
         f"{kind.__name__} needs an __init__ with its parameters under `if TYPE_CHECKING`, as the others have"
     )

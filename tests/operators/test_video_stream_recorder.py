@@ -242,7 +242,7 @@ def test_a_recorder_does_not_wait_for_the_device_and_holds_little(
             before = context.timestamp
             super().compute(op_input, op_output, context)
             took.append((context.timestamp - before) // MS)
-            waiting.append(len(self._frames))
+            waiting.append(len(self._pending))
 
     def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         stream = context.allocate_cuda_stream("own")

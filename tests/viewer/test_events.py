@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._web.messages import MalformedMessage
+from headrace._web.messages import MalformedMessage, read_message
 from headrace.viewer import Key, KeyAndButtonAction, KeyModifiers, MouseButton
 from headrace.viewer.events import (
     ButtonEvent,
@@ -17,7 +17,7 @@ from headrace.viewer.events import (
     KeyEvent,
     ResizeEvent,
     ScrollEvent,
-    read_event,
+    event_of,
 )
 from headrace.viewer.keys import _CODES, key_of
 
@@ -49,7 +49,7 @@ from headrace.viewer.keys import _CODES, key_of
     ],
 )
 def test_an_event_is_read(fields: dict[str, Any], event: Any) -> None:
-    assert read_event(json.dumps(fields)) == event
+    assert event_of(read_message(json.dumps(fields))) == event
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_event_is_read(fields: dict[str, Any], event: Any) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(MalformedMessage):
-        read_event(text)
+        event_of(read_message(text))
 
 
 def test_every_code_of_a_browser_has_a_key() -> None:

@@ -6,28 +6,6 @@ and its observer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from headrace.lazy import lazy_package
 
-from headrace.application.application import Application
-from headrace.application.fragment import Fragment
-
-if TYPE_CHECKING:
-    from headrace.application.running import Running
-    from headrace.operators.feed import Feed
-    from headrace.operators.results import Results
-
-__all__ = ["Application", "Feed", "Fragment", "Results", "Running"]
-
-if not TYPE_CHECKING:  # or a type checker would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Import, on first use, the ends of a run, which most programs do not have."""
-        if name == "Feed":
-            from headrace.operators.feed import Feed as found
-        elif name == "Results":
-            from headrace.operators.results import Results as found
-        elif name == "Running":
-            from headrace.application.running import Running as found
-        else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return found
+__getattr__, __dir__, __all__ = lazy_package(__name__, __file__)

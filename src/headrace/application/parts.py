@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import GraphError
 from headrace.core.fragment_graph import FragmentFlow
 from headrace.core.graph import port_pairs_of
-from headrace.core.notes import add_note
+from headrace.core.notes import noting
 
 if TYPE_CHECKING:
     from headrace.application.application import Application
@@ -66,12 +66,10 @@ def compose_parts(application: Application) -> list[Operator]:
     graph, parts = application.graph, application.fragment_graph
     for part in application._made_parts:
         if part not in parts.fragments:
-            application._report_mistake(
-                GraphError(
-                    f"fragment {part.name!r} ({type(part).__name__}) was created in compose but is not a part of "
-                    f"{application.name!r}, so it would never run; connect it with add_flow(...), or add it with "
-                    "add_fragment(...)"
-                )
+            application._report(
+                f"fragment {part.name!r} ({type(part).__name__}) was created in compose but is not a part of "
+                f"{application.name!r}, so it would never run; connect it with add_flow(...), or add it with "
+                "add_fragment(...)"
             )
     if not parts.fragments:
         return []
@@ -82,11 +80,8 @@ def compose_parts(application: Application) -> list[Operator]:
         )
     made: list[Operator] = []
     for composed in parts.fragments:
-        try:
+        with noting(f"raised in compose of fragment {composed.name!r} ({type(composed).__name__})"):
             made += composed._compose_graph()
-        except Exception as error:
-            add_note(error, f"raised in compose of fragment {composed.name!r} ({type(composed).__name__})")
-            raise
         for operator in composed.graph:
             graph.add(operator)
         graph.flows += composed.graph.flows

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from headrace.cli.program import ProgramError
-from headrace.core.notes import notes_of
+from headrace.core.notes import message_of, notes_of
 
 INTERRUPTED = 130
 _HEADRACE = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def _nobody_reads_stdout() -> bool:
 
 def describe(error: BaseException) -> str:
     """Return a line with the type and text of an error, the operator that raised it, and the program's line."""
-    first, *more = (_text(error) or "").splitlines() or [""]
+    first, *more = message_of(error).splitlines() or [""]
     what = type(error).__name__ + (f": {first}" if first else "") + (" ..." if more else "")
     notes = [note.splitlines()[0] for note in notes_of(error) if note]
     return "; ".join(filter(None, [what, *notes, place_of(error)]))
@@ -105,10 +105,3 @@ def _short(file: str) -> str:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return file
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<its __str__ raised>"

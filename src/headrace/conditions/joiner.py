@@ -19,8 +19,9 @@ import math
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
 
@@ -28,19 +29,26 @@ INFINITE = math.inf
 _key_of = attrgetter("key")
 
 
+@dataclass(eq=False, slots=True)
 class Entry:
-    """A message in a joiner."""
+    """A message in a joiner.
 
-    __slots__ = ("arrived", "is_delivered", "is_late", "item", "key", "uses")
+    Attributes
+    ----------
+    uses
+        The number of sets that it is in.
+    is_late
+        Whether it came after its set was given up.
+    is_delivered
+        Whether it was received.
+    """
 
-    def __init__(self, key: Any, item: Any, arrived: int) -> None:
-        self.key = key
-        self.item = item
-        self.arrived = arrived
-        # The number of sets that it is in, whether it came after its set was given up, whether it was received.
-        self.uses = 0
-        self.is_late = False
-        self.is_delivered = False
+    key: Any
+    item: Any
+    arrived: int
+    uses: int = 0
+    is_late: bool = False
+    is_delivered: bool = False
 
 
 class Buffer:
@@ -105,7 +113,7 @@ class Buffer:
                 self._report(self.name, "late" if entry.is_late else reason, entry)
 
 
-class JoinedSet:
+class JoinedSet(NamedTuple):
     """What an operator receives in one compute.
 
     Attributes
@@ -116,12 +124,9 @@ class JoinedSet:
         By input: a message, a list of messages, or what stands for a missing one.
     """
 
-    __slots__ = ("arrived", "key", "parts")
-
-    def __init__(self, key: Any, arrived: int, parts: dict[str, Entry | list[Entry] | Substitute]) -> None:
-        self.key = key
-        self.arrived = arrived
-        self.parts = parts
+    key: Any
+    arrived: int
+    parts: dict[str, Entry | list[Entry] | Substitute]
 
 
 class Joiner:
@@ -168,7 +173,7 @@ class Joiner:
         self._followers: dict[str, Follower] = {
             name: follower_of(each, self.buffers[name])
             for name, each in rules.items()
-            if not isinstance(each, Window)
+            if isinstance(each, LatestWithin | ReuseLast)
         }
         windows = [name for name, each in rules.items() if isinstance(each, Window)]
         self._trigger: Trigger | None
@@ -213,11 +218,6 @@ class Joiner:
         """Decide everything that what was pushed decides, and what waits that ended before `now` decide."""
         self._pass_time(max(now, self._now))
         self._settle()
-
-    @property
-    def is_self_paced(self) -> bool:
-        """Whether every input only follows, so that other conditions say when the operator runs."""
-        return self._trigger is None
 
     def has_set(self) -> bool:
         """Return whether there is a set to take."""
@@ -624,38 +624,39 @@ class Grid:
         return None
 
 
-class Follower(Protocol):
-    """Which message an input gives for the key of a trigger."""
+class Follower:
+    """Which message an input gives for the key of a trigger: one that is within a distance of it."""
 
-    @property
-    def rule(self) -> JoinRule:
-        """The rule of the input."""
+    def __init__(self, buffer: Buffer, rule: JoinRule, distance: Any) -> None:
+        self._buffer = buffer
+        self.rule = rule
+        self._distance = distance
 
     def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
         """Return whether the message is decided, and the message, if there is one."""
+        raise NotImplementedError
 
     def prune(self, key: Any) -> None:
-        """Remove what no set with this key or a later one can use."""
+        """Remove messages that are farther from this key and every later one than another one is, or too far."""
+        entries = self._buffer.entries
+        limit = max((entry.key for entry in entries if entry.key <= key), default=key)
+        limit = max(limit, key - self._distance) if key > -INFINITE else -INFINITE
+        self._buffer.drop(sum(entry.key < limit for entry in entries))
 
     def reach(self, key: Any) -> Any:
         """Return the largest key of a message that could belong to `key`."""
+        return key
 
 
-def follower_of(rule: JoinRule, buffer: Buffer) -> Follower:
+def follower_of(rule: LatestWithin | ReuseLast, buffer: Buffer) -> Follower:
     """Return what chooses the messages of an input that has a rule of its own."""
     if isinstance(rule, LatestWithin):
         return Latest(buffer, rule, rule.age)
-    assert isinstance(rule, ReuseLast)
-    return Last(buffer, rule)
+    return Last(buffer, rule, INFINITE if rule.max_age is None else rule.max_age)
 
 
-class Nearest:
+class Nearest(Follower):
     """The message nearest to the key; of two that are equally near, the older one."""
-
-    def __init__(self, buffer: Buffer, rule: JoinRule, tolerance: Any) -> None:
-        self._buffer = buffer
-        self.rule = rule
-        self._tolerance = tolerance
 
     def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
         """Return the nearest message when no nearer one can come."""
@@ -668,28 +669,19 @@ class Nearest:
             settled += 1
             if best is None or abs(entry.key - key) < abs(best.key - key):
                 best = entry
-        if best is not None and abs(best.key - key) > self._tolerance:
+        if best is not None and abs(best.key - key) > self._distance:
             best = None
         ahead = INFINITE if is_forced else buffer.bound(settled) - key
-        is_decided = ahead > self._tolerance or (best is not None and ahead >= abs(best.key - key))
+        is_decided = ahead > self._distance or (best is not None and ahead >= abs(best.key - key))
         return is_decided, best
-
-    def prune(self, key: Any) -> None:
-        """Remove messages that are farther from every later key than another one is, or too far."""
-        _prune(self._buffer, key, self._tolerance)
 
     def reach(self, key: Any) -> Any:
         """Return the key and the tolerance."""
-        return key + self._tolerance
+        return key + self._distance
 
 
-class Latest:
+class Latest(Follower):
     """The newest message that is not after the key."""
-
-    def __init__(self, buffer: Buffer, rule: JoinRule, age: Any) -> None:
-        self._buffer = buffer
-        self.rule = rule
-        self._age = age
 
     def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
         """Return the newest message up to the key when no newer one can come."""
@@ -698,37 +690,18 @@ class Latest:
         for entry in buffer.entries:
             if entry.key > key:
                 break
-            if entry.key >= key - self._age:
+            if entry.key >= key - self._distance:
                 best = entry
         return is_forced or buffer.floor > key, best
 
-    def prune(self, key: Any) -> None:
-        """Remove messages that are older than another one that is not after the key, or too old."""
-        _prune(self._buffer, key, self._age)
 
-    def reach(self, key: Any) -> Any:
-        """Return the key."""
-        return key
-
-
-def _prune(buffer: Buffer, key: Any, distance: Any) -> None:
-    limit = max((entry.key for entry in buffer.entries if entry.key <= key), default=key)
-    limit = max(limit, key - distance) if key > -INFINITE else -INFINITE
-    buffer.drop(sum(entry.key < limit for entry in buffer.entries))
-
-
-class Last:
-    """The message that arrived last."""
-
-    def __init__(self, buffer: Buffer, rule: ReuseLast) -> None:
-        self._buffer = buffer
-        self.rule: JoinRule = rule
-        self._max_age = INFINITE if rule.max_age is None else rule.max_age
+class Last(Follower):
+    """The message that arrived last; the distance is that of times."""
 
     def choose(self, key: Any, now: int, is_forced: bool) -> tuple[bool, Entry | None]:
         """Return the last message, unless it is too old."""
         entries = self._buffer.entries
-        last = entries[-1] if entries and now - entries[-1].arrived <= self._max_age else None
+        last = entries[-1] if entries and now - entries[-1].arrived <= self._distance else None
         return is_forced or last is not None, last
 
     def prune(self, key: Any) -> None:

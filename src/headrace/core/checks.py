@@ -46,19 +46,15 @@ def check(fragment: Composition, made: Iterable[Operator] = ()) -> None:
     graph = fragment.graph
     for operator in made:
         if operator not in graph:
-            fragment._report_mistake(
-                GraphError(
-                    f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not "
-                    "part of the graph, so it would never run; connect it with add_flow(...), or add it with "
-                    "add_operator(...) if it has no flows"
-                )
+            fragment._report(
+                f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not "
+                "part of the graph, so it would never run; connect it with add_flow(...), or add it with "
+                "add_operator(...) if it has no flows"
             )
     if not len(graph):
-        fragment._report_mistake(
-            GraphError(
-                "there are no operators: compose() must call add_flow(...) for operators that are connected "
-                "and add_operator(...) for operators without flows"
-            )
+        fragment._report(
+            "there are no operators: compose() must call add_flow(...) for operators that are connected "
+            "and add_operator(...) for operators without flows"
         )
     for operator in graph:
         check_operator(operator)
@@ -143,11 +139,9 @@ def _check_resources(fragment: Composition) -> None:
 def check_compute(operator: Operator) -> None:
     """Raise if an operator has no compute of its own: it would always be ready and do nothing."""
     if type(operator).compute is Operator.compute and "compute" not in vars(operator):
-        operator.fragment._report_mistake(
-            GraphError(
-                f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
-                "op_output, context), which does the operator's work"
-            )
+        operator.fragment._report(
+            f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
+            "op_output, context), which does the operator's work"
         )
 
 
@@ -185,12 +179,10 @@ def has_nothing_to_wait_for(operator: Operator, connected: set[str]) -> bool:
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
     name = waits_for_ever(operator, connected)
     if name is not None:
-        operator.fragment._report_mistake(
-            GraphError(
-                f"input {name!r} of operator {operator.name!r}{_through(graph, operator, name)} is not connected, "
-                f"so the operator would never run; {_connect(graph, operator)}, or declare it with "
-                ".condition(ConditionType.NONE) if it may stay empty"
-            )
+        operator.fragment._report(
+            f"input {name!r} of operator {operator.name!r}{_through(graph, operator, name)} is not connected, "
+            f"so the operator would never run; {_connect(graph, operator)}, or declare it with "
+            ".condition(ConditionType.NONE) if it may stay empty"
         )
     if has_nothing_to_wait_for(operator, connected):
         raise GraphError(
@@ -204,12 +196,10 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
         and not operator._outgoing
         and _waits_for_none(operator)
     ):
-        operator.fragment._report_mistake(
-            GraphError(
-                f"operator {operator.name!r} waits for nothing: its inputs keep the latest message, which it "
-                "receives any number of times, so the function would be called for ever; give the operator a "
-                "condition, such as PeriodicCondition(self, '20ms')"
-            )
+        operator.fragment._report(
+            f"operator {operator.name!r} waits for nothing: its inputs keep the latest message, which it "
+            "receives any number of times, so the function would be called for ever; give the operator a "
+            "condition, such as PeriodicCondition(self, '20ms')"
         )
 
 

@@ -492,6 +492,10 @@ class Composition:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""
         raise error from None
 
+    def _report(self, mistake: str) -> None:
+        """Report a mistake in the graph."""
+        self._report_mistake(GraphError(mistake))
+
     def _order_of_stops(
         self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
     ) -> list[Operator]:

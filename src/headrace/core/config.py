@@ -120,7 +120,7 @@ class Config:
 
     def changed_keys(self, before: Config) -> list[str]:
         """Return the keys whose values another configuration does not have, and those that only the other has."""
-        now, then = dict(_values("", self._sections)), dict(_values("", before._sections))
+        now, then = self._values(), before._values()
         return sorted(key for key in {**now, **then} if now.get(key, _ABSENT) != then.get(key, _ABSENT))
 
     def _read(self, file: str | Path, origin: str = "") -> None:
@@ -178,7 +178,11 @@ class Config:
 
     def keys(self) -> set[str]:
         """Return the name of every section and every ``section.key``."""
-        return set(_keys("", self._sections))
+        return {key for key, _ in _entries("", self._sections)}
+
+    def _values(self) -> dict[str, Any]:
+        """Return the values that are no sections, by their keys with dots."""
+        return {key: value for key, value in _entries("", self._sections) if not isinstance(value, dict)}
 
     def value(self, key: str) -> Any:
         """Return the value of `key`."""
@@ -204,19 +208,11 @@ class Config:
         return value if isinstance(value, dict) else {key.rpartition(".")[2]: value}
 
 
-def _keys(prefix: str, section: dict[str, Any]) -> Iterator[str]:
+def _entries(prefix: str, section: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in section.items():
-        yield f"{prefix}{key}"
+        yield f"{prefix}{key}", value
         if isinstance(value, dict):
-            yield from _keys(f"{prefix}{key}.", value)
-
-
-def _values(prefix: str, section: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _values(f"{prefix}{key}.", value)
-        else:
-            yield f"{prefix}{key}", value
+            yield from _entries(f"{prefix}{key}.", value)
 
 
 def environment_parameters() -> dict[str, Setting]:

@@ -92,8 +92,7 @@ class PeerAborted(LinkError):
         super().__init__(message, part)
         self.part = part
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+    __str__ = PortError.__str__
 
 
 class RunStopped(LinkError):
@@ -109,8 +108,7 @@ class RunStopped(LinkError):
         super().__init__(message, ended_by)
         self.ended_by = ended_by
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+    __str__ = PortError.__str__
 
 
 class ProtocolError(LinkError):

@@ -156,7 +156,7 @@ class Graph(GraphQueries["Operator"]):
         where = f"add_flow({name_of(source)}, {name_of(target)})"
         for flow in self.flows_between(source, target, port_pairs, size, policy):
             if flow in flow.source._outgoing:
-                flow.source.fragment._report_mistake(GraphError(f"{where}: {flow} is connected already"))
+                flow.source.fragment._report(f"{where}: {flow} is connected already")
                 continue
             self.add(flow.source)
             self.add(flow.target)

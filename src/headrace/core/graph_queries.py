@@ -1,14 +1,15 @@
-"""Questions about a graph: what is before and behind a node, and which ports are connected.
+"""Questions about a graph: what is before and behind a node, which ports are connected, and where loops lead back.
 
-A graph of operators and one of fragments answer them alike. The names are those of the Holoscan SDK.
+A graph of operators and one of fragments answer `GraphQueries` alike. The names are those of the Holoscan SDK.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 N = TypeVar("N")
+E = TypeVar("E")
 
 
 class Link(NamedTuple, Generic[N]):
@@ -103,4 +104,47 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for key, value in sorted(set(pairs)):
         found.setdefault(key, []).append(value)
+    return found
+
+
+def edges_back(starts: Iterable[N], leaving: Callable[[N], Iterable[tuple[E, N]]]) -> list[E]:
+    """Return the edges at which a way through a graph comes back to itself.
+
+    Parameters
+    ----------
+    starts
+        The vertices that ways begin at, the sources first.
+    leaving
+        The edges that leave a vertex, each with the vertex that it leads to.
+    """
+    found: list[E] = []
+    seen: set[N] = set()
+    for first in starts:
+        if first in seen:
+            continue
+        seen.add(first)
+        way = {first: iter(leaving(first))}
+        while way:
+            vertex = next(reversed(way))
+            edge, target = next(way[vertex], (None, None))
+            if edge is None or target is None:
+                del way[vertex]
+            elif target in way:
+                found.append(edge)
+            elif target not in seen:
+                seen.add(target)
+                way[target] = iter(leaving(target))
+    return found
+
+
+def reachable(
+    first: N, step: Callable[[N], Iterable[N]], within: Container[N] | None = None
+) -> dict[N, None]:
+    """Return a vertex and those that steps lead to, within a set."""
+    found = {first: None}
+    for vertex in (new := [first]):
+        for other in step(vertex):
+            if other not in found and (within is None or other in within):
+                found[other] = None
+                new.append(other)
     return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError, choices
+from headrace.core.graph_queries import reachable
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def check_group(where: str, operators: Sequence[Operator]) -> None:
     """Raise GraphError if operators are not connected, form a cycle, or messages leave them and come back."""
     members = set(operators)
-    reached = _reachable(operators[0], lambda one: [*_behind(one), *_before(one)], members)
+    reached = reachable(operators[0], lambda one: [*_behind(one), *_before(one)], members)
     apart = [operator.name for operator in operators if operator not in reached]
     if apart:
         raise GraphError(
@@ -27,13 +28,13 @@ def check_group(where: str, operators: Sequence[Operator]) -> None:
     for operator in operators:
         for flow in operator._outgoing:
             if flow.target in members:
-                if operator in _reachable(flow.target, _behind, members):
+                if operator in reachable(flow.target, _behind, members):
                     raise GraphError(
                         f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one of them "
                         "out"
                     )
                 continue
-            for other in _reachable(flow.target, _behind, None):
+            for other in reachable(flow.target, _behind):
                 back = next((each for each in other._outgoing if each.target in members), None)
                 if other not in members and back is not None:
                     raise GraphError(
@@ -139,16 +140,3 @@ def _before(operator: Operator) -> list[Operator]:
 
 def _behind(operator: Operator) -> list[Operator]:
     return [flow.target for flow in operator._outgoing]
-
-
-def _reachable(
-    first: Operator, step: Callable[[Operator], list[Operator]], within: set[Operator] | None
-) -> dict[Operator, None]:
-    """Return an operator and those that steps lead to, within a set."""
-    found = {first: None}
-    for operator in (new := [first]):
-        for other in step(operator):
-            if other not in found and (within is None or other in within):
-                found[other] = None
-                new.append(other)
-    return found

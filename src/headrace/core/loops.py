@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.core.condition_types import ConditionType
+from headrace.core.graph_queries import edges_back
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
 
@@ -26,7 +25,8 @@ def settle_execution(graph: Graph) -> None:
     """Let the heads of loops run after each of the operators before them; when the graph is complete."""
     if not any(INPUT_EXEC in operator.spec.every_input for operator in graph):
         return
-    for flow in _flows_back(graph):
+    sources = [operator for operator in graph if not operator._incoming]
+    for flow in edges_back((*sources, *graph), _leaving):
         if flow.input != INPUT_EXEC:
             continue
         head, larger = flow.target, replace(flow, size=len(graph) + len(graph.flows))
@@ -41,32 +41,10 @@ def settle_execution(graph: Graph) -> None:
             head.metadata_policy = MetadataPolicy.UPDATE
 
 
+def _leaving(operator: Operator) -> list[tuple[Flow, Operator]]:
+    return [(flow, flow.target) for flow in operator._outgoing]
+
+
 def back_flows(operator: Operator) -> list[Flow]:
     """Return the flows by which loops lead back to an operator and order its computes."""
     return [flow for flow in operator._incoming if flow.input == INPUT_EXEC and flow.size is not None]
-
-
-def _flows_back(graph: Graph) -> list[Flow]:
-    """Return the flows at which a way through the graph, from its sources on, comes back to itself."""
-    found: list[Flow] = []
-    seen: set[Operator] = set()
-    sources = [operator for operator in graph if not operator._incoming]
-    for first in (*sources, *graph):
-        if first in seen:
-            continue
-        seen.add(first)
-        way: dict[Operator, Iterator[Flow]] = {first: iter(first._outgoing)}
-        while way:
-            operator = next(reversed(way))
-            flow = next(way[operator], None)
-            if flow is None:
-                del way[operator]
-            elif flow.target in way:
-                found.append(flow)
-            elif flow.target not in seen:
-                seen.add(flow.target)
-                way[flow.target] = iter(flow.target._outgoing)
-    return found
-
-
-# Dynamic flows.

@@ -7,6 +7,8 @@ the note is added to the instance's dict, where Python looks for it, if the exce
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,6 +22,16 @@ def add_note(error: BaseException, text: str) -> None:
             attributes["__notes__"] = [*_as_list(attributes.get("__notes__")), text]
         except BaseException:
             pass  # the exception is raised without the note
+
+
+@contextmanager
+def noting(text: str) -> Iterator[None]:
+    """Add a note to an exception that is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        add_note(error, text)
+        raise
 
 
 def notes_of(error: BaseException) -> list[str]:

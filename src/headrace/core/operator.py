@@ -18,7 +18,7 @@ from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
-from headrace.core.notes import add_note
+from headrace.core.notes import noting
 from headrace.core.parameter import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.private_names import check_private_names
@@ -224,11 +224,8 @@ class Operator(Connectable):
         # The parameters of a function may have any name.
         check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
         self.spec = self._spec_type(fragment, self.name, check)
-        try:
+        with noting(f"raised in setup of operator {self.name!r} ({type(self).__name__})"):
             self.setup(self.spec)
-        except Exception as error:
-            add_note(error, f"raised in setup of operator {self.name!r} ({type(self).__name__})")
-            raise
         live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
         self._live_state = LiveValues(self, live) if live else None
         self._knobs = KnobValues(self)

@@ -99,10 +99,8 @@ def _policy(where: str, port: IOSpec, flows: tuple[Flow, ...]) -> IOSpec.QueuePo
     chosen = [flow.policy or flow.source.spec.every_output[flow.output].policy or _FAULT for flow in flows]
     if len(set(chosen)) > 1:
         listed = ", ".join(f"{flow} has {policy.name}" for flow, policy in zip(flows, chosen, strict=True))
-        flows[0].target.fragment._report_mistake(
-            GraphError(
-                f"the flows into {where} share one queue and have different policies: {listed}; declare the "
-                "input with policy=..., or with size=IOSpec.ANY_SIZE, which gives each flow a queue of its own"
-            )
+        flows[0].target.fragment._report(
+            f"the flows into {where} share one queue and have different policies: {listed}; declare the "
+            "input with policy=..., or with size=IOSpec.ANY_SIZE, which gives each flow a queue of its own"
         )
     return next((policy for policy in chosen if policy is not _FAULT), _FAULT)

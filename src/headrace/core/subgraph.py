@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.core.composition import Composition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
 from headrace.core.errors import GraphError, ParameterError, absent, choices
-from headrace.core.notes import add_note
+from headrace.core.notes import noting
 from headrace.core.parameter import check_parameter_name
 from headrace.core.spec import ComponentSpec
 from headrace.core.wiring import Connectable, Port, name_of, owner_of
@@ -91,18 +91,12 @@ class Subgraph(Connectable, Composition):
         self._config = None
         self._names = {}
         self.spec = SubgraphSpec(self.fragment, self)
-        try:
+        with noting(f"raised in setup of subgraph {self.name!r} ({kind})"):
             self.setup(self.spec)
-        except Exception as error:
-            add_note(error, f"raised in setup of subgraph {self.name!r} ({kind})")
-            raise
         sections = self._take_parameters(args, kwargs)
         self.fragment.graph.add_subgraph(self)
-        try:
+        with noting(f"raised in compose of subgraph {self.name!r} ({kind})"):
             self.compose()
-        except Exception as error:
-            add_note(error, f"raised in compose of subgraph {self.name!r} ({kind})")
-            raise
         self._check_sections(sections)
 
     def _take_parameters(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:

@@ -14,7 +14,37 @@ from headrace.core.errors import GraphError, PortError, absent
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 
 
-class Connectable:
+class _Linked:
+    """What a flow begins with."""
+
+    __slots__ = ()
+
+    @overload
+    def __rshift__(self, other: C) -> C: ...
+    @overload
+    def __rshift__(self, other: Port) -> Connectable: ...
+    @overload
+    def __rshift__(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
+    def __rshift__(self, other: Any) -> Any:
+        """Connect this to `other`, and return the operator that it leads to; a tuple is several."""
+        return _connect(self, other)
+
+    @overload
+    def then(self, other: C) -> C: ...
+    @overload
+    def then(self, other: Port) -> Connectable: ...
+    @overload
+    def then(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
+    def then(self, other: Any) -> Any:
+        """Run `other` after each compute of this operator, and return `other`; a tuple is several.
+
+        No data passes between them. An operator that comes after several others waits for all of them; one to which
+        a loop leads back runs after each of them.
+        """
+        return _order(self, other)
+
+
+class Connectable(_Linked):
     """The base of what a flow connects: operators and subgraphs."""
 
     name: str
@@ -53,30 +83,6 @@ class Connectable:
 
     __iter__ = None  # or Python would take numbers for ports
 
-    @overload
-    def __rshift__(self, other: C) -> C: ...
-    @overload
-    def __rshift__(self, other: Port) -> Connectable: ...
-    @overload
-    def __rshift__(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
-    def __rshift__(self, other: Any) -> Any:
-        """Connect this to `other`, and return `other`; a tuple is several."""
-        return _connect(self, other)
-
-    @overload
-    def then(self, other: C) -> C: ...
-    @overload
-    def then(self, other: Port) -> Connectable: ...
-    @overload
-    def then(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
-    def then(self, other: Any) -> Any:
-        """Run `other` after each compute of this operator, and return `other`; a tuple is several.
-
-        No data passes between them. An operator that comes after several others waits for all of them; one to which
-        a loop leads back runs after each of them.
-        """
-        return _order(self, other)
-
     def __rrshift__(self: C, other: tuple[End, ...]) -> C:
         """Connect several to this, and return it."""
         _connect(other, self)
@@ -84,25 +90,11 @@ class Connectable:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class Port(_Linked):
     """A port of an operator or a subgraph, as a flow names it."""
 
     owner: Any
     name: str
-
-    @overload
-    def __rshift__(self, other: C) -> C: ...
-    @overload
-    def __rshift__(self, other: Port) -> Connectable: ...
-    @overload
-    def __rshift__(self, other: tuple[End, ...]) -> tuple[Connectable, ...]: ...
-    def __rshift__(self, other: Any) -> Any:
-        """Connect this output to `other`, and return the operator that it leads to."""
-        return _connect(self, other)
-
-    def then(self, other: Any) -> Any:
-        """Run `other` after each compute of the operator behind this port of a subgraph, and return `other`."""
-        return _order(self, other)
 
     def __rrshift__(self, other: tuple[End, ...]) -> Connectable:
         """Connect several to this input, and return its operator."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.core.graph_queries import edges_back
+
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
@@ -154,27 +156,9 @@ def _backward(count: int, edges: Sequence[tuple[int, int]]) -> set[int]:
     leaving: dict[int, list[tuple[int, int]]] = {}
     for number, (source, target) in enumerate(edges):
         leaving.setdefault(source, []).append((number, target))
-    state, found = [0] * count, set()  # 0 unseen, 1 on the path, 2 done
     has_input = {target for source, target in edges if source != target}
     starts = sorted(range(count), key=lambda vertex: vertex in has_input)
-    for start in starts:
-        if state[start]:
-            continue
-        state[start] = 1
-        stack = [(start, iter(leaving.get(start, ())))]
-        while stack:
-            vertex, rest = stack[-1]
-            for number, target in rest:
-                if state[target] == 1:
-                    found.add(number)
-                elif not state[target]:
-                    state[target] = 1
-                    stack.append((target, iter(leaving.get(target, ()))))
-                    break
-            else:
-                state[vertex] = 2
-                stack.pop()
-    return found
+    return set(edges_back(starts, lambda vertex: leaving.get(vertex, ())))
 
 
 def _ranks(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:

@@ -11,9 +11,6 @@ A runtime is imported when the first model for it is loaded.
 
 from __future__ import annotations
 
-from headrace.inference.errors import InferenceError
-from headrace.inference.loading import load_model
-from headrace.inference.model import Model, ModelOptions
-from headrace.inference.tensor_spec import TensorSpec
+from headrace.lazy import lazy_package
 
-__all__ = ["InferenceError", "Model", "ModelOptions", "TensorSpec", "load_model"]
+__getattr__, __dir__, __all__ = lazy_package(__name__, __file__)

@@ -22,8 +22,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
-from headrace.core.progress import progress_of
 from headrace.core.booleans import is_set
+from headrace.core.progress import progress_of
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -6,7 +6,7 @@ work on those streams; before a frame is taken out, those streams are ordered af
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headrace import gpu
@@ -33,9 +33,10 @@ class CallerStream:
             self._managed = default_stream_of(gpu.Device().device_id)
             self.handle = self._managed.handle
         else:
-            found = stream.stream if isinstance(stream, gpu.StreamHandle) else _stream_of(stream)
+            handle: Any = self.handle
+            found = handle.stream if isinstance(handle, gpu.StreamHandle) else gpu.Stream.from_handle(handle)
             device_id = found.device.device_id
-            self._managed = ManagedStream(found, device_id, _events_of(device_id))
+            self._managed = ManagedStream(found, device_id, partial(create_event, device_id))
 
     def record(self) -> Any:
         """Return an event after the work that has been submitted so far."""
@@ -69,11 +70,3 @@ def caller_streams(given: Any = None) -> list[CallerStream]:
                 if handle not in found:
                     found[handle] = CallerStream(handle, library.read_stream())
     return list(found.values())
-
-
-def _stream_of(stream: Any) -> Any:
-    return gpu.Stream.from_handle(stream) if isinstance(stream, int) else gpu.StreamHandle(stream).stream
-
-
-def _events_of(device_id: int) -> Callable[[], Any]:
-    return lambda: create_event(device_id)

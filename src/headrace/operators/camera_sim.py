@@ -163,11 +163,6 @@ class CameraSimOp(PacedSource[Any]):
         self._on_device: _DeviceSensor | None = None
         _ = self.sensor
 
-    def start(self) -> None:
-        """Begin to make frames."""
-        self.depth = self.read_ahead
-        super().start()
-
     def stop(self) -> None:
         """End the thread and let go of the device's memory."""
         super().stop()

@@ -1,4 +1,4 @@
-"""Channel: a bounded buffer between a run and a program, whose waits suit threads and tasks of asyncio alike.
+"""Channel: a bounded buffer between a run and a program, and the base of the two operators that have one.
 
 Whoever must wait registers a future under the lock, and every change completes all of them. A thread waits for
 its future through `waits`, so that Ctrl-C ends the wait; a task awaits it. Whoever wakes up attempts again, so a
@@ -12,9 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import monotonic
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from headrace import waits
+from headrace.core.composition import Composition
+from headrace.core.condition import Condition
+from headrace.core.construction import needs_fragment
+from headrace.core.operator import NamedPart, Operator, Part
+from headrace.core.whole_numbers import whole_number
+
+if TYPE_CHECKING:
+    from headrace.core.error_policy import OnError
+    from headrace.core.spec import OperatorSpec
 
 T = TypeVar("T")
 
@@ -89,3 +98,78 @@ class Channel(Generic[T]):
         with self._lock:
             if changed in self._waiting:
                 self._waiting.remove(changed)
+
+
+class ChannelEnd(Generic[T]):
+    """The end of a channel that a program uses.
+
+    Attributes
+    ----------
+    name
+        The name of the operator.
+    """
+
+    def __init__(self, operator: ChannelOperator, condition: Condition) -> None:
+        self.name = operator.name
+        self._operator = operator
+        self._condition = condition
+        self._channel: Channel[T] = Channel(operator.size)
+        self._control = operator.fragment._run_control
+
+    def close(self) -> None:
+        """Use the channel no more."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Return the number of frames that wait."""
+        return len(self._channel.items)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        state = "closed" if self._channel.is_closed else f"{len(self)} of {self._channel.size} frames"
+        return f"<{type(self).__name__} {self.name!r}: {state}>"
+
+    def _announce(self) -> None:
+        self._condition.notify_scheduler()
+
+
+class ChannelOperator(Operator):
+    """The base of the operators whose frames a program puts in or takes out; `size` of them may wait."""
+
+    size: int
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragment: Composition,
+            *args: Part,
+            name: str = "",
+            on_error: OnError = "stop",
+            size: int = 4,
+            **parts: NamedPart,
+        ) -> None: ...
+
+    else:
+
+        @needs_fragment
+        def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
+            super().__init__(fragment, *args, name=name, **kwargs)
+            whole_number(self.size, f"operator {self.name!r}: size", 1)
+            self.add_arg(self._open(fragment))
+
+    def _open(self, fragment: Composition) -> Condition:
+        """Make the end that the program uses, and return the condition that follows it."""
+        raise NotImplementedError
+
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the size."""
+        spec.param("size", 4)

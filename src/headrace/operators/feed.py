@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import FeedClosedError
-from headrace.core.operator import NamedPart, Operator, Part
-from headrace.core.whole_numbers import whole_number
 from headrace.operators.caller_streams import caller_streams
-from headrace.operators.channel import PENDING, Channel
+from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from headrace.core.error_policy import OnError
     from headrace.core.spec import OperatorSpec
 
 
-class FeedOp(Operator):
+class FeedOp(ChannelOperator):
     """Emits what the program puts into its feed, in order; it ends when the feed is closed.
 
     ``app.feed("its name")`` returns the :class:`Feed`. The run waits for it, and does not end before it is closed.
@@ -33,37 +27,18 @@ class FeedOp(Operator):
         The number of frames that may wait in the feed, 4 unless given; `put` waits while it is full.
     """
 
-    size: int
     feed: Feed
     """The end that the program uses."""
-    _has_frame: _HasFrame
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            size: int = 4,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
-
-        @needs_fragment
-        def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
-            super().__init__(fragment, *args, name=name, **kwargs)
-            whole_number(self.size, f"operator {self.name!r}: size", 1)
-            self._has_frame = _HasFrame(fragment, name="has_frame")
-            self.feed = self._has_frame.feed = Feed(self)
-            self.add_arg(self._has_frame)
+    def _open(self, fragment: Composition) -> Condition:
+        condition = _HasFrame(fragment, name="has_frame")
+        self.feed = condition.feed = Feed(self, condition)
+        return condition
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""
         spec.output("out")
-        spec.param("size", 4)
+        super().setup(spec)
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the next frame, ordered after the work that the program had launched when it put the frame."""
@@ -89,20 +64,16 @@ class FeedOp(Operator):
         self.feed.close()
 
 
-class Feed:
+class Feed(ChannelEnd["_Frame"]):
     """The end of a :class:`FeedOp` that the program puts frames into, from any thread or task.
 
     In a ``with`` block, the end of the block closes it.
     """
 
-    def __init__(self, operator: FeedOp) -> None:
-        self.name = operator.name
-        """The name of the operator."""
+    def __init__(self, operator: FeedOp, condition: Condition) -> None:
+        super().__init__(operator, condition)
         self.undelivered = 0
         """The number of frames that were put and that the run, which has ended, did not take."""
-        self._operator = operator
-        self._channel: Channel[_Frame] = Channel(operator.size)
-        self._control = operator.fragment._run_control
         self._control.call_at_end(self._end)
 
     def put(
@@ -172,25 +143,6 @@ class Feed:
         """Whether the feed takes no more frames."""
         return self._channel.is_closed
 
-    def __enter__(self) -> Feed:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        """Return the number of frames that wait in the feed."""
-        return len(self._channel.items)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        state = "closed" if self.is_closed else f"{len(self)} of {self._channel.size} frames"
-        return f"<Feed {self.name!r}: {state}>"
-
     def _add(self, frame: _Frame) -> Any:
         channel, control = self._channel, self._control
         if control.has_ended:
@@ -212,9 +164,6 @@ class Feed:
     def _take(self) -> _Frame:
         frame: _Frame = self._channel.change(self._channel.items.popleft)
         return frame
-
-    def _announce(self) -> None:
-        self._operator._has_frame.notify_scheduler()
 
     def _end(self) -> None:
         """Note that the run has ended; drop what it did not take, and wake whoever waits for room."""

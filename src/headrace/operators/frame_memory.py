@@ -7,31 +7,25 @@ it when the call returns. A copy to the host is used in a later compute, when it
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from headrace import gpu
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
+from headrace.operators.messages import place_of
 from headrace.operators.tensor_operator import check_parameters
-from headrace.tensor import DLDeviceType, Tensor, TensorMap
+from headrace.resources import MemoryStorageType
+from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.copies import HostMemory, copy
-
-Details = TypeVar("Details")
 
 # The number of messages whose way from the device may be unfinished. With more, a compute waits for the oldest.
 _MAX_PENDING = 4
 
-HOST, DEVICE, SYSTEM, MANAGED = range(4)
-STORAGE_TYPES = {"host": HOST, "device": DEVICE, "system": SYSTEM, "cuda_managed": MANAGED}
-_STORAGE_OF = {
-    DLDeviceType.CPU: SYSTEM,
-    DLDeviceType.CUDA: DEVICE,
-    DLDeviceType.CUDA_HOST: HOST,
-    DLDeviceType.CUDA_MANAGED: MANAGED,
-}
+DEVICE, SYSTEM = MemoryStorageType.DEVICE, MemoryStorageType.SYSTEM
+STORAGE_TYPES = {name.lower(): kind for name, kind in MemoryStorageType.__members__.items()}
 
 
 class FrameMemory:
@@ -110,50 +104,63 @@ class FrameMemory:
         return tensor
 
 
-class FramesToHost(Generic[Details]):
-    """Frames on their way to the host, in order, each with details of its own."""
+class FrameSink(Operator):
+    """The base of operators that write the frames of their ``input`` to files, in order."""
 
-    def __init__(self) -> None:
+    _writer: Any = None
+
+    def open_writer(self) -> Any:
+        """Return what the frames are written to; it is closed after the last one."""
+        raise NotImplementedError
+
+    def write_frame(self, arrays: dict[str, np.ndarray[Any, Any]], details: Any) -> None:
+        """Write the arrays of a frame, with what was given to `add_frame`."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Open the writer."""
         self._memory = HostMemory()
-        self._pending: deque[tuple[dict[str, np.ndarray[Any, Any]], Details, Any]] = deque()
+        self._pending: deque[tuple[dict[str, np.ndarray[Any, Any]], Any, Any]] = deque()
+        self._writer = self.open_writer()
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def add(self, tensors: Mapping[str, Tensor], op_input: InputContext, port: str, details: Details) -> None:
+    def add_frame(self, tensors: Mapping[str, Tensor], op_input: InputContext, details: Any) -> None:
         """Add the tensors of a message; those on a device are copied on the operator's stream."""
         stream = None
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for name, tensor in tensors.items():
             if tensor.device.is_cuda:
-                stream = stream or op_input.receive_cuda_stream(port)
+                stream = stream or op_input.receive_cuda_stream("input")
                 arrays[name] = self._memory.copy(tensor, stream)
             else:
                 arrays[name] = np.asarray(tensor)
         self._pending.append((arrays, details, None if stream is None else stream.stream.record()))
+        self._write_pending(_MAX_PENDING)
 
-    def ready(self) -> Iterator[tuple[dict[str, np.ndarray[Any, Any]], Details]]:
-        """Take the frames that are on the host, and wait for the oldest of too many."""
+    def stop(self) -> None:
+        """Write what is left and close the writer."""
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            self._write_pending(0)
+        finally:
+            self._pending.clear()
+            self._writer = None
+            writer.close()
+
+    def _write_pending(self, most: int) -> None:
+        """Write the frames that are on the host, and wait for the oldest if there are more than `most`."""
         while self._pending:
             event = self._pending[0][2]
-            if event is not None and not event.is_done and len(self._pending) <= _MAX_PENDING:
+            if event is not None and not event.is_done and len(self._pending) <= most:
                 return
-            yield self._take()
-
-    def rest(self) -> Iterator[tuple[dict[str, np.ndarray[Any, Any]], Details]]:
-        """Take all frames, after waiting for each."""
-        while self._pending:
-            yield self._take()
-
-    def clear(self) -> None:
-        """Let go of all frames."""
-        self._pending.clear()
-
-    def _take(self) -> tuple[dict[str, np.ndarray[Any, Any]], Details]:
-        arrays, details, event = self._pending.popleft()
-        if event is not None:
-            event.sync()
-        return arrays, details
+            arrays, details, event = self._pending.popleft()
+            if event is not None:
+                event.sync()
+            try:
+                self.write_frame(arrays, details)
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise type(error)(f"{place_of(self, 'input')}: {error}") from error
 
 
 def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> int | None:
@@ -167,8 +174,3 @@ def _storage_number(operator: Operator, storage_type: Any, recorded: bool) -> in
         f"operator {operator.name!r}: storage_type must be one of {', '.join(map(repr, names))}, or a "
         f"MemoryStorageType, not {storage_type!r}"
     )
-
-
-def storage_of(tensor: Tensor) -> int:
-    """Return the storage type of a tensor: 0 pinned host, 1 device, 2 system, 3 managed."""
-    return _STORAGE_OF.get(DLDeviceType(tensor.device.device_type), DEVICE)

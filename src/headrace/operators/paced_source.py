@@ -53,7 +53,7 @@ class PacedSource(Operator, Generic[Frame]):
     is_live: bool = False
     """Whether frames come from outside, at no time that a virtual clock could know."""
 
-    depth: int = 4
+    read_ahead: int = 4
     """The number of frames that are made ahead."""
 
     def frames(self) -> Generator[Frame, None, None]:
@@ -93,7 +93,7 @@ class PacedSource(Operator, Generic[Frame]):
         """Begin to make frames, on a new thread."""
         if self._ahead is not None:
             self._ahead.close()
-        depth = max(self.depth, self.batch())
+        depth = max(self.read_ahead, self.batch())
         self._ahead = ReadAhead(self.frames(), depth, self._pace.notify_scheduler, f"{self.name} frames")
         self._settle()
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-from headrace.core.operator import NamedPart, Operator, Part
 from headrace.core.spec import OperatorSpec
+from headrace.operators.ping import OperatorWithoutParameters
 from headrace.tensor import TensorError, as_tensor
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
 
 
 class ProbeOp(OperatorWithoutParameters):

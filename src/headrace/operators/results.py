@@ -13,22 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import NamedPart, Operator, Part
-from headrace.core.whole_numbers import whole_number
 from headrace.operators.caller_streams import CallerStream, caller_streams
-from headrace.operators.channel import PENDING, Channel
+from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from headrace._runtime import Node
-    from headrace.core.error_policy import OnError
     from headrace.core.spec import OperatorSpec
 
 
-class ResultsOp(Operator):
+class ResultsOp(ChannelOperator):
     """Holds what it receives until the program takes it out, in order.
 
     ``app.results("its name")`` returns the :class:`Results`. While they are full, the operator receives nothing, so
@@ -40,37 +34,18 @@ class ResultsOp(Operator):
         The number of frames that may wait to be taken out, 4 unless given.
     """
 
-    size: int
     results: Results
     """The end that the program uses."""
-    _has_room: _HasRoom
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            size: int = 4,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
-
-        @needs_fragment
-        def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
-            super().__init__(fragment, *args, name=name, **kwargs)
-            whole_number(self.size, f"operator {self.name!r}: size", 1)
-            self._has_room = _HasRoom(fragment, name="has_room")
-            self.results = self._has_room.results = Results(self)
-            self.add_arg(self._has_room)
+    def _open(self, fragment: Composition) -> Condition:
+        condition = _HasRoom(fragment, name="has_room")
+        self.results = condition.results = Results(self, condition)
+        return condition
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input."""
         spec.input("in")
-        spec.param("size", 4)
+        super().setup(spec)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Hold a frame for the program, with an event after the work that makes it."""
@@ -81,7 +56,7 @@ class ResultsOp(Operator):
         self.results._add(_Result(data, event, dict(self.metadata), timestamp))
 
 
-class Results:
+class Results(ChannelEnd["_Result"]):
     """The end of a :class:`ResultsOp` that the program takes frames out of, by ``for`` or ``async for``.
 
     The iteration ends when the run has ended and all frames have been taken. If the run failed, it then raises the
@@ -90,9 +65,8 @@ class Results:
     A frame is safe to use on the streams that are current on the thread that takes it, or on `stream`.
     """
 
-    def __init__(self, operator: ResultsOp) -> None:
-        self.name = operator.name
-        """The name of the operator."""
+    def __init__(self, operator: ResultsOp, condition: Condition) -> None:
+        super().__init__(operator, condition)
         self.stream: Any = None
         """The stream on which the program uses the frames; unless set, those that are current on its thread."""
         self.metadata: dict[str, Any] = {}
@@ -101,11 +75,8 @@ class Results:
         """When the frame that was taken last was acquired, in nanoseconds; None if that is not known."""
         self.dropped = 0
         """The number of frames that were dropped because the results were closed."""
-        self._operator = operator
-        self._channel: Channel[_Result] = Channel(operator.size)
         # The frames that were taken out since the last compute, and the streams on which the program uses them.
         self._lent: list[tuple[Any, list[CallerStream]]] = []
-        self._control = operator.fragment._run_control
         self._control.call_at_end(lambda: self._channel.change(lambda: None))
 
     def close(self) -> None:
@@ -142,25 +113,6 @@ class Results:
             self._finish()
             raise StopAsyncIteration
         return self._hand_out(*result)
-
-    def __enter__(self) -> Results:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        """Return the number of frames that wait to be taken out."""
-        return len(self._channel.items)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        state = "closed" if self._channel.is_closed else f"{len(self)} of {self._channel.size} frames"
-        return f"<Results {self.name!r}: {state}>"
 
     def _next(self) -> Any:
         """Return the next result and the streams on which it is used, None at the end, or PENDING."""
@@ -212,9 +164,6 @@ class Results:
             for _, streams in lent:
                 for stream in streams:
                     stream.synchronize()
-
-    def _announce(self) -> None:
-        self._operator._has_room.notify_scheduler()
 
 
 class _Result(NamedTuple):

@@ -76,6 +76,7 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     """
 
     is_live = True
+    read_ahead = 1  # the driver's buffers wait behind it
     open_device: ClassVar[Callable[[str], Any]] = VideoDevice
     """Opens the device file."""
 
@@ -150,7 +151,6 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
             "V4L2_quantization": QUANTIZATIONS.get(chosen.quantization, str(chosen.quantization)),
         }
         self._convert = _converter(chosen, self.pass_through)
-        self.depth = 1  # the driver's buffers wait behind it
         camera.start(self.num_buffers)
         super().start()
 

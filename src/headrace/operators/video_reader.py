@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.durations import Duration, nanoseconds
+from headrace.core.notes import noting
 from headrace.core.operator import NamedPart, Part
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameMemory
@@ -145,7 +146,7 @@ class VideoReaderOp(PacedSource[ClipFrame]):
         """Check the parameters, and find the file."""
         self._memory = FrameMemory(self, self.storage_type, self.allocator)
         self.is_live = is_url(self.path)
-        try:
+        with noting(f"raised for operator {self.name!r}"):
             self._reader = VideoReader(
                 self.path,
                 ignore_corrupted=self.ignore_corrupted,
@@ -154,13 +155,9 @@ class VideoReaderOp(PacedSource[ClipFrame]):
                 timeout=self.timeout,
                 options=self.options,
             )
-        except RuntimeError as error:
-            error.add_note(f"raised for operator {self.name!r}")
-            raise
 
     def start(self) -> None:
         """Begin to read."""
-        self.depth = self.read_ahead
         self.times_reconnected = self._attempts = 0
         self._start: int | None = None
         self._retry_at = None

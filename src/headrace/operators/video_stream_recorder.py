@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import NamedPart, Operator, Part
+from headrace.core.operator import NamedPart, Part
 from headrace.core.spec import OperatorSpec
-from headrace.operators.frame_memory import FramesToHost, storage_of
+from headrace.operators.frame_memory import FrameSink
 from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
+from headrace.resources import MemoryStorageType
 from headrace.video import EntityWriter
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class _Details(NamedTuple):
     acq_timestamp: int | None
 
 
-class VideoStreamRecorderOp(Operator):
+class VideoStreamRecorderOp(FrameSink):
     """Records every message it receives to ``basename.gxf_index`` and ``basename.gxf_entities``.
 
     Each message is with the operating system when its compute returns: what ends the process leaves all complete
@@ -71,43 +72,24 @@ class VideoStreamRecorderOp(Operator):
         spec.input("input")
         declare_fields(VideoStreamRecorderOp, spec)
 
-    def start(self) -> None:
+    def open_writer(self) -> EntityWriter:
         """Create the files."""
-        self._frames: FramesToHost[_Details] = FramesToHost()
-        self._writer: EntityWriter | None = None
         self.frames_recorded = 0
         if not self.basename:
             raise ValueError(f"operator {self.name!r}: basename must not be empty")
-        self._writer = EntityWriter(self.directory, str(self.basename), flush=self.flush_on_tick)
         # The distances are those of the run's clock, so that a recording made in virtual time plays at that pace.
         self._epoch = time.time_ns() - self.fragment.scheduler().clock.timestamp()
+        return EntityWriter(self.directory, str(self.basename), flush=self.flush_on_tick)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Record one message."""
         tensors = tensors_of(op_input.receive("input"), self, "input")
-        storage_types = {name: storage_of(tensor) for name, tensor in tensors.items()}
+        storage_types = {name: int(MemoryStorageType.at(tensor.device)) for name, tensor in tensors.items()}
         acquired = op_input.get_acquisition_timestamp("input")
         details = _Details(storage_types, self._epoch + context.timestamp, acquired)
-        self._frames.add(tensors, op_input, "input", details)
-        for arrays, one in self._frames.ready():
-            self._write(arrays, one)
+        self.add_frame(tensors, op_input, details)
 
-    def stop(self) -> None:
-        """Write what is left and close the files."""
-        writer = self._writer
-        try:
-            for arrays, details in self._frames.rest() if writer is not None else ():
-                self._write(arrays, details)
-        finally:
-            self._frames.clear()
-            self._writer = None
-            if writer is not None:
-                writer.close()
-
-    def _write(self, arrays: dict[str, np.ndarray[Any, Any]], details: _Details) -> None:
-        assert self._writer is not None
-        try:
-            self._writer.write(arrays, details.log_time, details.storage_types, details.acq_timestamp)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"operator {self.name!r}, input 'input': {error}") from error
+    def write_frame(self, arrays: dict[str, np.ndarray[Any, Any]], details: _Details) -> None:
+        """Write one message."""
+        self._writer.write(arrays, details.log_time, details.storage_types, details.acq_timestamp)
         self.frames_recorded += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.notes import noting
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
@@ -124,18 +125,10 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     def initialize(self) -> None:
         """Check the parameters and find the clip."""
         self._memory = FrameMemory(self, self.storage_type, self.allocator, recorded=True)
-        try:
+        with noting(f"raised for operator {self.name!r}"):
             self._clip = open_clip(
                 self.directory, self.basename, ignore_corrupted=self.ignore_corrupted_entities
             )
-        except RuntimeError as error:
-            error.add_note(f"raised for operator {self.name!r}")
-            raise
-
-    def start(self) -> None:
-        """Begin to read."""
-        self.depth = self.read_ahead
-        super().start()
 
     def batch(self) -> int:
         """Return the number of frames per tick."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import NamedPart, Operator, Part
+from headrace.core.operator import NamedPart, Part
 from headrace.core.spec import OperatorSpec
-from headrace.operators.frame_memory import FramesToHost
+from headrace.operators.frame_memory import FrameSink
 from headrace.operators.messages import find_tensor
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import VideoWriter
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("headrace.video")
 
 
-class VideoWriterOp(Operator):
+class VideoWriterOp(FrameSink):
     """Writes every frame it receives to a video file, or sends it to an RTSP server.
 
     A frame is shown at its acquisition timestamp; frames without one follow each other at `frame_rate`. The file
@@ -89,8 +89,6 @@ class VideoWriterOp(Operator):
     frames_retimed = 0
     """The number of those whose timestamp was no later than that of the frame before."""
 
-    _writer: VideoWriter | None = None
-
     if TYPE_CHECKING:
 
         def __init__(
@@ -125,11 +123,10 @@ class VideoWriterOp(Operator):
             in_pixel_format={"choices": ("", *PIXEL_FORMATS)},
         )
 
-    def start(self) -> None:
+    def open_writer(self) -> VideoWriter:
         """Prepare the video; the file is created with the first frame, which has its size."""
         self.frames_written = self.frames_retimed = 0
-        self._frames: FramesToHost[int | None] = FramesToHost()
-        self._writer = VideoWriter(
+        return VideoWriter(
             self.path,
             self.frame_rate,
             codec=self.codec,
@@ -146,22 +143,11 @@ class VideoWriterOp(Operator):
         """Write one frame."""
         tensor = find_tensor(op_input.receive("input"), self.in_tensor_name, self, "input")
         acquired = op_input.get_acquisition_timestamp("input")
-        self._frames.add({"": tensor}, op_input, "input", acquired)
-        for arrays, time in self._frames.ready():
-            self._write(arrays[""], time)
+        self.add_frame({"": tensor}, op_input, acquired)
 
     def stop(self) -> None:
         """Write what is left and finish the file."""
-        writer = self._writer
-        if writer is None:
-            return
-        try:
-            for arrays, time in self._frames.rest():
-                self._write(arrays[""], time)
-        finally:
-            self._frames.clear()
-            self._writer = None
-            writer.close()
+        super().stop()
         if self.frames_retimed:
             _logger.warning(
                 "operator %r: %d of %d frames were no later than the one before, and were moved",
@@ -170,11 +156,8 @@ class VideoWriterOp(Operator):
                 self.frames_written,
             )
 
-    def _write(self, pixels: np.ndarray[Any, Any], time: int | None) -> None:
-        assert self._writer is not None
-        try:
-            self._writer.write(pixels, None if time is None else Fraction(time, 1_000_000_000))
-        except (RuntimeError, ValueError) as error:
-            raise type(error)(f"operator {self.name!r}, input 'input': {error}") from error
+    def write_frame(self, arrays: dict[str, np.ndarray[Any, Any]], details: int | None) -> None:
+        """Write one frame at the time at which it was acquired."""
+        self._writer.write(arrays[""], None if details is None else Fraction(details, 1_000_000_000))
         self.frames_written += 1
         self.frames_retimed = self._writer.frames_retimed

@@ -607,7 +607,7 @@ class _NodeCounts:
         """Return the counts so far."""
         return self.counts.numbers
 
-    def set(self, counts: Iterable[int], kept: int) -> None:
+    def set(self, counts: Iterable[Any], kept: int) -> None:
         """Note the counts so far, and the number of frames that are kept for the device."""
         self.counts = FaultCounts(*counts)
         self.lifetimes.frames_in_flight = kept

@@ -95,15 +95,17 @@ def _expand(
     for number in range(options.workers):
         if options.on == "processes":
             replica: Operator = ProcessReplica(fragment, operator, number, run_child)
-            _copy_settings(operator, replica, number)
         else:
-            replica = _copy(operator, number)
+            args, keywords = operator._creation
+            replica = type(operator)(*args, **keywords)
+        _copy_settings(operator, replica, number)
         lane = Lane(crew, replica, outputs)
         crew.lanes.append(lane)
         pool.add(replica)
         inner += _give_jobs(operator, distributor, lane, number)
         if collector is not None:
-            inner += _take_results(operator, collector, lane)
+            results = collector.spec.every_input
+            inner += [Flow(replica, name, collector, name, _ANY_NUMBER) for name in results]
     for made in (distributor, collector, *(lane.operator for lane in crew.lanes)):
         if made is not None:
             made.fragment = operator.fragment  # which is a part of this one, perhaps
@@ -120,14 +122,6 @@ def _expand(
             operators.append(collector)
     flows = [_moved(flow, operator, distributor, collector) for flow in graph.flows]
     graph.rebuild(operators, [*flows, *inner])
-
-
-def _copy(operator: Operator, number: int) -> Operator:
-    """Create another operator by the call that created `operator`, with the same parameters."""
-    args, keywords = operator._creation
-    replica = type(operator)(*args, **keywords)
-    _copy_settings(operator, replica, number)
-    return replica
 
 
 def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
@@ -163,12 +157,6 @@ def _give_jobs(operator: Operator, distributor: Distributor, lane: Lane, number:
             distributor.spec.output(output).condition(ConditionType.NONE)
             flows.append(Flow(distributor, output, lane.operator, name, queue.size))
     return flows
-
-
-def _take_results(operator: Operator, collector: Collector, lane: Lane) -> list[Flow]:
-    """Return the flows from a replica to the collector, with room for the results of all jobs that may wait."""
-    # The number of jobs is limited, and not that of the results of one.
-    return [Flow(lane.operator, name, collector, name, _ANY_NUMBER) for name in collector.spec.every_input]
 
 
 def _moved(flow: Flow, operator: Operator, distributor: Distributor, collector: Collector | None) -> Flow:

@@ -6,6 +6,7 @@ import enum
 from typing import TypeAlias
 
 from headrace.core.errors import choices
+from headrace.tensor.types import DLDevice, DLDeviceType
 
 
 class MemoryStorageType(enum.IntEnum):
@@ -34,6 +35,18 @@ class MemoryStorageType(enum.IntEnum):
             known = ", ".join(f"{member.value} ({name})" for name, member in cls.__members__.items())
             raise ValueError(f"{what} must be one of {known}, not {value!r}")
         raise TypeError(f"{what} must be a MemoryStorageType, its name or its number, not {value!r}")
+
+    @classmethod
+    def at(cls, device: DLDevice) -> MemoryStorageType:
+        """Return the kind of the memory on a device."""
+        return _AT.get(device.device_type, cls.DEVICE)
+
+
+_AT: dict[int, MemoryStorageType] = {
+    DLDeviceType.CPU: MemoryStorageType.SYSTEM,
+    DLDeviceType.CUDA_HOST: MemoryStorageType.HOST,
+    DLDeviceType.CUDA_MANAGED: MemoryStorageType.CUDA_MANAGED,
+}
 
 
 StorageType: TypeAlias = MemoryStorageType | int | str

@@ -6,28 +6,6 @@ package does not depend on pipelines and is also useful in a plain script.
 
 from __future__ import annotations
 
-from headrace.tensor.conversion import as_tensor
-from headrace.tensor.errors import TensorError
-from headrace.tensor.libraries import Library, register_library
-from headrace.tensor.libraries.opencv import gpumat_to_tensor, tensor_to_gpumat
-from headrace.tensor.pending_work import PendingWork, stream_of
-from headrace.tensor.tensor import Tensor
-from headrace.tensor.tensor_map import TensorMap, as_message
-from headrace.tensor.types import DLDataType, DLDevice, DLDeviceType
+from headrace.lazy import lazy_package
 
-__all__ = [
-    "DLDataType",
-    "DLDevice",
-    "DLDeviceType",
-    "Library",
-    "PendingWork",
-    "Tensor",
-    "TensorError",
-    "TensorMap",
-    "as_message",
-    "as_tensor",
-    "gpumat_to_tensor",
-    "register_library",
-    "stream_of",
-    "tensor_to_gpumat",
-]
+__getattr__, __dir__, __all__ = lazy_package(__name__, __file__)

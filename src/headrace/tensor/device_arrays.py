@@ -68,12 +68,9 @@ class DeviceLibrary(Library):
     ----------
     has_views
         Whether an array may be a part of another.
-    keeps_memory
-        Whether memory stays allocated as long as an array on it exists; otherwise a program may free it.
     """
 
     has_views: ClassVar[bool] = True
-    keeps_memory: ClassVar[bool] = False
 
     def layout(self, array: Any) -> Layout:
         """Return the layout of an array; raise Unsupported if a captured segment cannot work on it."""

@@ -369,7 +369,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         try:
             arguments: dict[str, Any] = {"options": {**self._container_options(av), **self._options}}
             if is_url(self.path):
-                arguments["format"] = _format_of(str(self.path))
+                arguments["format"] = "rtsp" if _url_options(str(self.path)) else None
             else:
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             container = av.open(str(self.path), "w", **arguments)
@@ -458,11 +458,6 @@ def is_url(path: str | Path) -> bool:
 def _url_options(url: str) -> dict[str, str]:
     """Return FFmpeg's options for a URL: RTSP over TCP, which loses no packets and passes firewalls."""
     return {"rtsp_transport": "tcp"} if url.startswith(("rtsp://", "rtsps://")) else {}
-
-
-def _format_of(url: str) -> str | None:
-    """Return the container of a stream that is sent to a URL; None: FFmpeg guesses."""
-    return "rtsp" if url.startswith(("rtsp://", "rtsps://")) else None
 
 
 def _is_number(text: str) -> bool:

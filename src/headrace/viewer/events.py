@@ -10,7 +10,6 @@ from headrace._web.messages import (
     MalformedMessage,
     choice,
     number,
-    read_message,
     string,
     whole,
 )
@@ -82,11 +81,6 @@ _ACTIONS = {"press": KeyAndButtonAction.PRESS, "release": KeyAndButtonAction.REL
 _KEY_ACTIONS = {**_ACTIONS, "repeat": KeyAndButtonAction.REPEAT}
 _MODIFIERS = {"shift": 1, "control": 2, "alt": 4, "caps_lock": 8, "num_lock": 16}
 _MOST_PIXELS = 1 << 16
-
-
-def read_event(text: str) -> Event | None:
-    """Return the event of a message; None for a key without a name. Raise MalformedMessage for anything else."""
-    return event_of(read_message(text))
 
 
 def event_of(fields: Fields) -> Event | None:

@@ -32,7 +32,6 @@ class RerunOutlet(Outlet):
     def __init__(self, title: str, target: str) -> None:
         self._rr = import_or_explain("rerun", "rerun", "to show pictures in Rerun")
         self._recording = self._rr.RecordingStream(title)
-        self._target = target
         if target == "window":
             self._recording.spawn()
         elif target == "web":

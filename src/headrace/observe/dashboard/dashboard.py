@@ -64,8 +64,12 @@ class Dashboard(Watcher):
         if seconds <= 0:
             raise ValueError(f"Dashboard: interval must be more than 0, not {interval!r}")
         self._options: dict[str, Any] = {
-            **{"host": host, "port": port, "token": token, "read_token": read_token},
-            **{"clients": clients, "interval": seconds},
+            "host": host,
+            "port": port,
+            "token": token,
+            "read_token": read_token,
+            "clients": clients,
+            "interval": seconds,
         }
         self._announce = announce or _print_address
         if fragment is not None and self not in fragment._watchers:

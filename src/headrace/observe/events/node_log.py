@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from headrace.core.graph_queries import reachable
 from headrace.observe.events.recorder import DROPPED
 from headrace.observe.events.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
 
@@ -111,12 +112,7 @@ class NodeLog:
 
     def comes_after(self, other: NodeLog) -> bool:
         """Return whether messages of `other` may lead here, on flows that close no cycle."""
-        found, left = {self}, [self]
-        while left and other not in found:
-            new = [log for log in left.pop().producers_before if log not in found]
-            found.update(new)
-            left += new
-        return other in found
+        return other in reachable(self, lambda log: log.producers_before)
 
     @property
     def producers_before(self) -> list[NodeLog]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime import UnconnectedQueue, source_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
+from headrace.core.graph_queries import edges_back
 from headrace.gpu.backend import active
 from headrace.observe.events.cupti_activity import CuptiActivity
 from headrace.observe.events.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
@@ -475,20 +476,11 @@ def _is_inside(node: Node, queue: Any) -> bool:
 
 def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
     """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
-    done: set[Node] = set()
-    on_path: dict[Node, Iterator[Any]] = {}
+
+    def leaving(node: Node) -> list[tuple[tuple[Node, Any], Node]]:
+        queues: Sequence[Any] = node.outputs
+        return [((node, queue), queue.info.operator.node) for queue in queues]
+
     sources = [node for node in engine.operator_nodes if not node.inputs]
-    for root in (*sources, *engine.operator_nodes):
-        if root in done:
-            continue
-        on_path[root] = iter(root.outputs)
-        while on_path:
-            node, queues = next(reversed(on_path.items()))
-            queue = next(queues, None)
-            if queue is None:
-                done.add(node)
-                del on_path[node]
-            elif (consumer := queue.info.operator.node) in on_path:
-                queue.info.closing.add(infos[node])
-            elif consumer not in done:
-                on_path[consumer] = iter(consumer.outputs)
+    for node, queue in edges_back((*sources, *engine.operator_nodes), leaving):
+        queue.info.closing.add(infos[node])

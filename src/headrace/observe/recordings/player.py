@@ -15,8 +15,8 @@ from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
-from headrace.resources import UnboundedAllocator
-from headrace.tensor import DLDataType, DLDeviceType, Tensor, TensorMap, as_tensor, tree
+from headrace.resources import MemoryStorageType, UnboundedAllocator
+from headrace.tensor import DLDataType, Tensor, TensorMap, as_tensor, tree
 from headrace.tensor.copies import copy
 from headrace.tensor.libraries import library_named
 
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from headrace.core.ports import IOSpec
     from headrace.core.spec import OperatorSpec
     from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
-
-_HOST, _DEVICE, _SYSTEM, _MANAGED = range(4)  # the numbers of MemoryStorageType
-_STORAGE = {
-    DLDeviceType.CUDA: _DEVICE,
-    DLDeviceType.CUDA_HOST: _HOST,
-    DLDeviceType.CUDA_MANAGED: _MANAGED,
-}
 
 
 class Entry(NamedTuple):
@@ -164,12 +157,12 @@ class Player(Operator):
     def _restore_tensor(
         self, copied: TensorCopy, context: ExecutionContext, emit_on: Callable[[Any], None]
     ) -> Tensor:
-        storage, stream = _SYSTEM, None
+        storage, stream = MemoryStorageType.SYSTEM, None
         if copied.device.is_cuda and context.is_gpu_available:
-            storage = _STORAGE[DLDeviceType(copied.device.device_type)]
-        if storage == _SYSTEM and copied.dl_dtype.typestr is not None:
+            storage = MemoryStorageType.at(copied.device)
+        if storage is MemoryStorageType.SYSTEM and copied.dl_dtype.typestr is not None:
             return as_tensor(np.asarray(copied))
-        if storage == _DEVICE:
+        if storage is MemoryStorageType.DEVICE:
             stream = context.allocate_cuda_stream(f"{self.name}_stream")
             if stream is None:
                 raise RuntimeError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph
 from headrace.core.groups import check_group
+from headrace.core.notes import noting
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.observe.recordings.ports import matches
@@ -98,7 +99,9 @@ class Replay:
                 entries[port.operator].append(Entry(time, port.port, number))
         outputs: defaultdict[Operator, set[str]] = defaultdict(set)
         for port in played:
-            outputs[self._find(graph, source, port.operator)].add(port.port)
+            with noting(f"raised for the {source.name}, which has messages of {port.operator!r}"):
+                operator = graph.find(port.operator)
+            outputs[operator].add(port.port)
         playback = Playback(source, self.pace == "recorded")
         players: dict[Operator, Operator] = {}
         for operator, recorded in outputs.items():
@@ -140,13 +143,6 @@ class Replay:
             wanted = "" if patterns is None else f" named {', '.join(patterns)}"
             raise GraphError(f"the {source.name} has nothing{wanted} to play: it has {has}")
         return played
-
-    def _find(self, graph: Graph, source: MessageSource, name: str) -> Operator:
-        try:
-            return graph.find(name)
-        except GraphError as error:
-            error.add_note(f"raised for the {source.name}, which has messages of {name!r}")
-            raise
 
     def _check_outputs(self, operator: Operator, source: MessageSource, recorded: set[str]) -> None:
         where = f"operator {operator.name!r} cannot be replaced by the {source.name}"

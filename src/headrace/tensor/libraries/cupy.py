@@ -32,7 +32,6 @@ class CuPy(DeviceLibrary):
 
     name = "CuPy"
     types = ("cupy.ndarray",)
-    keeps_memory = True
 
     def for_type(self, kind: type) -> Library:
         """Return the library of CuPy's own arrays, or of subclasses."""

@@ -29,7 +29,6 @@ class PyTorch(DeviceLibrary):
 
     name = "PyTorch"
     types = ("torch.Tensor", "torch.UntypedStorage")
-    keeps_memory = True
     ignores_read_only = True
 
     @staticmethod
