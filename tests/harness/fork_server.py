@@ -1,7 +1,7 @@
 """A server that has imported headrace, and forks for each program, which so starts without its imports.
 
-`tests.harness.processes.run_forked` starts it, as a script, and asks it. A request is a message on a Unix socket: the
-program, its arguments, folder and environment, with the pipes for what it prints. The answers are the id of its
+`tests.harness.processes.run_forked` starts it, as a script, and asks it. A request is a message on a Unix socket:
+the program, its arguments, folder and environment, with the pipes for what it prints. The answers are the id of its
 process, and its exit status once it has ended. One program runs at a time.
 """
 
@@ -21,9 +21,26 @@ from typing import Any
 
 # What many programs import. None of these starts a thread, which would not survive a fork.
 MODULES = (
-    *("numpy", "yaml", "asyncio", "headrace.notebook", "headrace.operators", "headrace.testing", "headrace.viewer"),
-    *("headrace.gpu.sim.backend", "headrace.gpu.capture", "headrace.gpu.declared_kernels", "headrace.tensor.copies"),
-    *("headrace.observe.events.recorder", "headrace.observe.figures.statistics_watcher", "headrace.resources"),
+    *(
+        "numpy",
+        "yaml",
+        "asyncio",
+        "headrace.notebook",
+        "headrace.operators",
+        "headrace.testing",
+        "headrace.viewer",
+    ),
+    *(
+        "headrace.gpu.sim.backend",
+        "headrace.gpu.capture",
+        "headrace.gpu.declared_kernels",
+        "headrace.tensor.copies",
+    ),
+    *(
+        "headrace.observe.events.recorder",
+        "headrace.observe.figures.statistics_watcher",
+        "headrace.resources",
+    ),
 )
 
 

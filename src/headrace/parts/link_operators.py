@@ -666,7 +666,7 @@ class ReceiveFromPart(LinkOperator):
         self._here = 0
         self._given = 0
         self._has_more = False
-        # Whether messages are passed on by computes alone: those are observed, or wait for room beside other operators.
+        # Whether messages are passed on by computes alone, which are observed, or wait for room beside others.
         self._only_computes = False
         self._fed: Any = None  # the queue of the receiver
         self._behind: Any = None  # the port, whose queue may be one that counts
