@@ -4,8 +4,9 @@ The thread of the operator encodes, copies into shared memory and sends; the thr
 `on_event` that something came. The lock of an end guards its state machine and its carrier, and is never held while
 a frame is copied, an object is unpickled or `on_event` is called.
 
-On one host a large frame is announced before its last bytes are copied, because a process takes as long to wake up as
-it takes to copy a megabyte or two. The receiver hands it out when it is complete, which the board says (`board.py`).
+On one host a large frame is announced before its last bytes are copied, because a process takes as long to wake up
+as it takes to copy a megabyte or two. The receiver hands it out when it is complete, which the board says
+(`board.py`).
 
 A received frame belongs to its receiver, who may write to it and keep it. Its memory goes back to the sender with
 the last reference to any array on it, on whatever thread that happens, also in the garbage collector, which may run
