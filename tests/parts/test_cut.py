@@ -12,7 +12,7 @@ import pytest
 from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec, op
 from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import SchedulingStatusType
-from headrace.core.errors import GraphError, LinkError, PeerAborted, PeerLost
+from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost
 from headrace.gpu import sim
 from headrace.link.ends import Parcel
 from headrace.observe import TraceWriter, watch
@@ -573,6 +573,104 @@ def test_a_flow_without_a_link_is_named() -> None:
     cut = Cut(plant(camera(range(3)), detector([])), "edge")
     with pytest.raises(LinkError, match=r"flow 'edge.camera.out -> server.detector.in' has no link"):
         cut.application.run()
+
+
+# Messages that are sent and received at once, without a compute of a link operator.
+
+
+def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, **terms: Any) -> list[Any]:
+    """Run a camera whose four messages nobody takes before the last was sent; return what was sent."""
+    links = MemoryLinks()
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        emit(self, op_output, links.made[FLOW])
+
+    def edge(part: Any) -> None:
+        part.add_operator(
+            Step(part, CountCondition(part, computes), outputs=["out"], body=body, name="camera")
+        )
+
+    def connect(cut: Cut) -> None:
+        links.connect(cut)
+        link = links.made[FLOW]
+        link.sender.end = lambda: link.receiver.give_credits(4)  # type: ignore[method-assign]
+
+    cut = Cut(plant(edge, detector([]), size=4, **terms), "edge", connect)
+    cut.application.run()
+    assert cut.counts()[FLOW].sent == 4
+    return [parcel.data for parcel in links.made[FLOW].frames]
+
+
+@pytest.mark.parametrize("terms", [{}, {"policy": POP}])
+def test_a_message_is_sent_in_the_compute_that_emits_it(terms: Any) -> None:
+    under_way: list[int] = []
+
+    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
+        op_output.emit(self.ticks)
+        under_way.append(len(link.frames))
+
+    assert edge_alone(emit, **terms) == [1, 2, 3, 4]
+    assert under_way[1:] == [2, 3, 4]  # the first may come before the sender has looked at its link
+
+
+@pytest.mark.parametrize("terms", [{}, {"policy": POP}])
+def test_a_message_that_is_not_sent_at_once_keeps_its_turn(terms: Any) -> None:
+    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
+        def send(*message: Any) -> bool:
+            return message[0] != 2 and MemorySender.send_at_once(link.sender, *message)
+
+        link.sender.send_at_once = send  # type: ignore[method-assign]
+        op_output.emit(2 * self.ticks - 1)
+        op_output.emit(2 * self.ticks)
+
+    assert edge_alone(emit, computes=2, **terms) == [1, 2, 3, 4]
+
+
+def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
+    """The sender raises them, and its name is with them."""
+    survived: list[int] = []
+
+    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
+        def refuse(*message: Any) -> bool:
+            raise CrossingError("it cannot be sent")
+
+        link.sender.send = link.sender.send_at_once = refuse  # type: ignore[method-assign]
+        op_output.emit(self.ticks)
+        survived.append(self.ticks)
+
+    with pytest.raises(CrossingError, match="it cannot be sent") as caught:
+        edge_alone(emit)
+    assert survived
+    assert any(FLOW in note for note in caught.value.__notes__)
+
+
+def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: Any) -> None:
+    """Arrays are received by the thread that reads them, and objects by a compute."""
+    values = [np.full(8, number) if number % 3 else (number, "object") for number in range(60)]
+    taken: list[Any] = []
+    result = run_plant(lambda: plant(camera(values), detector(taken), scheduler=scheduler, size=3), links)
+    assert not result.errors
+    assert [int(value[0]) for value in taken] == list(range(60))
+
+
+def test_nothing_is_received_in_a_pause(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    links = MemoryLinks()
+    cut = Cut(plant(camera([]), detector(taken), scheduler=scheduler, size=4), "server", links.connect)
+    application = cut.application
+    run = application.run_async()
+    wait_until(lambda: FLOW in links.made, "the part is connected")
+    link = links.made[FLOW]
+    assert link.sender.send(Parcel(1))
+    wait_until(lambda: taken == [1], "the first message is taken")
+    application.pause()
+    assert application.wait_until_paused(PATIENCE)
+    assert link.sender.send(Parcel(2))
+    assert len(link.frames) == 1
+    application.resume()
+    wait_until(lambda: taken == [1, 2], "the second message is taken")
+    link.sender.end()
+    run.result(PATIENCE)
 
 
 # Graphs.

@@ -548,8 +548,28 @@ class Sender(_End):
             self._after_lock()
         return True
 
-    def _send_array(self, description: bytes, extra: bytes, piece: Any, length: int) -> bool:
-        """Send a message that is one array, as `send` does every other, in one pass."""
+    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
+        """Send a message if that takes a moment: an array of the host that is small, or lies in shared memory.
+
+        Return whether it was sent. If not, `send` may still send it.
+        """
+        machine = self._machine
+        if metadata or self.failure is not None or machine.has_ended or machine.peer_ended:
+            return False
+        if self._is_ending or self._is_closing or machine.credits <= len(self._outbox):
+            return False
+        usual = encode_array(data, acq_timestamp)
+        if usual is None or not (self._is_local or usual[3] <= MAX_INLINE):
+            return False
+        return self._send_array(*usual, may_copy=False)
+
+    def _send_array(
+        self, description: bytes, extra: bytes, piece: Any, length: int, may_copy: bool = True
+    ) -> bool:
+        """Send a message that is one array, as `send` does every other, in one pass.
+
+        If it may not copy a large one, it returns False for that.
+        """
         machine = self._machine
         rest: _Rest | None = None
         if length <= MAX_INLINE:
@@ -562,12 +582,13 @@ class Sender(_End):
             holders = []
             with self._lock:
                 found = self._find_in_place(piece, length, holders)
-                if found is None:
+                if found is None and may_copy:
                     piece = memory_of(piece) if type(piece) is Tensor else piece
                     found = self._take_slot(piece, holders)
             if found is None:
-                self._stall(length, holders)
-                self._after_lock()
+                if may_copy:
+                    self._stall(length, holders)
+                    self._after_lock()
                 return False
             place, holder = found, holders[0][0]
             if type(holder) is Slot:
@@ -1076,6 +1097,48 @@ class Receiver(_End):
                 uploaded.append(True)
             uploading.append((parcel, uploaded))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to take, and no end or failure to note."""
+        is_over = self._machine.peer_ended or self.failure is not None
+        return not (self._arrived or self._uploading or is_over)
+
+    def take_at_once(self) -> Parcel | None:
+        """Return the next message that arrived, if it is one array of the host, which takes a moment; or None."""
+        if self._uploading:
+            return None
+        try:
+            frame, bulk = self._arrived[0]
+            if frame.is_unfinished and not self._is_written(frame.number):
+                return None
+            parcel = self._decode_array(frame, bulk)
+            if parcel is not None:
+                self._arrived.popleft()
+        except (IndexError, ProtocolError):  # there is none; or `take` meets the error again
+            return None
+        return parcel
+
+    def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Parcel | None:
+        """Return a message that is one array of the host; None if it is another."""
+        number, places, loan, description, extra, _ = frame
+        if description is None or len(places) != 1:
+            return None
+        segment, offset, length = places[0]
+        usual = decode_array(description, extra, length)
+        if usual is None:
+            return None
+        layout, acq_timestamp = usual
+        if segment == IN_BULK:
+            data = as_data(layout, array_at(layout, bulk, offset))
+        else:
+            shared = self._segments[segment]
+            if type(shared) is not Segment:
+                return None
+            array = array_at(layout, shared.mapped, offset)
+            self._lease(array, loan)
+            data = as_data(layout, array, shared.address + offset)
+        return _new(Parcel, (data, acq_timestamp, None, number))
+
     def _decode_next(self) -> Parcel | None:
         """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
@@ -1085,21 +1148,11 @@ class Receiver(_End):
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        number, places, loan, description, extra, _ = frame
+        number, _, _, description, extra, _ = frame
         try:
-            if description is not None and len(places) == 1:
-                segment, offset, length = places[0]
-                usual = decode_array(description, extra, length)
-                if usual is not None:
-                    if segment == IN_BULK:
-                        data = as_data(usual[0], array_at(usual[0], bulk, offset))
-                        return _new(Parcel, (data, usual[1], None, number))
-                    shared = self._segments[segment]
-                    if type(shared) is Segment:
-                        array = array_at(usual[0], shared.mapped, offset)
-                        self._lease(array, loan)
-                        data = as_data(usual[0], array, shared.address + offset)
-                        return _new(Parcel, (data, usual[1], None, number))
+            parcel = self._decode_array(frame, bulk)
+            if parcel is not None:
+                return parcel
             pieces = self._pieces(frame, bulk)
             if description is None:
                 content = pieces.pop(0).tobytes()

@@ -48,7 +48,8 @@ class Node(RunningOperator):
 
     __slots__ = (
         *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
-        *("input_states", "is_closing", "is_guarded", "is_measured", "joined", "joining", "output_states"),
+        *("input_states", "is_closing", "is_fed_elsewhere", "is_guarded", "is_measured", "joined", "joining"),
+        *("output_states",),
         *("place", "ready_queue", "routing", "serves_others", "shared_room", "slow", "stop_requested"),
         *("sweep", "wants_alone"),
     )
@@ -70,6 +71,8 @@ class Node(RunningOperator):
         self.is_guarded = False
         # Whether producers of its messages are in other ready queues.
         self.serves_others = False
+        # Whether messages from other processes come into its queues outside of computes, and are announced.
+        self.is_fed_elsewhere = False
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None

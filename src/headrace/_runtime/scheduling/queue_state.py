@@ -60,7 +60,7 @@ class QueueState:
     """The state of a queue.
 
     `available`, `affordable` and `room` are changed under the engine's lock. `min_size` is changed in the
-    consumer's compute (`resume`), `is_awaited_elsewhere` in the producer's. The rest is set before the run begins.
+    consumer's compute (`resume`), `is_awaited_elsewhere` by the producer. The rest is set before the run begins.
 
     Attributes
     ----------
