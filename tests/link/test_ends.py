@@ -240,6 +240,17 @@ class TestCredits:
             assert link.sender.take_credits() == 0
             assert (link.sender.sent, link.sender.credited, link.sender.credits) == (3, 2, 2)
 
+    def test_a_sender_that_has_one_left_reads_on_before_it_tells(self) -> None:
+        with Pair(size=4) as link:
+            for number in range(4):
+                link.sender.send(Parcel(number))
+            link.loop.serve()
+            for _ in range(4):
+                link.receiver.take()
+                link.receiver.give_credits(1)
+            link.sender.serve(True, False)
+            assert link.sender.take_credits() == 2
+
     def test_cannot_be_given_twice(self) -> None:
         with Pair() as link:
             link.sender.send(Parcel(1))
