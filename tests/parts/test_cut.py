@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -768,6 +769,33 @@ def test_several_parts_wait_for_the_places_of_one_queue(
     assert {outcome.ended_by for outcome in result.outcomes.values()} == {"finished"}
     assert not result.by_port("undelivered")
     assert not result.by_port("dropped")
+
+
+def test_a_link_leaves_the_place_of_an_operator_that_computes(links: Any) -> None:
+    """It would otherwise find the queue full that had room for its message when it began."""
+    taken: list[Any] = []
+    has_emitted = threading.Event()
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            assert has_emitted.wait(PATIENCE)
+            taken.append(op_input.receive("in"))
+
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            queue = input_queues(part.graph.find("server.detector"), "in")[0]
+            wait_until(lambda: len(queue) == 2, "what the link has passed on")
+            op_output.emit(0, "out")
+            has_emitted.set()
+
+        detector = Step(part, inputs=["in"], body=take, name="detector")
+        own = Step(part, CountCondition(part, 1), outputs=["out"], body=emit, name="own")
+        part.add_flow(own, detector, size=3)
+
+    result = run_plant(
+        lambda: plant(camera([1, 2, 3, 4]), server, scheduler=partial(event_based, workers=3), size=3), links
+    )
+    assert not result.errors
+    assert sorted(taken) == [0, 1, 2, 3, 4]
 
 
 def test_a_sender_that_does_not_wait_for_the_places_of_a_shared_queue_is_named(links: Any) -> None:

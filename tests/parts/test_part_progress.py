@@ -124,14 +124,12 @@ def test_after_the_run_nothing_waits_or_computes() -> None:
     assert (last.is_running, last.computes, last.waiting) == (False, {"server.detector": 9}, {})
 
 
-def test_what_a_sender_dropped_counts_at_the_receiver() -> None:
+def test_what_was_dropped_or_is_under_way_counts_at_the_receiver() -> None:
     app = plant(burst, detector([]), size=2)
-    app.compose_graph()
     cut = Cut(app, "edge")
     app.compose_graph()
     flow = cut.outgoing[0]
-    parts = {
-        "edge": PartProgress(Progress("Plant", True), flows={flow.name: FlowCounts(dropped=4, waiting=1)})
-    }
+    counts = {"edge": FlowCounts(dropped=4, waiting=1, over_link=5), "server": FlowCounts(over_link=3)}
+    parts = {part: PartProgress(Progress("Plant", True), flows={flow.name: counts[part]}) for part in counts}
     found = merge_progress("Plant", True, [], [flow], parts)
-    assert (found.dropped, found.waiting) == ({flow.input: 4}, {flow.input: 1})
+    assert (found.dropped, found.waiting) == ({flow.input: 4}, {flow.input: 1 + 2})

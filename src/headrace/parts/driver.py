@@ -162,7 +162,7 @@ class DriverControl(RunControl):
         self.on_request: Callable[[], None] | None = None
         self.find_problems: Callable[[], list[str]] = list
         self._is_paused = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may pause, too
 
     def problems(self) -> list[str]:
         """Return what is wrong in the parts."""
