@@ -334,11 +334,12 @@ def main() -> int:
         ),
         "",
         (
-            "Of the host's time for such a frame, p50, the best of two runs, the driver has its part in a wait, a "
-            f"launch and a record. The rest is headrace's own. Allowed: {HOST} µs."
+            "The host's time for such a frame, p50, the best of two runs. The driver's part is a wait, a launch "
+            "and a record: their mean in the best of three other runs. The rest is headrace's own, and the "
+            f"allocation of the result. Allowed: {HOST} µs."
         ),
         "",
-        table(["", "µs of the host", "the driver's", "headrace's"], parts),
+        table(["", "µs of the host", "the driver's", "the rest"], parts),
     ]
     publish("captured_chain", "\n".join(text))
     return failed

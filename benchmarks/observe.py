@@ -1,7 +1,7 @@
 """Measure what tracking costs, part by part, with and without GPU times, in one run.
 
     python -m benchmarks.observe [--rounds 9] [--long 3] [--seconds 3] [--save]
-    python -m benchmarks.observe --short         only what recording costs, in half a minute on an H200
+    python -m benchmarks.observe --short         only what recording costs, in fewer rounds
 
 The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a GPU with CuPy the chain of
 `benchmarks.gpu_chain` does, too. The columns, in microseconds per compute until the sink has its last message:
@@ -137,7 +137,7 @@ def rows_of(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="of short runs")
+    parser.add_argument("--rounds", type=int, help="of short runs: 9, or 4 with --short")
     parser.add_argument("--long", type=int, default=3, help="rounds of long runs")
     parser.add_argument("--seconds", type=float, default=3.0, help="that a long run takes, untracked")
     parser.add_argument(
@@ -145,6 +145,7 @@ def main() -> None:
     )
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
+    options.rounds = options.rounds or (4 if options.short else 9)
     rows: list[list[str]] = []
     for scheduler in ("greedy", "event-based"):
 
