@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 from collections import Counter
 from functools import partial
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition, gpu, op
+from headrace._runtime.streams.branch import Branch
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from headrace.tensor import Library, register_library
@@ -55,7 +57,7 @@ def stage(self: Any, op_input: Any, op_output: Any) -> None:
     """Add one to a frame, or begin with the number of the compute; `state` counts on the device."""
     app, stream = self.fragment, here.stream
     app.streams.setdefault(self.name, []).append(int(stream))
-    seconds = app.seconds if isinstance(app.seconds, float) else app.seconds(self.ticks)
+    seconds = app.seconds if isinstance(app.seconds, float) else app.seconds(self.name, self.ticks)
     if not seconds:
         stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
     if self.name == "last":
@@ -120,6 +122,52 @@ def test_each_has_a_stream_of_its_own_once_the_device_is_behind(scheduler: MakeS
     assert changes == {name: int(name != "first") for name in ROW}, "no stream changes twice"
 
 
+def test_a_new_stream_waits_for_all_work_on_the_shared_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int, Any]] = []
+
+    def note(name: str) -> None:
+        original = getattr(sim.Stream, name)
+
+        def call(self: Any, event: Any) -> Any:
+            calls.append((name, int(self.handle), event))
+            return original(self, event)
+
+        monkeypatch.setattr(sim.Stream, name, call)
+
+    note("wait")
+    note("record")
+    app = run(partial(compose_row, seconds=MS))
+    shared = app.streams["first"][0]
+    for name in ROW[1:]:
+        first = next(place for place, call in enumerate(calls) if call[1] == app.streams[name][-1])
+        (before, on, recorded), (what, _, event) = calls[first - 1 : first + 1]
+        assert (before, on, what) == ("record", shared, "wait")
+        assert recorded is event
+
+
+def test_an_operator_leaves_when_all_messages_to_it_have_fences() -> None:
+    first, one, two = (object() for _ in range(3))
+    branch: Any = Branch(first, may_split=True)  # type: ignore[arg-type]
+    assert not branch.may_leave(two, [one])
+    branch.note_fences(one)
+    assert branch.may_leave(two, [one])
+    assert not branch.may_leave(two, [one, first])
+    assert not branch.may_leave(first, []), "the first keeps the stream"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_frames_are_right_while_they_part_at_any_pace(scheduler: MakeScheduler, seed: int) -> None:
+    choose = random.Random(seed)
+    weights = {name: choose.choice([0.01, 0.1, 1, 5]) * MS for name in ROW}
+
+    def seconds(name: str, ticks: int) -> float:
+        return weights[name] * choose.choice([0.2, 1, 3])
+
+    app = run(partial(compose_row, seconds=seconds), scheduler)
+    assert app.seen == RIGHT
+    assert any(len(set(seen)) == 2 for seen in app.streams.values())
+
+
 @pytest.mark.parametrize("per", ["operator", "auto", "branch"])
 def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str) -> None:
     run(partial(compose_row, seconds=MS, per=per, frames=2 * FRAMES))
@@ -128,7 +176,7 @@ def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str
 
 
 def test_a_moment_behind_does_not_part_them() -> None:
-    app = run(partial(compose_row, seconds=lambda ticks: 3 * MS if ticks == 30 else 0.0))
+    app = run(partial(compose_row, seconds=lambda name, ticks: 3 * MS if ticks == 30 else 0.0))
     assert len({stream for seen in app.streams.values() for stream in seen}) == 1
     assert app.seen == RIGHT
 
@@ -158,6 +206,25 @@ def test_an_error_while_they_part_ends_the_run(scheduler: MakeScheduler) -> None
 
     with pytest.raises(RuntimeError, match="on purpose"):
         run(partial(compose_row, seconds=MS, ask=ask), scheduler)
+
+
+@pytest.mark.parametrize("per", ["auto", "branch"])
+def test_messages_that_replicas_are_handed_unopened_are_ordered(scheduler: MakeScheduler, per: str) -> None:
+    def double(data: Any) -> Any:
+        result = frame(here.stream)
+        launch(
+            here.stream, MS, lambda out, source: write(out, 2 * int(source.view("int64")[0])), result, data
+        )
+        return result
+
+    def compose(app: Any) -> None:
+        app.streams, app.seen, app.seconds, app.stream_per = {}, [], MS, per
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=stage, name="first")
+        doubled = op(double)(app, workers=2, name="doubled")
+        app.add_flow(first, doubled)
+        app.add_flow(doubled, Step(app, inputs=["in"], body=stage, name="last"))
+
+    assert run(compose, scheduler).seen == [2 * number for number in range(1, FRAMES + 1)]
 
 
 def reads_stream(self: Any, op_input: Any, op_output: Any) -> None:

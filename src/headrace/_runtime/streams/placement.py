@@ -81,10 +81,20 @@ def find_branches(
 
     An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
     Operators of different slices or pools, those that wait for the GPU themselves, and those of `apart` share no
-    stream. If branches may split, neither do those that read the current stream.
+    stream. If branches may split, neither do those that read the current stream. Headrace's own operators may move
+    messages on unopened, with the fences that they came with, and messages along flows that are chosen may go
+    anywhere. So these do not share a stream either.
     """
-    if may_split:
-        apart = {*apart, *(operator for operator in graph if _names_any(operator, _READS_STREAM))}
+    apart = {
+        *apart,
+        *(
+            operator
+            for operator in graph
+            if operator._dynamic_flows is not None
+            or _is_of_headrace(operator)
+            or (may_split and _names_any(operator, _READS_STREAM))
+        ),
+    }
     before: dict[Operator, set[Operator]] = {}
     after: dict[Operator, set[Operator]] = {}
     for flow in graph.flows:
@@ -112,6 +122,11 @@ def find_branches(
                 operator = next_one[operator]
                 found[operator] = branch
     return found
+
+
+def _is_of_headrace(operator: Operator) -> bool:
+    kinds = type(operator).__mro__[: -len(Operator.__mro__)]
+    return not operator.is_function and any(kind.__module__.startswith("headrace.") for kind in kinds)
 
 
 def _waits_for_streams(condition: Condition) -> bool:
