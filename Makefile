@@ -7,8 +7,10 @@ READY_ALL := $(VENV)/.ready-all
 READY_DEMO := $(VENV)/.ready-demo
 READY_DOCS := $(VENV)/.ready-docs
 C      ?= build/c
-# A process for each core, up to four. The tests of a file stay together: they share what is costly to set up.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# A process for each core, up to four. The tests of a file stay together: they share what is costly to set up. The files
+# come in the order of their folders, which ends with short ones, so that no process is left with a long file. The slowest
+# tests are listed, so that somebody notices a new one.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the
 # one for CUDA 13 from driver 580 on, else the one for CUDA 12.
@@ -17,7 +19,7 @@ DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $
 CUDA   := $(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 INSTALL := $(BIN)/python -m pip install --quiet --editable
 
-.PHONY: demo docs test test-all test-compiled test-loaded sanitize lint gpu-test gpu-sanitize soak bench
+.PHONY: demo docs test test-thorough test-all test-compiled test-loaded sanitize lint gpu-test gpu-sanitize soak bench
 .PHONY: compile compile-sources wheel compiled-wheel wheels pure clean
 .DEFAULT_GOAL := test
 
@@ -48,6 +50,9 @@ demo: $(READY_DEMO)  ## an endoscope with a control loop beside it, on shared an
 
 test: $(READY) pure  ## the tests that need no GPU, with the array libraries that are installed
 	$(PYTEST)
+
+test-thorough: $(READY) pure  ## the same, with more examples of each property and more schedules of the scheduler
+	HEADRACE_TESTS=thorough $(PYTEST)
 
 test-all: $(READY_ALL) pure  ## the same, with every array library that runs without a GPU
 	$(PYTEST)

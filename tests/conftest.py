@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
 from tests.limits import (  # noqa: F401
+    THOROUGH,
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_report_to_serializable,
@@ -31,7 +32,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # How long an example takes, and how long it takes to make one, depends on the machine. Every run has the same ones.
 settings.register_profile(
-    "any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "any machine",
+    deadline=None,
+    derandomize=True,
+    max_examples=200 if THOROUGH else 40,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")
 

@@ -18,6 +18,8 @@ import pytest
 
 from tests.harness.threads import PATIENCE
 
+# Whether to take more examples of properties and more schedules than `make test` has time for.
+THOROUGH = os.environ.get("HEADRACE_TESTS") == "thorough"
 LIMIT = float(os.environ.get("HEADRACE_TEST_LIMIT", PATIENCE + 60))
 LAST_LIMIT = float(os.environ.get("HEADRACE_TEST_LAST_LIMIT", LIMIT + 60))
 _stderr = 2

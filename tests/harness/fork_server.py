@@ -1,7 +1,7 @@
 """A server that has imported headrace, and forks for each program, which so starts without its imports.
 
 `tests.harness.processes.run_forked` starts it, as a script, and asks it. A request is a message on a Unix socket:
-the program, its arguments, folder and environment, with the pipes for what it prints. The answers are the id of its
+the program, its arguments, folder and environment, with the files for what it prints. The answers are the id of its
 process, and its exit status once it has ended. One program runs at a time.
 """
 
@@ -90,10 +90,10 @@ def become(request: dict[str, Any]) -> None:
         code = compile(arguments[1], "<string>", "exec")
     else:
         sys.argv = arguments
-        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
-        names["__file__"] = arguments[0]
-        with open(arguments[0], "rb") as file:
-            code = compile(file.read(), arguments[0], "exec")
+        program = names["__file__"] = os.path.abspath(arguments[0])
+        sys.path[0] = os.path.dirname(program)
+        with open(program, "rb") as file:
+            code = compile(file.read(), program, "exec")
     try:
         exec(code, names)
     except Exception as error:  # of the program: the traceback begins with its own frame

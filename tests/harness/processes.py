@@ -46,8 +46,8 @@ def run_forked(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as `run_python` does, in a fork of a process that has imported headrace already.
 
-    That saves the time that imports take. It is not for tests of what is imported, of how a process ends by a
-    signal or of variables that the interpreter reads itself; and it is for no device but the simulated one.
+    That saves the time of the imports. It is not for tests of what is imported, of how a signal ends a process, or
+    of variables that the interpreter reads itself; and it is for no device but the simulated one.
 
     Parameters
     ----------

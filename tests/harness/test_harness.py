@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from headrace import CountCondition
 from headrace.gpu import sim
 from headrace.resources import MachineClock, ManualClock
 from tests.harness import App, Consumer, MakeScheduler, Producer, Step, run, sink, source
+from tests.harness.processes import run_forked, run_python
 
 
 def test_a_sink_receives_what_a_source_emits(scheduler: MakeScheduler) -> None:
@@ -48,3 +50,37 @@ def test_a_body_is_passed_the_context_if_it_takes_it(body: Any, count: int) -> N
         app.add_operator(app.step)
 
     assert run(compose).step.given == [count]
+
+
+PROGRAM = """
+import os, sys, warnings
+import headrace
+print(__name__, sys.argv[1:], os.getcwd(), os.environ["COLOUR"], "HOME" in os.environ, flush=True)
+print("said aside", file=sys.stderr)
+def end(how):
+    match how:
+        case "raise": raise ValueError("as asked")
+        case "exit": sys.exit(3)
+        case "warn": warnings.warn("as asked")
+end(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("how", ["return", "raise", "exit", "warn"])
+@pytest.mark.parametrize("form", ["file", "-c"])
+def test_a_forked_program_does_what_one_of_its_own_process_does(how: str, form: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    named = ["program.py"] if form == "file" else ["-c", PROGRAM]
+    alone, forked = (
+        python("-W", "error", *named, how, cwd=tmp_path, COLOUR="red", HOME=None)
+        for python in (run_python, run_forked)
+    )
+    assert forked.stdout.startswith("__main__ ")
+    assert (forked.returncode, forked.stdout, forked.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+
+
+def test_a_forked_program_can_be_a_module(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = run_forked("-m", "program", "exit", cwd=tmp_path, COLOUR="red")
+    assert done.returncode == 3
+    assert done.stdout.startswith(f"__main__ ['exit'] {tmp_path} red")

@@ -1,7 +1,8 @@
 """Nothing is found in any scenario.
 
-This is a part of all schedules, always the same. HEADRACE_INTERLEAVINGS=5 explores each scenario for five
-seconds, with up to two preemptions and other seeds each time; ``python -m tests.interleavings`` says more.
+This is a part of all schedules, always the same: without a preemption, with one, and by one seed.
+HEADRACE_TESTS=thorough takes more of them. HEADRACE_INTERLEAVINGS=5 explores each scenario for five seconds, with
+up to two preemptions and other seeds each time; ``python -m tests.interleavings`` says more.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import time
 
 import pytest
 
+from tests.limits import THOROUGH
+
 from .exploring import explore, sample
 from .link_scenarios import SCENARIOS
 
-_RUNS, _SEEDS = 4, 1
+_RUNS, _SEEDS = (12, 4) if THOROUGH else (2, 1)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
