@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Application, CountCondition, Input, IOSpec, op
 from headrace.observe import DataFlowTracker
-from tests.harness import PATIENCE, App, MakeScheduler, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, run, sink, source, wait_until
 
 
 @op
@@ -135,6 +135,7 @@ def test_a_deadline_is_that_of_a_call(is_source: bool) -> None:
 
     def on_stuck(stuck: Any) -> None:
         found.append(stuck)
+        wait_until(lambda: loops, "the call")
         loop, event = loops[0]
         loop.call_soon_threadsafe(event.set)
 
