@@ -136,6 +136,12 @@ class TestEarlyFrames:
         link.receiver.close()
         assert link.receiver.take() is None
 
+    def test_are_not_taken_from_a_link_that_is_closed_at_this_moment(self, link: Any) -> None:
+        link.sender.send(Parcel(image(10)))
+        link.loop.serve()
+        link.receiver._is_written = lambda number: link.receiver.close() is None  # by another thread
+        assert link.receiver.take_at_once() is None
+
 
 class TestBeats:
     def test_are_notes_that_wake_nobody(self) -> None:
