@@ -1,6 +1,6 @@
 """Frames between fragments whose processes are killed again and again: which arrive, which are counted as lost.
 
-    python -m benchmarks.parts_losses [--total N] [--frames N] [--jobs N] [--minutes M] [--save]
+    python -m benchmarks.parts_losses [--total N] [--frames N] [--bytes N] [--jobs N] [--minutes M] [--save]
 
 Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
 four processes. The processes of relays and sinks are killed with SIGKILL at random moments, sometimes two at once,
@@ -9,6 +9,9 @@ sinks append what they receive to a file. A frame that was sent must have been r
 outcome; frames that came twice must have been counted as sent again. Under the policy ``stop`` the run ends with
 `PartLost`. The frames in the process that was killed end with it, as they would in one process: at most as many as
 its queues have places. What was received must be whole and in order. After each run no process may be left.
+
+With ``--bytes``, frames have up to so many, and sources pause now and then. Frames of 128 KiB and more are announced
+before they are complete, if their receiver may be asleep, so that senders are killed with a frame that lacks bytes.
 
 Programs run side by side (``--jobs``) until ``--total`` frames were sent, the same number for each policy and each
 link. Needs no GPU. The exit status is 1 if a frame was lost without a count, wrong or out of order, or if fewer
@@ -40,10 +43,9 @@ from headrace import Application, CountCondition, Fragment, Operator
 
 CHAINS = 4
 SIZE = 64
-LENGTH = 16
+SMALLEST = 128  # bytes
+BYTES = SMALLEST
 LIMIT = 400.0  # seconds of a run
-IN_A_PROCESS = CHAINS // 2 * (2 * SIZE + 1)
-"""The most frames in the process of half of the relays: in the queues before and behind each, and in a compute."""
 COUNTS = (
     "frames",
     "kills",
@@ -67,15 +69,26 @@ HEADS = {
 
 def frame(chain: int, number: int) -> Any:
     """Return the frame of a number, whose elements all depend on it."""
-    found = np.arange(number, number + LENGTH, dtype=np.int64)
+    found = np.arange(number, number + length(number), dtype=np.int64)
     found[1] = chain
     return found
+
+
+def length(number: int) -> int:
+    """Return the elements of a frame: most have a few bytes less than `BYTES`, the others fewer."""
+    return max(BYTES >> (number % 7 // 3), SMALLEST) // 8 - number % 3
+
+
+def places() -> int:
+    """Return the places of a queue: so few of large frames that they fit in memory."""
+    return SIZE if BYTES == SMALLEST else 4
 
 
 def is_whole(received: Any) -> bool:
     """Return whether a frame is as it was sent."""
     number = int(received[0])
-    return len(received) == LENGTH and bool((received[2:] == np.arange(number + 2, number + LENGTH)).all())
+    expected = np.arange(number + 2, number + length(number))
+    return len(received) == length(number) and bool((received[2:] == expected).all())
 
 
 class Source(Operator):
@@ -89,6 +102,8 @@ class Source(Operator):
         spec.output("out")
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        if BYTES > SMALLEST and self.number % 5 == 0:
+            time.sleep(0.002)  # until the receiver sleeps
         op_output.emit(frame(self.chain, self.number), "out")
         self.number += 1
 
@@ -163,8 +178,8 @@ class Chains(Application):
         relays = [Relays(self, f"relays{half}", on_loss=POLICY) for half in range(2)]
         for chain in range(CHAINS):
             middle = relays[chain % 2]
-            self.add_flow(sources, middle, {(f"source{chain}.out", f"relay{chain}.in")}, size=SIZE)
-            self.add_flow(middle, sinks, {(f"relay{chain}.out", f"sink{chain}.in")}, size=SIZE)
+            self.add_flow(sources, middle, {(f"source{chain}.out", f"relay{chain}.in")}, size=places())
+            self.add_flow(middle, sinks, {(f"relay{chain}.out", f"sink{chain}.in")}, size=places())
 
 
 def run_program() -> None:
@@ -199,7 +214,7 @@ def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: 
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "PARTS_SOAK": str(folder),
     }
-    command = [sys.executable, __file__, "--program", policy, str(frames), str(folder)]
+    command = [sys.executable, __file__, "--program", policy, str(frames), str(folder), str(BYTES)]
     with Path(folder, "output").open("w") as output:
         driver = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     kills, problems = 0, []
@@ -261,7 +276,8 @@ def judge(policy: str, kills: int, folder: Path, outcome: dict[str, Any]) -> dic
     repeated = sum(outcome["repeated"].values())
     uncounted = max(missing - counted, 0)
     # A process that was killed under this policy ends the run, and what it had ends with it.
-    ended = min(uncounted, IN_A_PROCESS) if policy == "stop" else 0
+    # These are at most those in the queues before and behind half of the relays, and one in a compute of each.
+    ended = min(uncounted, CHAINS // 2 * (2 * places() + 1)) if policy == "stop" else 0
     raised = outcome["raised"]
     has_ended_well = raised.startswith("PartLost") if policy == "stop" and kills else not raised
     return {
@@ -328,6 +344,7 @@ def main() -> int:
     )
     parser.add_argument("--total", type=int, default=1_000_000, help="frames of all runs")
     parser.add_argument("--frames", type=int, default=40_000, help="frames of each run, at most")
+    parser.add_argument("--bytes", type=int, default=SMALLEST, help="of the largest frames")
     parser.add_argument("--jobs", type=int, default=max((os.cpu_count() or 1) * 3 // 4, 1))
     parser.add_argument("--minutes", type=float, default=7.5, help="begin no run after so many")
     parser.add_argument("--interval", type=float, default=1.0, help="the most seconds until the next kill")
@@ -336,6 +353,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
+    global BYTES
+    BYTES = max(options.bytes, SMALLEST)
     pairs = [(policy, way) for policy in options.policies.split(",") for way in options.ways.split(",")]
     tally = Tally(pairs, -(-options.total // len(pairs)))
     began = time.monotonic()
@@ -360,7 +379,7 @@ def main() -> int:
     publish(
         "parts_losses",
         f"# Frames and killed processes\n\n{circumstances('no GPU')}\n\n`python -m benchmarks.parts_losses "
-        f"--total {options.total} --frames {options.frames} --jobs {options.jobs} --seed {options.seed}`, "
+        f"--total {options.total} --frames {options.frames} --bytes {BYTES} --jobs {options.jobs} --seed {options.seed}`, "
         f"{seconds:.0f} s.\n\n{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
     )
     return 0 if tally.is_complete and not tally.bad else 1
@@ -368,7 +387,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--program"]:
-        POLICY, FRAMES, FOLDER = sys.argv[2], int(sys.argv[3]), sys.argv[4]
+        POLICY, FRAMES, FOLDER, BYTES = sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
         run_program()
     else:
         raise SystemExit(main())

@@ -136,6 +136,12 @@ class TestEarlyFrames:
         link.receiver.close()
         assert link.receiver.take() is None
 
+    def test_are_not_taken_from_a_link_that_is_closed_at_this_moment(self, link: Any) -> None:
+        link.sender.send(Parcel(image(10)))
+        link.loop.serve()
+        link.receiver._is_written = lambda number: link.receiver.close() is None  # by another thread
+        assert link.receiver.take_at_once() is None
+
 
 class TestBeats:
     def test_are_notes_that_wake_nobody(self) -> None:
@@ -157,6 +163,22 @@ class TestBeats:
             for end in (link.sender, link.receiver, link.sender):
                 end.tick(now + 1)
             assert link.sender.peer_frames == link.receiver.peer_frames == 1
+
+    def test_may_be_read_before_a_message_that_was_sent_earlier(self, link: Any) -> None:
+        link.sender.send(Parcel(image(1)))
+        link.loop.serve()
+        assert link.receiver.take() is None
+        link.complete(*link.rests)  # which tells the receiver, who reads it late
+        link.sender.send(Parcel(1))
+        now = link.receiver._machine.heard
+        for end in (link.sender, link.receiver):
+            end.tick(now + 1)
+        assert link.receiver.peer_frames == 2
+        link.loop.serve()
+        assert link.receiver.failure is None
+        assert link.receiver.peer_frames == 2
+        assert np.array_equal(link.take(), image(1))
+        assert link.take() == 1
 
     def test_a_peer_without_them_is_lost_within_the_time_of_the_terms(self) -> None:
         link = Pair(silence=3.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime import NONE_LEFT, STARVED
+from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED
 from headrace.core.errors import DigestError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
@@ -208,6 +208,19 @@ def test_the_program_ends_when_all_are_idle_twice_and_nothing_is_under_way() -> 
     assert report(4, 4, 1, "c") == asks(2)
     assert report(4, 4, 1) == []
     assert report(4, 4, 2) == [Tell(name, EndIdle(STARVED)) for name in "abc"]
+
+
+def test_parts_that_were_told_nothing_need_not_report_again() -> None:
+    """They have nothing new to report, unless what the others do reaches them."""
+    made = started()
+    reports = {"a": idle(3), "b": idle(3, IN_LOOP), "c": IdleReport()}
+    for wave in (0, 1):
+        found = [action for name in "abc" for action in made.idle(name, reports[name], wave, 1)]
+    assert found == [Tell("b", EndIdle(IN_LOOP))]
+    reports["b"] = idle(3)
+    assert made.idle("b", reports["b"], 0, 1) == [Tell(name, Ask(2)) for name in "abc"]
+    found = [action for name in "abc" for action in made.idle(name, reports[name], 2, 1)]
+    assert found == [Tell(name, EndIdle(NONE_LEFT)) for name in "abc"]
 
 
 def test_a_part_that_ends_is_not_waited_for_any_more() -> None:

@@ -1114,7 +1114,8 @@ class Receiver(_End):
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
                 self._arrived.popleft()
-        except (IndexError, ProtocolError):  # there is none; or `take` meets the error again
+        # There is none; or another thread closes the link; or `take` meets the error again.
+        except (IndexError, KeyError, ProtocolError):
             return None
         return parcel
 

@@ -161,6 +161,7 @@ class LinkEnd:
         self.board: Board | None = None
         """What both ends share on one host."""
         self._peer_beat = (0.0, 0)
+        self._said = 0  # the frames that the last message of the peer told of: a note may overtake it
         self._terms = terms
         self._out = 0
         self._in = 0
@@ -206,7 +207,8 @@ class LinkEnd:
         """Return whether nothing was heard of the peer for too long."""
         if self.board is not None and (beat := self.board.peer_beat) != self._peer_beat:
             self._peer_beat = beat
-            at, self.peer_frames = beat
+            at, frames = beat
+            self.peer_frames = max(self.peer_frames, frames)
             # Processes of two containers may have clocks that differ.
             self.heard = max(self.heard, at if now - self.silence < at < now else now)
         return self.is_open and now - self.heard >= self.patience
@@ -268,11 +270,12 @@ class LinkEnd:
         return None
 
     def _note_progress(self, kind: Kind, frames: int) -> None:
-        if frames < self.peer_frames or not self._can_be(frames, kind):
+        if frames < self._said or not self._can_be(frames, kind):
             raise ProtocolError(
                 f"the {self.peer} says that it is at frame {frames} ({kind.name}), and this end is at {self.frames}"
             )
-        self.peer_frames = frames
+        self._said = frames
+        self.peer_frames = max(self.peer_frames, frames)
         if kind is Kind.END:
             if self.peer_ended:
                 raise ProtocolError("an END came again")

@@ -247,9 +247,10 @@ class Supervisor:
                 return []  # the wave is under way
             if self._answers == self._asked:
                 self._asked = None
-                for part in alive:
-                    part.idle = None
-                return [Tell(part, EndIdle(stage)) for part, stage in decide(reports).items()]
+                decided = decide(reports)
+                for told in decided:  # the others are as they were, and report again when something has passed
+                    self.parts[told].idle = None
+                return [Tell(told, EndIdle(stage)) for told, stage in decided.items()]
         self._asked = None
         if not is_still(reports, tuple(flow for flow in self.flows if not self._is_given_up(flow))):
             return []
