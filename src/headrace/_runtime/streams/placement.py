@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
 # An operator that asks for the current stream may keep it, and expect its work to be there in later computes.
 _READS_STREAM = {"current_stream", "get_current_stream"}
+# An operator that moves messages as they are, or out of the run, moves their fences along.
+_MOVES_MESSAGES = {"take_messages", "pass_message", "hand_out"}
 _MOST = 1_000  # functions read for one operator
 
 
@@ -80,11 +82,15 @@ def find_branches(
     """Return the branch of each operator that shares a stream with its neighbours.
 
     An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
-    Operators of different slices or pools, those that wait for the GPU themselves, and those of `apart` share no
-    stream. If branches may split, neither do those that read the current stream.
+    Operators of different slices or pools, those that wait for the GPU themselves, those that move messages as they
+    are, those whose flows are chosen as they run, and those of `apart` share no stream. If branches may split,
+    neither do those that read the current stream.
     """
-    if may_split:
-        apart = {*apart, *(operator for operator in graph if _names_any(operator, _READS_STREAM))}
+    names = _MOVES_MESSAGES | _READS_STREAM if may_split else _MOVES_MESSAGES
+    apart = {
+        *apart,
+        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, names)),
+    }
     before: dict[Operator, set[Operator]] = {}
     after: dict[Operator, set[Operator]] = {}
     for flow in graph.flows:
