@@ -14,7 +14,7 @@ from headrace import CountCondition, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from headrace.tensor import Library, register_library
-from tests.harness import MS, MakeScheduler, Step, frame, greedy, launch, read_frame, run, write
+from tests.harness import MS, MakeScheduler, Step, event_based, frame, greedy, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
 
 ROW = ("first", "one", "two", "three", "last")
@@ -82,7 +82,13 @@ def _add(out: Any, source: Any, state: Any) -> None:
 
 
 def compose_row(
-    app: Any, seconds: Any, per: str = "auto", pool_size: int = 0, frames: int = FRAMES, **more: Any
+    app: Any,
+    seconds: Any,
+    per: str = "auto",
+    pool_size: int = 0,
+    frames: int = FRAMES,
+    bodies: Any = None,
+    **more: Any,
 ) -> None:
     app.streams, app.seen, app.seconds, app.stream_per = {}, [], seconds, per
     vars(app).update(more)
@@ -90,7 +96,8 @@ def compose_row(
     before = Step(app, CountCondition(app, frames), pool, outputs=["out"], body=stage, name="first")
     for name in ROW[1:]:
         outputs = [] if name == "last" else ["out"]
-        after = Step(app, pool, inputs=["in"], outputs=outputs, body=stage, name=name)
+        body = (bodies or {}).get(name, stage)
+        after = Step(app, pool, inputs=["in"], outputs=outputs, body=body, name=name)
         app.add_flow(before, after)
         before = after
 
@@ -125,6 +132,29 @@ def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str
     run(partial(compose_row, seconds=MS, per=per, frames=2 * FRAMES))
     frame_ms = machine.now / MS / (2 * FRAMES)
     assert frame_ms <= {"operator": 1.2, "auto": 2, "branch": 6}[per]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_row_with_a_small_limit_overlaps(machine: sim.Machine, limit: int) -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS, frames=FRAMES)
+        app.max_in_flight = limit
+
+    assert run(compose).seen == RIGHT
+    assert machine.now / MS / FRAMES <= 2
+
+
+@pytest.mark.parametrize("name", ["two", "last"])
+def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Machine, name: str) -> None:
+    def waits(self: Any, op_input: Any, op_output: Any) -> None:
+        stage(self, op_input, op_output)
+        here.stream.stream.sync()
+
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS, frames=2 * FRAMES, bodies={name: waits})
+
+    run(compose, event_based)
+    assert machine.now / MS / (2 * FRAMES) <= 2
 
 
 def test_a_moment_behind_does_not_part_them() -> None:
