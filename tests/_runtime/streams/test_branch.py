@@ -12,7 +12,7 @@ import pytest
 
 from headrace import CountCondition, gpu
 from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
+from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from tests.harness import MS, MakeScheduler, Step, event_based, frame, greedy, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
@@ -195,7 +195,23 @@ def reads_stream(self: Any, op_input: Any, op_output: Any) -> None:
     stage(self, op_input, op_output)
 
 
-def test_an_operator_that_reads_the_current_stream_has_its_own() -> None:
+class Engine:
+    """An object of a program that keeps the stream of its first use."""
+
+    def infer(self) -> None:
+        here.mine = gpu.current_stream()
+
+
+engine = Engine()
+
+
+def reads_through_an_object(self: Any, op_input: Any, op_output: Any) -> None:
+    engine.infer()
+    stage(self, op_input, op_output)
+
+
+@pytest.mark.parametrize("reads_stream", [reads_stream, reads_through_an_object])
+def test_an_operator_that_reads_the_current_stream_has_its_own(reads_stream: Any) -> None:
     def compose(app: Any) -> None:
         app.streams, app.seen, app.seconds = {}, [], MS
         pool = CudaStreamPool(app, stream_flags=1)
@@ -210,6 +226,29 @@ def test_an_operator_that_reads_the_current_stream_has_its_own() -> None:
     assert len(set(app.streams["two"])) == 1
     assert app.streams["first"][0] == app.streams["one"][0] != app.streams["two"][0]
     assert app.seen == RIGHT
+
+
+def test_an_operator_that_reads_the_current_stream_unseen_keeps_it(scheduler: MakeScheduler) -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two" and operator.ticks == 1:
+            kept.append(getattr(gpu, "current_" + "stream")())
+
+    kept: list[Any] = []
+    app = run(partial(compose_row, seconds=MS, ask=ask), scheduler)
+    assert app.seen == RIGHT
+    assert set(app.streams["two"]) == set(map(int, kept))
+    assert len(set(app.streams["three"])) == 2, "the others leave"
+
+
+def test_memory_of_a_pool_does_not_keep_operators_together() -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        operator.fragment.memory.allocate_tensor(8, "int64")
+
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS, ask=ask, memory=BlockMemoryPool(app, "device", 64, 8))
+
+    app = run(compose)
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
 
 
 def test_those_who_watch_see_a_stream_for_each() -> None:

@@ -5,15 +5,16 @@ gain: each stage is done before the next one is launched. As soon as the device 
 frame in one stage and on the next frame in the stage before. So the operators then leave the shared stream, each
 for one of its own, and stay there:
 
-- An operator whose looks (`lifetimes`) have found the device behind several times in a row splits the branch. So does
-  one whose computes are far apart, where events cost little. An operator of the row may wait for the device, as by a
-  copy to the host: then the device is never behind, and yet the others could work meanwhile.
+- An operator whose looks (`lifetimes`) have found the device behind several times in a row splits the branch. So
+  does one whose computes are far apart, where events cost little. An operator of the row may wait for the device,
+  as by a copy to the host: then the device is never behind, and yet the others could work meanwhile.
 - At their next looks, the others notice. From then on, each sends its messages with a fence, and says so.
 - An operator whose senders all do leaves: its new stream waits for all work on the shared one so far. That includes
   its own work, and the work behind the messages without a fence that it has still to receive. The first operator
   keeps the shared stream.
 
-An operator that was given the handle of the stream keeps it. Its stream never changes within a compute.
+An operator that was given the handle of the stream, or read which one is current, keeps it. Its stream never
+changes within a compute.
 """
 
 from __future__ import annotations

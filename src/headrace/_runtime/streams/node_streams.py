@@ -222,7 +222,8 @@ class NodeStreams:
         self._update_outputs()  # messages have fences now
         branch.note_fences(node.operator)
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
-        if member.stays or has_others or node.operator is branch.first:
+        is_kept = member.stays or (self._current is not None and self._current.is_read)
+        if is_kept or has_others or node.operator is branch.first:
             self.lifetimes.after_look = None
         elif branch.may_leave(
             node.operator, [feeder.operator for queue in node.inputs for feeder in queue.feeders]

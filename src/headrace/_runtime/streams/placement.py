@@ -86,10 +86,10 @@ def find_branches(
     are, those whose flows are chosen as they run, and those of `apart` share no stream. If branches may split,
     neither do those that read the current stream.
     """
-    names = _MOVES_MESSAGES | _READS_STREAM if may_split else _MOVES_MESSAGES
     apart = {
         *apart,
-        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, names)),
+        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, _MOVES_MESSAGES)),
+        *(each for each in graph if may_split and _names_any(each, _READS_STREAM, in_objects=True)),
     }
     before: dict[Operator, set[Operator]] = {}
     after: dict[Operator, set[Operator]] = {}
@@ -129,12 +129,14 @@ def handles_streams(operator: Operator) -> bool:
     return _names_any(operator, _GIVES_STREAM)
 
 
-def _names_any(operator: Operator, sought: set[str]) -> bool:
-    """Return whether an operator's code names any of some functions."""
+def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -> bool:
+    """Return whether the code of an operator, and with `in_objects` of its objects, names any of some functions."""
     kinds = type(operator).__mro__[: -len(Operator.__mro__)]
     members = [*(member for kind in kinds for member in vars(kind).values()), *vars(operator).values()]
     if operator.is_function:
         members = [operator.declared.function]  # type: ignore[attr-defined]
+    if in_objects:
+        members += [method for member in members for method in _methods_of(member)]
     waiting = [function for member in members for function in _functions_in(member)]
     seen: set[FunctionType] = set()
     while waiting and len(seen) < _MOST:
@@ -147,8 +149,18 @@ def _names_any(operator: Operator, sought: set[str]) -> bool:
             return True
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         reached += [function.__globals__[name] for name in names if name in function.__globals__]
+        if in_objects:
+            reached += [method for value in reached for method in _methods_of(value)]
         waiting += [found for value in reached for found in _functions_in(value)]
     return False
+
+
+def _methods_of(value: Any) -> list[Any]:
+    """Return what the class of an object of the program defines."""
+    kinds = type(value).__mro__[:-1]
+    if any(kind.__module__.partition(".")[0] in ("builtins", "headrace") for kind in kinds):
+        return []
+    return [member for kind in kinds for member in vars(kind).values()]
 
 
 def _functions_in(value: Any) -> list[FunctionType]:
