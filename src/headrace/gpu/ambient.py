@@ -110,15 +110,18 @@ class LastingStream:
         The libraries in use.
     make_current
         Makes the stream current in these libraries, and does nothing else of what `enter` does.
+    is_read
+        Whether a program has asked which stream is current, and may have kept it.
     modules
         The number of imported modules when the libraries in use were last found.
     """
 
-    __slots__ = ("_runs_cuda", "handle", "libraries", "make_current", "modules")
+    __slots__ = ("_runs_cuda", "handle", "is_read", "libraries", "make_current", "modules")
 
     def __init__(self, stream: SupportsStream) -> None:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
         self._runs_cuda = self.handle.backend.runs_cuda
+        self.is_read = False
         self.libraries: Sequence[StreamLibrary] = ()
         self.make_current: Callable[[], object] = _nothing
         self.modules = -1
@@ -196,6 +199,14 @@ def library_is_in_use() -> bool:
 
 def current_stream() -> StreamHandle | None:
     """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None."""
+    innermost = thread.current.innermost
+    if isinstance(innermost, LastingStream):
+        innermost.is_read = True
+    return stream_here()
+
+
+def stream_here() -> StreamHandle | None:
+    """Return the same, for one use: the operator may have another stream in its next compute."""
     innermost = thread.current.innermost
     return None if innermost is None else innermost.handle
 

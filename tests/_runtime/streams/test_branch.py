@@ -14,9 +14,9 @@ import pytest
 from headrace import CountCondition, gpu, op
 from headrace._runtime.streams.branch import Branch
 from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
+from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
-from tests.harness import MS, MakeScheduler, Step, frame, greedy, launch, read_frame, run, write
+from tests.harness import MS, MakeScheduler, Step, event_based, frame, greedy, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
 
 ROW = ("first", "one", "two", "three", "last")
@@ -84,7 +84,13 @@ def _add(out: Any, source: Any, state: Any) -> None:
 
 
 def compose_row(
-    app: Any, seconds: Any, per: str = "auto", pool_size: int = 0, frames: int = FRAMES, **more: Any
+    app: Any,
+    seconds: Any,
+    per: str = "auto",
+    pool_size: int = 0,
+    frames: int = FRAMES,
+    bodies: Any = None,
+    **more: Any,
 ) -> None:
     app.streams, app.seen, app.seconds, app.stream_per = {}, [], seconds, per
     vars(app).update(more)
@@ -92,7 +98,8 @@ def compose_row(
     before = Step(app, CountCondition(app, frames), pool, outputs=["out"], body=stage, name="first")
     for name in ROW[1:]:
         outputs = [] if name == "last" else ["out"]
-        after = Step(app, pool, inputs=["in"], outputs=outputs, body=stage, name=name)
+        body = (bodies or {}).get(name, stage)
+        after = Step(app, pool, inputs=["in"], outputs=outputs, body=body, name=name)
         app.add_flow(before, after)
         before = after
 
@@ -175,6 +182,29 @@ def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str
     assert frame_ms <= {"operator": 1.2, "auto": 2, "branch": 6}[per]
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_row_with_a_small_limit_overlaps(machine: sim.Machine, limit: int) -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS, frames=FRAMES)
+        app.max_in_flight = limit
+
+    assert run(compose).seen == RIGHT
+    assert machine.now / MS / FRAMES <= 2
+
+
+@pytest.mark.parametrize("name", ["two", "last"])
+def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Machine, name: str) -> None:
+    def waits(self: Any, op_input: Any, op_output: Any) -> None:
+        stage(self, op_input, op_output)
+        here.stream.stream.sync()
+
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS, frames=2 * FRAMES, bodies={name: waits})
+
+    run(compose, event_based)
+    assert machine.now / MS / (2 * FRAMES) <= 2
+
+
 def test_a_moment_behind_does_not_part_them() -> None:
     app = run(partial(compose_row, seconds=lambda name, ticks: 3 * MS if ticks == 30 else 0.0))
     assert len({stream for seen in app.streams.values() for stream in seen}) == 1
@@ -232,7 +262,23 @@ def reads_stream(self: Any, op_input: Any, op_output: Any) -> None:
     stage(self, op_input, op_output)
 
 
-def test_an_operator_that_reads_the_current_stream_has_its_own() -> None:
+class Engine:
+    """An object of a program that keeps the stream of its first use."""
+
+    def infer(self) -> None:
+        here.mine = gpu.current_stream()
+
+
+engine = Engine()
+
+
+def reads_through_an_object(self: Any, op_input: Any, op_output: Any) -> None:
+    engine.infer()
+    stage(self, op_input, op_output)
+
+
+@pytest.mark.parametrize("reads_stream", [reads_stream, reads_through_an_object])
+def test_an_operator_that_reads_the_current_stream_has_its_own(reads_stream: Any) -> None:
     def compose(app: Any) -> None:
         app.streams, app.seen, app.seconds = {}, [], MS
         pool = CudaStreamPool(app, stream_flags=1)
@@ -247,6 +293,29 @@ def test_an_operator_that_reads_the_current_stream_has_its_own() -> None:
     assert len(set(app.streams["two"])) == 1
     assert app.streams["first"][0] == app.streams["one"][0] != app.streams["two"][0]
     assert app.seen == RIGHT
+
+
+def test_an_operator_that_reads_the_current_stream_unseen_keeps_it(scheduler: MakeScheduler) -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two" and operator.ticks == 1:
+            kept.append(getattr(gpu, "current_" + "stream")())
+
+    kept: list[Any] = []
+    app = run(partial(compose_row, seconds=MS, ask=ask), scheduler)
+    assert app.seen == RIGHT
+    assert set(app.streams["two"]) == set(map(int, kept))
+    assert len(set(app.streams["three"])) == 2, "the others leave"
+
+
+def test_memory_of_a_pool_does_not_keep_operators_together() -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        operator.fragment.memory.allocate_tensor(8, "int64")
+
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS, ask=ask, memory=BlockMemoryPool(app, "device", 64, 8))
+
+    app = run(compose)
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
 
 
 def test_those_who_watch_see_a_stream_for_each() -> None:

@@ -5,13 +5,16 @@ gain: each stage is done before the next one is launched. As soon as the device 
 frame in one stage and on the next frame in the stage before. So the operators then leave the shared stream, each
 for one of its own, and stay there:
 
-- An operator whose looks (`lifetimes`) have found the device behind several times in a row splits the branch.
+- An operator whose looks (`lifetimes`) have found the device behind several times in a row splits the branch. So
+  does one whose computes are far apart, where events cost little. An operator of the row may wait for the device,
+  as by a copy to the host: then the device is never behind, and yet the others could work meanwhile.
 - At their next looks, the others notice. From then on, each sends its messages with a fence, and says so.
 - An operator whose senders all do leaves: its new stream waits for all work on the shared one so far. That includes
   its own work, and the work behind the messages without a fence that it has still to receive. The first operator
   keeps the shared stream.
 
-An operator that was given the handle of the stream keeps it. Its stream never changes within a compute.
+An operator that was given the handle of the stream, or read which one is current, keeps it. Its stream never
+changes within a compute.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
 _LOOKS = 4  # that find the device behind before the operators leave
+_FAR_NS = 200_000  # between two computes: an event and a wait cost about 2 µs of it
 
 
 class Branch:
@@ -62,19 +66,23 @@ class Branch:
 
 
 class Member:
-    """How often in a row the looks of one operator of a branch have found the device behind."""
+    """How often in a row the looks of one operator of a branch have found that it should split."""
 
-    __slots__ = ("behind", "branch", "stays")
+    __slots__ = ("_at", "_looks", "_remaining", "branch", "stays")
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
-        self.behind = 0
+        self._looks = 0
+        # The compute of the last look, and its time.
+        self._remaining, self._at = remaining, timestamp
         # Whether the operator was given the handle of the stream.
         self.stays = False
 
-    def is_to_split(self, keeps_up: bool) -> bool:
+    def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:
         """Note whether a look has found that the device keeps up; return whether the branch is split."""
-        self.behind = 0 if keeps_up else self.behind + 1
-        if self.behind >= _LOOKS:
+        are_far_apart = timestamp - self._at > _FAR_NS * (self._remaining - remaining)
+        self._remaining, self._at = remaining, timestamp
+        self._looks = 0 if keeps_up and not are_far_apart else self._looks + 1
+        if self._looks >= _LOOKS:
             self.branch.is_split = True
         return self.branch.is_split

@@ -158,7 +158,7 @@ class Lifetimes:
         self.look()
         self._looked = monotonic_ns()
         if self.after_look is not None:
-            self.after_look(reader.keeps_up)
+            self.after_look(reader.keeps_up and not reader.is_full)
 
     def look(self) -> None:
         """Keep the frames that were received and released until the streams have completed their work so far."""

@@ -208,7 +208,7 @@ class NodeStreams:
         self.work_on(own)
         branch = self.run.branches.get(self.node.operator)
         if branch is not None and branch.may_split and branch.stream is own:
-            self._member = Member(branch)
+            self._member = Member(branch, self.node.remaining, self.node.clock.timestamp())
             self.is_unusual = True
             self.lifetimes.after_look = self._look_at_branch
 
@@ -216,13 +216,14 @@ class NodeStreams:
         """Leave the stream that the operator shares, between two computes, if the device has fallen behind."""
         member = self._member
         assert member is not None
-        if not member.is_to_split(keeps_up):
-            return
         branch, node = member.branch, self.node
+        if not member.is_to_split(keeps_up, node.remaining, node.clock.timestamp()):
+            return
         self._update_outputs()  # messages have fences now
         branch.note_fences(node.operator)
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
-        if member.stays or has_others or node.operator is branch.first:
+        is_kept = member.stays or (self._current is not None and self._current.is_read)
+        if is_kept or has_others or node.operator is branch.first:
             self.lifetimes.after_look = None
         elif branch.may_leave(
             node.operator, [feeder.operator for queue in node.inputs for feeder in queue.feeders]

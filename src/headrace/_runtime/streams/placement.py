@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
 # An operator that asks for the current stream may keep it, and expect its work to be there in later computes.
 _READS_STREAM = {"current_stream", "get_current_stream"}
+# An operator that moves messages as they are, or out of the run, moves their fences along.
+_MOVES_MESSAGES = {"take_messages", "pass_message", "hand_out"}
 _MOST = 1_000  # functions read for one operator
 
 
@@ -80,20 +82,14 @@ def find_branches(
     """Return the branch of each operator that shares a stream with its neighbours.
 
     An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
-    Operators of different slices or pools, those that wait for the GPU themselves, and those of `apart` share no
-    stream. If branches may split, neither do those that read the current stream. Headrace's own operators may move
-    messages on unopened, with the fences that they came with, and messages along flows that are chosen may go
-    anywhere. So these do not share a stream either.
+    Operators of different slices or pools, those that wait for the GPU themselves, those that move messages as they
+    are, those whose flows are chosen as they run, and those of `apart` share no stream. If branches may split,
+    neither do those that read the current stream.
     """
     apart = {
         *apart,
-        *(
-            operator
-            for operator in graph
-            if operator._dynamic_flows is not None
-            or _is_of_headrace(operator)
-            or (may_split and _names_any(operator, _READS_STREAM))
-        ),
+        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, _MOVES_MESSAGES)),
+        *(each for each in graph if may_split and _names_any(each, _READS_STREAM, in_objects=True)),
     }
     before: dict[Operator, set[Operator]] = {}
     after: dict[Operator, set[Operator]] = {}
@@ -124,11 +120,6 @@ def find_branches(
     return found
 
 
-def _is_of_headrace(operator: Operator) -> bool:
-    kinds = type(operator).__mro__[: -len(Operator.__mro__)]
-    return not operator.is_function and any(kind.__module__.startswith("headrace.") for kind in kinds)
-
-
 def _waits_for_streams(condition: Condition) -> bool:
     return condition.waits_for_streams or any(map(_waits_for_streams, condition.terms))
 
@@ -138,12 +129,14 @@ def handles_streams(operator: Operator) -> bool:
     return _names_any(operator, _GIVES_STREAM)
 
 
-def _names_any(operator: Operator, sought: set[str]) -> bool:
-    """Return whether an operator's code names any of some functions."""
+def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -> bool:
+    """Return whether the code of an operator, and with `in_objects` of its objects, names any of some functions."""
     kinds = type(operator).__mro__[: -len(Operator.__mro__)]
     members = [*(member for kind in kinds for member in vars(kind).values()), *vars(operator).values()]
     if operator.is_function:
         members = [operator.declared.function]  # type: ignore[attr-defined]
+    if in_objects:
+        members += [method for member in members for method in _methods_of(member)]
     waiting = [function for member in members for function in _functions_in(member)]
     seen: set[FunctionType] = set()
     while waiting and len(seen) < _MOST:
@@ -156,8 +149,18 @@ def _names_any(operator: Operator, sought: set[str]) -> bool:
             return True
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         reached += [function.__globals__[name] for name in names if name in function.__globals__]
+        if in_objects:
+            reached += [method for value in reached for method in _methods_of(value)]
         waiting += [found for value in reached for found in _functions_in(value)]
     return False
+
+
+def _methods_of(value: Any) -> list[Any]:
+    """Return what the class of an object of the program defines."""
+    kinds = type(value).__mro__[:-1]
+    if any(kind.__module__.partition(".")[0] in ("builtins", "headrace") for kind in kinds):
+        return []
+    return [member for kind in kinds for member in vars(kind).values()]
 
 
 def _functions_in(value: Any) -> list[FunctionType]:
