@@ -769,7 +769,7 @@ PLANTS = [
         "        out = self._out\n        if self.flow.keeps_places:\n            message",
         "        out = self._out\n        if queue.has_ended and not self._has_said_end:\n            return _END\n"
         "        if self.flow.keeps_places:\n            message",
-        "link-out-1",
+        "link-1",
         (_ERROR,),
     ),
     Plant(

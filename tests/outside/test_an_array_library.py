@@ -127,6 +127,7 @@ def test_arrays_pass_on_streams_and_live_until_they_are_read(
         launch(5 * MS, lambda read: seen.append(int(read[0])), array)
 
     def compose(app: App) -> None:
+        app.stream_per = "operator"
         app.add_flow(camera(app, CountCondition(app, 6)), show(app))
 
     run(compose, scheduler)

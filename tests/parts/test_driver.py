@@ -123,6 +123,7 @@ print(app.wait_until_paused(), ask("/ready"))
 before = app.progress()
 app.step(3)
 app.wait_until_paused()
+app.step(1, "edge.numbers")  # one of the two can compute, and lets the other do so
 app.step(1, "server.scale")
 after = app.wait_until_paused() and app.progress()
 print(*(sum(each.computes.values()) for each in (before, after)), *before.computes)
@@ -165,7 +166,7 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
     )
     assert (rest[5][:4], json.loads(rest[5][4:])["applications"]["Plant"]["state"]) == ("True", "paused")
     first, last, *names = rest[7].split()
-    assert (int(last) - int(first), names) == (4, ["edge.numbers", "server.scale"])
+    assert (int(last) - int(first), names) == (5, ["edge.numbers", "server.scale"])
     assert "of 'server', whose operators run in processes of their own" in rest[8]
     assert json.loads(rest[9])["status"] == "ok"
     assert rest[11:] == ["stopped"]

@@ -45,6 +45,7 @@ def test_a_pause_means_all_parts_and_is_over_with_the_last_answer() -> None:
     carried_out(stepping, sent)  # late answers to the request before
     assert not stepping.is_quiet(PARTS)
     carried_out(stepping, again)
+    carried_out(stepping, sent)  # and once more, after the new ones
     assert stepping.is_quiet(PARTS)
     assert kinds(stepping.request(RESUME, 0, "", "", PARTS)) == to_all(RESUME)
     assert not stepping.is_quiet(PARTS)

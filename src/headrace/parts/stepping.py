@@ -78,8 +78,8 @@ class Stepping:
         return self._send([part], OFFER if self._is_offering else PAUSE)
 
     def note_paused(self, part: str, number: int) -> None:
-        """Handle that a part has carried out a request: nothing computes there."""
-        self._done[part] = number
+        """Handle that a part has carried out a request: nothing computes there. Two of them may change places."""
+        self._done[part] = max(number, self._done.get(part, 0))
 
     def is_quiet(self, alive: Collection[str]) -> bool:
         """Return whether all parts are paused, all steps are done, and nothing computes."""
