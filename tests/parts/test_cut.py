@@ -322,6 +322,33 @@ def test_a_loop_through_several_parts_ends_as_in_one_process(
         assert result.by_port("undelivered") == whole.undelivered
 
 
+def test_a_loop_whose_messages_wait_for_each_other_ends(scheduler: MakeScheduler, links: Any) -> None:
+    """A source of the part has the only place that the message which comes back waits for."""
+
+    def passing(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(op_input.receive("in"))
+
+    def edge(part: Any) -> None:
+        part.add_operator(Step(part, inputs=["in"], outputs=["out"], body=passing, name="delay"))
+
+    def server(part: Any) -> None:
+        camera = source(part, range(5), name="camera")
+        middle = Step(part, inputs=["in"], outputs=["out"], body=passing, name="middle")
+        part.add_flow(camera, middle, size=1)
+
+    class Loop(Application):
+        def compose(self) -> None:
+            self.scheduler(scheduler(self))
+            parts = Part(self, "edge", edge), Part(self, "server", server)
+            self.add_flow(*parts, [("delay.out", "middle.in")], size=1)
+            self.add_flow(*parts[::-1], [("middle.out", "delay.in")], size=1)
+
+    result = run_plant(Loop, links)
+    assert not result.errors
+    sent = result.outcomes["server"].operators["server.camera"].computes
+    assert sum(result.by_port("undelivered").values()) == sent > 1
+
+
 class Part(Fragment):
     """A part whose compose is a function."""
 
