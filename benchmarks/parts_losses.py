@@ -381,7 +381,8 @@ def main() -> int:
         "parts_losses",
         f"# Frames and killed processes\n\n{circumstances('no GPU')}\n\n`python -m benchmarks.parts_losses "
         f"--total {options.total} --frames {options.frames} --bytes {BYTES} --jobs {options.jobs} "
-        f"--seed {options.seed}`, {seconds:.0f} s.\n\n{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
+        f"--seed {options.seed}`, {seconds:.0f} s.\n\n"
+        f"{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
     )
     return 0 if tally.is_complete and not tally.bad else 1
 
