@@ -10,8 +10,9 @@ outcome; frames that came twice must have been counted as sent again. Under the 
 `PartLost`. The frames in the process that was killed end with it, as they would in one process: at most as many as
 its queues have places. What was received must be whole and in order. After each run no process may be left.
 
-With ``--bytes``, frames have up to so many, and sources pause now and then. Frames of 128 KiB and more are announced
-before they are complete, if their receiver may be asleep, so that senders are killed with a frame that lacks bytes.
+With ``--bytes``, frames have up to so many, and sources pause now and then. Frames of 128 KiB and more are
+announced before they are complete, if their receiver may be asleep, so that senders are killed with a frame that
+lacks bytes.
 
 Programs run side by side (``--jobs``) until ``--total`` frames were sent, the same number for each policy and each
 link. Needs no GPU. The exit status is 1 if a frame was lost without a count, wrong or out of order, or if fewer
@@ -379,8 +380,9 @@ def main() -> int:
     publish(
         "parts_losses",
         f"# Frames and killed processes\n\n{circumstances('no GPU')}\n\n`python -m benchmarks.parts_losses "
-        f"--total {options.total} --frames {options.frames} --bytes {BYTES} --jobs {options.jobs} --seed {options.seed}`, "
-        f"{seconds:.0f} s.\n\n{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
+        f"--total {options.total} --frames {options.frames} --bytes {BYTES} --jobs {options.jobs} "
+        f"--seed {options.seed}`, {seconds:.0f} s.\n\n"
+        f"{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
     )
     return 0 if tally.is_complete and not tally.bad else 1
 

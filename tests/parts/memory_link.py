@@ -105,6 +105,12 @@ class MemorySender(_End):
 
 
 class MemoryReceiver(_End):
+    taken = 0
+
+    @property
+    def arrived(self) -> int:
+        return self.taken + len(self.link.frames) + self.peer_ended
+
     @property
     def has_ended(self) -> bool:
         return self.peer_ended and not self.link.frames
@@ -120,6 +126,7 @@ class MemoryReceiver(_End):
                 return None
             had_no_memory = len(link.frames) >= link.memory
             parcel = link.frames.popleft()
+            self.taken += 1
         if had_no_memory:
             self._tell()
         return parcel

@@ -1064,6 +1064,11 @@ class Receiver(_End):
         return self._machine.frames
 
     @property
+    def arrived(self) -> int:
+        """How many messages arrived, taken or not, and the end of the stream."""
+        return self._machine.frames + self._machine.peer_ended
+
+    @property
     def has_ended(self) -> bool:
         """Whether the sender has sent everything, and all of it was taken."""
         is_over = self._machine.peer_ended and self.failure is None

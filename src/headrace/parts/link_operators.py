@@ -104,6 +104,10 @@ class ReceivingLink(_Link, Protocol):
     def is_quiet(self) -> bool:
         """Whether there is nothing to take, and no end or failure to note."""
 
+    @property
+    def arrived(self) -> int:
+        """How many messages arrived, taken or not, and the end of the stream."""
+
     def take(self) -> Parcel | None:
         """Return the next message that arrived, or None."""
 
@@ -118,6 +122,7 @@ class AbsentLink:
     """What a flow has for a link if the part at its other end is gone: one that has ended, or that failed."""
 
     is_quiet = False
+    arrived = 0
 
     def __init__(self, failure: BaseException | None = None) -> None:
         self.failure = failure
@@ -848,10 +853,25 @@ class ReceiveFromPart(LinkOperator):
         self._here = self._given = self._done = 0
 
     @property
+    def _waits_for_room(self) -> bool:
+        """Whether what arrived cannot be passed on, because those of others have all places of the queue."""
+        queue = self._queue
+        return bool(self.flow.is_shared and len(queue) >= queue.limit)
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether it waits for the other part, or for room beside others."""
+        if self._waits_for_room and not (self._lock.locked() or self._has_failed):
+            return True
+        return super().waits_for_link
+
+    @property
     def passed(self) -> tuple[int, int]:
         """What arrived over this link, and what was given back."""
         if self._is_closed:
             return _CLOSED
+        if self._link is not None and self._waits_for_room:
+            return self._link.arrived, self._given
         return self._here + (self._link is not None and self._link.has_ended), self._given
 
     def counts(self) -> FlowCounts:

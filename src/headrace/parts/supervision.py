@@ -248,7 +248,8 @@ class Supervisor:
             if self._answers == self._asked:
                 self._asked = None
                 decided = decide(reports)
-                for told in decided:  # the others are as they were, and report again when something has passed
+                # The others are as they were, and report again when something has passed.
+                for told in decided:
                     self.parts[told].idle = None
                 return [Tell(told, EndIdle(stage)) for told, stage in decided.items()]
         self._asked = None
