@@ -157,6 +157,18 @@ def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Mac
     assert machine.now / MS / (2 * FRAMES) <= 2
 
 
+@pytest.mark.parametrize("hasty", ROW[1:])
+def test_an_operator_waits_until_all_it_receives_has_a_fence(scheduler: MakeScheduler, hasty: str) -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS)
+        for (
+            operator
+        ) in app.graph:  # one of them looks at every compute, and splits the row before the others look
+            operator.max_in_flight = 3 if operator.name == hasty else 8
+
+    assert run(compose, scheduler).seen == RIGHT
+
+
 def test_a_moment_behind_does_not_part_them() -> None:
     app = run(partial(compose_row, seconds=lambda ticks: 3 * MS if ticks == 30 else 0.0))
     assert len({stream for seen in app.streams.values() for stream in seen}) == 1
