@@ -13,10 +13,22 @@ import pytest
 
 from headrace import CountCondition, gpu, op
 from headrace._runtime.streams.branch import Branch
+from headrace.conditions import MemoryAvailableCondition
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
-from tests.harness import MS, MakeScheduler, Step, event_based, frame, greedy, launch, read_frame, run, write
+from tests.harness import (
+    MS,
+    MakeScheduler,
+    Step,
+    event_based,
+    frame,
+    greedy,
+    launch,
+    read_frame,
+    run,
+    write,
+)
 from tests.harness.libraries import fresh_registry
 
 ROW = ("first", "one", "two", "three", "last")
@@ -117,8 +129,11 @@ def test_neighbours_share_a_stream_while_the_device_keeps_up(
     assert (app.seen, waits) == (RIGHT, [])
 
 
-def test_each_has_a_stream_of_its_own_once_the_device_is_behind(scheduler: MakeScheduler) -> None:
-    app = run(partial(compose_row, seconds=MS), scheduler)
+@pytest.mark.parametrize("seconds", [MS, 0.03 * MS])
+def test_each_has_a_stream_of_its_own_once_the_device_is_behind(
+    scheduler: MakeScheduler, seconds: float
+) -> None:
+    app = run(partial(compose_row, seconds=seconds), scheduler)
     assert app.seen == RIGHT
     assert len({seen[0] for seen in app.streams.values()}) == 1
     assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
@@ -182,14 +197,39 @@ def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str
     assert frame_ms <= {"operator": 1.2, "auto": 2, "branch": 6}[per]
 
 
+@pytest.mark.parametrize("seconds", [MS, 0.03 * MS])
 @pytest.mark.parametrize("limit", [1, 2])
-def test_a_row_with_a_small_limit_overlaps(machine: sim.Machine, limit: int) -> None:
+def test_a_row_with_a_small_limit_overlaps(machine: sim.Machine, limit: int, seconds: float) -> None:
     def compose(app: Any) -> None:
-        compose_row(app, seconds=MS, frames=FRAMES)
+        compose_row(app, seconds=seconds)
         app.max_in_flight = limit
 
     assert run(compose).seen == RIGHT
-    assert machine.now / MS / FRAMES <= 2
+    assert machine.now / seconds / FRAMES <= 2
+
+
+def test_frames_that_others_may_use_again_stay_alive_while_an_operator_leaves(
+    scheduler: MakeScheduler,
+) -> None:
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(common)
+        launch(common, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        common.stream.sync()
+        op_output.emit(made, "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.append(int(here.stream))
+        read_frame(here.stream, MS, op_input.receive("in"), seen)
+
+    def compose(app: Any) -> None:
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=make, name="first")
+        app.add_flow(first, Step(app, inputs=["in"], body=read, name="last"))
+
+    common = gpu.StreamHandle(gpu.Device(0).create_stream())
+    seen: list[int] = []
+    streams: list[int] = []
+    run(compose, scheduler)
+    assert (seen, len(set(streams))) == (list(range(1, FRAMES + 1)), 2)
 
 
 @pytest.mark.parametrize("name", ["two", "last"])
@@ -203,6 +243,18 @@ def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Mac
 
     run(compose, event_based)
     assert machine.now / MS / (2 * FRAMES) <= 2
+
+
+@pytest.mark.parametrize("hasty", ROW[1:])
+def test_an_operator_waits_until_all_it_receives_has_a_fence(scheduler: MakeScheduler, hasty: str) -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=MS)
+        for (
+            operator
+        ) in app.graph:  # one of them looks at every compute, and splits the row before the others look
+            operator.max_in_flight = 3 if operator.name == hasty else 8
+
+    assert run(compose, scheduler).seen == RIGHT
 
 
 def test_a_moment_behind_does_not_part_them() -> None:
@@ -316,6 +368,26 @@ def test_memory_of_a_pool_does_not_keep_operators_together() -> None:
 
     app = run(compose)
     assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
+
+
+def test_memory_of_a_pool_comes_back_after_the_work_on_the_new_stream(scheduler: MakeScheduler) -> None:
+    def first(self: Any, op_input: Any, op_output: Any) -> None:
+        made = self.fragment.memory.allocate_tensor(8, "int64")
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made.owner.buffer)
+        op_output.emit(made, "out")
+
+    def last(self: Any, op_input: Any, op_output: Any) -> None:
+        read_frame(here.stream, MS, op_input.receive("in").owner.buffer, self.fragment.seen)
+
+    def compose(app: Any) -> None:
+        app.seen = []
+        app.memory = BlockMemoryPool(app, "device", 64, 4)
+        pool = CudaStreamPool(app, stream_flags=1)
+        room = MemoryAvailableCondition(app, app.memory, min_blocks=1)
+        before = Step(app, CountCondition(app, FRAMES), room, pool, outputs=["out"], body=first, name="first")
+        app.add_flow(before, Step(app, pool, inputs=["in"], body=last, name="last"))
+
+    assert run(compose, scheduler).seen == list(range(1, FRAMES + 1))
 
 
 def test_those_who_watch_see_a_stream_for_each() -> None:

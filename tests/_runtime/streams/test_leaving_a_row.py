@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition, Fragment, gpu
 from headrace._runtime.streams.placement import find_branches, place
 from headrace.gpu import sim
 from headrace.operators import ResultsOp
@@ -93,6 +93,32 @@ def test_a_flow_that_was_not_declared_comes_after_the_work_behind_it(
 
     app: Any = run(compose, scheduler)
     assert app.seen == {"usual": list(range(1, FRAMES + 1, 2)), "other": list(range(2, FRAMES + 1, 2))}
+
+
+def test_fragments_with_and_without_a_slice_share_no_stream() -> None:
+    def note_slice(self: Any, op_input: Any, op_output: Any) -> None:
+        found.setdefault(self.name, here.stream.stream.resources.sm.sm_count)
+        (produce if self._outputs else consume)(self, op_input, op_output)
+
+    class Sliced(Fragment):
+        def compose(self) -> None:
+            self.add_default_green_context_pool(0, [16])
+            count = CountCondition(self, FRAMES)
+            self.add_operator(Step(self, count, outputs=["out"], body=note_slice, name="first"))
+
+    class Whole(Fragment):
+        def compose(self) -> None:
+            self.seen: dict[str, list[int]] = {}
+            self.add_operator(Step(self, inputs=["in"], body=note_slice, name="last"))
+
+    def compose(app: Any) -> None:
+        app.whole = Whole(app, name="whole")
+        app.add_flow(Sliced(app, name="sliced"), app.whole, {("first.out", "last.in")})
+
+    found: dict[str, int] = {}
+    app: Any = run(compose)
+    assert found["sliced.first"] < found["whole.last"] == 132
+    assert app.whole.seen == {"whole.last": list(range(1, FRAMES + 1))}
 
 
 def test_a_topic_has_its_own_stream() -> None:

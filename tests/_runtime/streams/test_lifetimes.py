@@ -352,3 +352,45 @@ def test_frames_written_by_hand_are_what_the_tests_think_they_are(machine: sim.M
     launch(handle, MS, lambda out: write(out, 42), data)
     handle.stream.sync()
     assert sim.host_view(data).view(np.int64)[0] == 42
+
+
+@pytest.mark.parametrize("slow", ["one", "two", "three"])
+def test_a_frame_lives_until_each_of_its_receivers_has_read_it(scheduler: MakeScheduler, slow: str) -> None:
+    class Quick(Producer):
+        seconds = 0.0
+
+    def compose(app: Any) -> None:
+        producer = Quick(app, CountCondition(app, 60), name="producer")
+        app.readers = [Consumer(app, name=name) for name in ("one", "two", "three")]
+        for reader in app.readers:
+            reader.seconds = MS if reader.name == slow else 0.0
+            app.add_flow(producer, reader)
+
+    app: Any = run(compose, scheduler)
+    assert [reader.seen for reader in app.readers] == 3 * [list(range(60))]
+
+
+def test_a_frame_of_several_receivers_lives_until_one_that_held_it_has_read_it(
+    scheduler: MakeScheduler,
+) -> None:
+    class Quick(Producer):
+        seconds = 0.0
+
+    class Late(Consumer):
+        """Reads each frame 20 frames later, and lets go of it."""
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.held = [*getattr(self, "held", []), op_input.receive("in")]
+            stream = op_input.receive_cuda_stream("in")
+            if len(self.held) > 20:
+                read_frame(stream, MS, self.held.pop(0), self.seen)
+
+    def compose(app: Any) -> None:
+        producer = Quick(app, CountCondition(app, 60), name="producer")
+        app.late, other = Late(app, name="late"), Consumer(app, name="other")
+        other.seconds = 0.0
+        app.add_flow(producer, app.late)
+        app.add_flow(producer, other)
+
+    app: Any = run(compose, scheduler)
+    assert app.late.seen == list(range(40))

@@ -104,7 +104,7 @@ def find_branches(
                 and operator is not source
                 and placed[operator] is placed[source] is Placement.OWN
                 and not (operator in apart or source in apart)
-                and source_of(operator) is source_of(source)
+                and _streams_of(operator) is _streams_of(source)
                 and not any(map(_waits_for_streams, operator.conditions.values()))
             ):
                 next_one[source] = operator
@@ -118,6 +118,11 @@ def find_branches(
                 operator = next_one[operator]
                 found[operator] = branch
     return found
+
+
+def _streams_of(operator: Operator) -> Any:
+    """Return where the streams of an operator come from: what it was given, or else its fragment."""
+    return source_of(operator) or operator.fragment.get_default_green_context_pool()
 
 
 def _waits_for_streams(condition: Condition) -> bool:
