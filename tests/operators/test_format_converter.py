@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.core import ParameterError
 from headrace.operators import FormatConverterOp
 from headrace.testing import run_operator
+from tests.limits import examples
 from tests.operators.cases import Array, random, without_opencv
 
 
@@ -179,7 +180,7 @@ def test_values_beyond_the_range_are_saturated_and_nan_is_0() -> None:
 
 
 @given(st.integers(0, 255), st.floats(-100, 100), st.floats(0.125, 100))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_bytes_survive_the_way_to_floats_and_back(value: int, least: float, width: float) -> None:
     frame = np.full((2, 2, 3), value, np.uint8)
     scale = {"scale_min": least, "scale_max": least + width}
@@ -225,7 +226,7 @@ def test_an_output_channel_takes_the_channel_that_the_order_names(order: list[in
 
 
 @given(st.integers(1, 70), st.integers(1, 9), st.sampled_from([1, 3, 4]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_size_is_taken(rows: int, columns: int, channels: int) -> None:
     frame = random(np.uint8, rows, columns, channels)
     result = convert(frame, out_dtype="float32", scale_max=255.0)
@@ -391,7 +392,7 @@ def test_yuv420_becomes_rgba_with_alpha() -> None:
 
 
 @given(st.integers(1, 36), st.integers(1, 5), st.sampled_from(["nv12", "yuv420", "yuyv", "uyvy"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_size_of_yuv_is_taken(half_rows: int, half_columns: int, name: str) -> None:
     shape = (
         (half_rows, 2 * half_columns, 2) if name in ("yuyv", "uyvy") else (3 * half_rows, 2 * half_columns)
