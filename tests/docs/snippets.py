@@ -126,7 +126,8 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
         # An address of its own on the loopback interface.
         "HEADRACE_ADDRESS": f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}",
     }
-    if gpu:  # nothing of CUDA survives a fork
+    needs = {need for block in parts for need in block.needs}
+    if gpu or "ray" in needs:  # nothing of CUDA survives a fork, and Ray does not always start after one
         done = subprocess.run(
             [sys.executable, str(script)],
             cwd=folder,
@@ -136,8 +137,7 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
             timeout=PATIENCE,
         )
     else:
-        slow = sorted({"torch"} & {need for block in parts for need in block.needs})
-        done = run_forked(script, cwd=folder, modules=slow, **environment)
+        done = run_forked(script, cwd=folder, modules=sorted({"torch"} & needs), **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     rest = done.stdout
     for number, block in enumerate(parts):

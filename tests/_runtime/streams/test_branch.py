@@ -20,7 +20,7 @@ from tests.harness import MS, MakeScheduler, Step, frame, greedy, launch, read_f
 from tests.harness.libraries import fresh_registry
 
 ROW = ("first", "one", "two", "three", "last")
-FRAMES = 80
+FRAMES = 40
 
 
 class Here(threading.local):
