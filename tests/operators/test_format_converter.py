@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.core import ParameterError
 from headrace.operators import FormatConverterOp
 from headrace.testing import run_operator
-from tests.limits import examples
+from tests.limits import THOROUGH, examples
 from tests.operators.cases import Array, random, without_opencv
 
 
@@ -44,25 +44,32 @@ def placed(frame: Array, layout: str) -> Array:
     return np.ascontiguousarray(frame[None] if layout.startswith("n") else frame)
 
 
-@pytest.mark.parametrize("out_layout", ["hwc", "chw", "nhwc", "nchw"])
-@pytest.mark.parametrize("in_layout", ["hwc", "chw", "nhwc", "nchw"])
-@pytest.mark.parametrize(
-    ("frame", "params"),
-    [
-        (RGB, {"out_dtype": "rgb888"}),
-        (RGB, {"out_dtype": "float32", "scale_min": -1.0, "out_channel_order": [2, 1, 0]}),
-        (RGB, {"out_dtype": "rgba8888", "alpha_value": 7}),
-        (RGBA, {"out_dtype": "float32"}),
-        (random(np.float32, 5, 7, 3), {"out_dtype": "rgb888"}),
-        (random(np.uint16, 5, 7, 4), {"out_dtype": "rgb888"}),
-        (random(np.uint8, 5, 7, 1), {"out_dtype": "float32"}),
-        (RGB, {"out_dtype": "rgb888", "resize_height": 7, "resize_width": 5, "resize_mode": 1}),
-        (
-            RGBA,
-            {"out_dtype": "float32", "resize_height": 20, "resize_width": 30, "out_channel_order": [1, 0, 2]},
-        ),
-    ],
-)
+LAYOUTS = ["hwc", "chw", "nhwc", "nchw"]
+CONVERSIONS: list[tuple[Array, dict[str, Any]]] = [
+    (RGB, {"out_dtype": "rgb888"}),
+    (RGB, {"out_dtype": "float32", "scale_min": -1.0, "out_channel_order": [2, 1, 0]}),
+    (RGB, {"out_dtype": "rgba8888", "alpha_value": 7}),
+    (RGBA, {"out_dtype": "float32"}),
+    (random(np.float32, 5, 7, 3), {"out_dtype": "rgb888"}),
+    (random(np.uint16, 5, 7, 4), {"out_dtype": "rgb888"}),
+    (random(np.uint8, 5, 7, 1), {"out_dtype": "float32"}),
+    (RGB, {"out_dtype": "rgb888", "resize_height": 7, "resize_width": 5, "resize_mode": 1}),
+    (
+        RGBA,
+        {"out_dtype": "float32", "resize_height": 20, "resize_width": 30, "out_channel_order": [1, 0, 2]},
+    ),
+]
+# Each conversion with each layout of the input, with planes or without at either end; and each pair of layouts with
+# some conversion. The first dimension of a batch of one is only taken off and put back.
+PLACED = [
+    (*conversion, in_layout, LAYOUTS[out % len(LAYOUTS)])
+    for number, conversion in enumerate(CONVERSIONS)
+    for place, in_layout in enumerate(LAYOUTS)
+    for out in (range(len(LAYOUTS)) if THOROUGH else [number + place + place // 2])
+]
+
+
+@pytest.mark.parametrize(("frame", "params", "in_layout", "out_layout"), PLACED)
 def test_a_layout_changes_the_place_of_values_alone(
     frame: Array, params: dict[str, Any], in_layout: str, out_layout: str
 ) -> None:
