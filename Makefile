@@ -19,6 +19,9 @@ DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $
 CUDA   := $(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
 INSTALL := $(BIN)/python -m pip install --quiet --editable
 
+# Tests start hundreds of processes: without bytecode, each compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo docs test test-thorough test-all test-compiled test-loaded sanitize lint gpu-test gpu-sanitize soak bench
 .PHONY: compile compile-sources wheel compiled-wheel wheels pure clean
 .DEFAULT_GOAL := test

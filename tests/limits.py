@@ -25,6 +25,11 @@ LAST_LIMIT = float(os.environ.get("HEADRACE_TEST_LAST_LIMIT", LIMIT + 60))
 _stderr = 2
 
 
+def examples(number: int) -> int:
+    """Return how many examples of a property to take: a third of a number, and all of them in a thorough run."""
+    return number if THOROUGH else -(-number // 3)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     global _stderr
     config.addinivalue_line("markers", "timeout: the limit of a test, for pytest-timeout")

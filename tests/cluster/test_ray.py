@@ -19,6 +19,7 @@ from headrace.cluster import ray_hosting
 from headrace.core.errors import GraphError, LinkError
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
+from tests.limits import THOROUGH
 from tests.parts.test_processes import ENDLESS, PLANT, SHOWN
 
 if find_spec("ray") is None:  # importing it takes a second in every worker, and changes how everybody logs
@@ -63,7 +64,8 @@ def test_actors_print_what_one_process_prints_and_ray_restarts_a_lost_one(tmp_pa
         timeout=LONG,
     )
     assert done.returncode == 0, done.stderr
-    out = done.stdout.splitlines()
+    # Ray prints lines of its own among those of the program.
+    out = [line for line in done.stdout.splitlines() if line.startswith(("begins", "shown: ", "finished "))]
     assert struck.exists()
     assert "was closed while it ran; it is started again" in done.stderr
     assert out[0] == "begins"
@@ -92,6 +94,9 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert process.returncode == 130, err
 
 
+@pytest.mark.skipif(
+    not THOROUGH, reason="frames pass by TCP as in tests/parts, which has random programs, too"
+)
 def test_random_programs_do_as_actors_what_they_do_in_one_process() -> None:
     """The same frames, order and outcomes, also in processes over sockets; Ray is started once.
 

@@ -14,6 +14,7 @@ import pytest
 from headrace import aligned, at_rate, latest_within, reuse_last, substitute, window
 from headrace.conditions.joiner import Entry, Joiner
 from headrace.core.joins import Substitute
+from tests.limits import examples
 
 # A message in these tests is its number in its input; a stream is a list of (key, time of arrival).
 Stream = list[tuple[int, int]]
@@ -149,7 +150,7 @@ def latest(messages: list[tuple[int, int]], key: int, age: int) -> int | None:
 
 @pytest.mark.parametrize("inputs", [2, 3])
 def test_aligned_sets_are_the_tightest(inputs: int) -> None:
-    for seed in range(240 if inputs == 2 else 150):
+    for seed in range(examples(240 if inputs == 2 else 150)):
         chance = random.Random(seed)
         given = streams(chance, inputs, length=75 if inputs == 2 else 40, disorder=chance.choice((0, 0, 15)))
         tolerance, lateness = chance.choice((0, 3, 10)), chance.choice((0, 15))
@@ -170,7 +171,7 @@ def _follow(given, rule, rules, choose: Callable, seed, chance):
 
 
 def test_a_reference_gets_the_nearest_message_of_every_other_input() -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         chance = random.Random(seed)
         given = streams(chance, length=125)
         tolerance = chance.choice((0, 3, 10))
@@ -186,7 +187,7 @@ def test_a_reference_gets_the_nearest_message_of_every_other_input() -> None:
 
 
 def test_the_latest_message_is_the_one_as_of_the_key() -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         chance = random.Random(seed)
         given = streams(chance, length=125)
         age = chance.choice((0, 3, 10))
@@ -202,7 +203,7 @@ def test_the_latest_message_is_the_one_as_of_the_key() -> None:
 
 
 def test_a_wait_ends_at_its_time_however_late_the_messages_are_looked_at() -> None:
-    for seed in range(60):
+    for seed in range(examples(60)):
         chance = random.Random(seed)
         given = streams(chance, length=50)
         tolerance, wait = chance.choice((0, 3, 10)), chance.choice((0, 5, 20))
@@ -217,7 +218,7 @@ def test_a_wait_ends_at_its_time_however_late_the_messages_are_looked_at() -> No
 
 
 def test_the_last_message_is_reused_up_to_its_age() -> None:
-    for seed in range(60):
+    for seed in range(examples(60)):
         chance = random.Random(seed)
         given = streams(chance, length=50)
         max_age = chance.choice((0, 5, 20, 10**6))
@@ -237,7 +238,7 @@ def test_the_last_message_is_reused_up_to_its_age() -> None:
 
 
 def test_windows_of_a_count() -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         chance = random.Random(seed)
         given = {"left": stream(chance, 75, 5)}
         length = chance.randint(1, 9)
@@ -251,7 +252,7 @@ def test_windows_of_a_count() -> None:
 
 
 def test_windows_of_time_begin_at_multiples_of_their_step() -> None:
-    for seed in range(60):
+    for seed in range(examples(60)):
         chance = random.Random(seed)
         given = {"left": stream(chance, 75, 7, disorder=chance.choice((0, 15)))}
         length = chance.randint(1, 40)
@@ -269,7 +270,7 @@ def test_windows_of_time_begin_at_multiples_of_their_step() -> None:
 
 
 def test_a_rate_takes_the_latest_of_every_input_at_multiples_of_its_period() -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         chance = random.Random(seed)
         given = streams(chance, length=50)
         period, age = chance.randint(1, 20), chance.choice((5, 40))
@@ -285,7 +286,7 @@ def test_a_rate_takes_the_latest_of_every_input_at_multiples_of_its_period() -> 
 
 
 def test_the_first_set_within_the_tolerance_is_taken_at_once() -> None:
-    for seed in range(60):
+    for seed in range(examples(60)):
         chance = random.Random(seed)
         given = streams(chance, length=40)
         sets, _ = join(given, aligned(5, policy="first"), {}, chance)
@@ -319,7 +320,7 @@ def test_each_drop_has_its_reason() -> None:
 
 
 def test_no_message_of_a_group_waits_longer_than_it_may() -> None:
-    for seed in range(60):
+    for seed in range(examples(60)):
         chance = random.Random(seed)
         given = streams(chance, length=40)
         tolerance, wait = chance.choice((0, 3, 10)), chance.choice((0, 5, 20))

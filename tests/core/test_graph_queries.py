@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace import IOSpec
 from headrace.core import Graph, GraphError
 from tests.harness import App, Step, run
+from tests.limits import examples
 
 EDGES = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda edge: edge[0] < edge[1]))
 
@@ -34,7 +35,7 @@ def graph_of(edges: set[tuple[int, int]]) -> tuple[Graph, list[Any]]:
     return app.compose_graph(), made
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(EDGES)
 def test_what_is_before_and_behind_a_node(edges: set[tuple[int, int]]) -> None:
     graph, made = graph_of(edges)

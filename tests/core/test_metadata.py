@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace import CountCondition
 from headrace.core import MetadataDictionary, MetadataPolicy
 from tests.harness import App, MakeScheduler, Step, run
+from tests.limits import examples
 
 
 def chain(app: App, seen: list[Any], ticks: int = 1, **settings: Any) -> tuple[Step, Step, Step]:
@@ -250,7 +251,7 @@ def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDi
     return metadata
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
 @given(st.sampled_from(list(MetadataPolicy)), st.lists(STEPS, max_size=12))
 def test_a_metadata_dictionary_is_a_dict_with_a_policy(policy: MetadataPolicy, steps: list[Any]) -> None:
     metadata, model = MetadataDictionary(policy, "owner"), Model(policy)

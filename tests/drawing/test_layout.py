@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from headrace.drawing.layout import Layout, lay_out, place
+from tests.limits import examples
 
 
 def layer_of(layout: Layout) -> dict[int, int]:
@@ -56,7 +57,7 @@ def test_nothing_has_an_empty_layout() -> None:
     assert place(layout, [], 5) == []
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(examples(30)))
 def test_random_graphs_keep_the_rules(seed: int) -> None:
     generator = random.Random(seed)
     count = generator.randint(1, 14)

@@ -12,6 +12,7 @@ import pytest
 from headrace.core import GraphError
 from tests.harness import App, Step, sink, source, through
 from tests.harness.segments import branches, chain
+from tests.limits import examples
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -143,7 +144,7 @@ def _connected(random_: random.Random, made: list[Step], app: Any, size: int) ->
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_frames_are_around_their_own_boxes_only(seed: int) -> None:
     app = random_app(seed)
     root = ElementTree.fromstring(app.draw("svg"))

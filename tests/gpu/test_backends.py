@@ -16,7 +16,7 @@ from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.device_names import DEVICE_NAMES
 from tests.gpu.bench import lack_of_cuda
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked, run_python
 
 FAKE_CUDA = """
 import sys, types
@@ -38,7 +38,12 @@ module("cuda.core", Device=Device)
 
 
 def run(code: str, *, device: str | None = None) -> subprocess.CompletedProcess[str]:
-    return run_python("-c", code, HEADRACE_DEVICE=device)
+    return run_forked("-c", code, HEADRACE_DEVICE=device)
+
+
+def run_new(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that has imported nothing yet."""
+    return run_python("-c", code, HEADRACE_DEVICE=None)
 
 
 def fake(version: str = "return 0, 13000", devices: str = "(object(),)") -> str:
@@ -119,7 +124,7 @@ def test_importing_headrace_imports_no_gpu_library() -> None:
         "import json, sys, headrace, headrace.gpu\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
-    imported = json.loads(run(code).stdout)
+    imported = json.loads(run_new(code).stdout)
     assert not {"cuda", "cupy", "torch", "jax", "numba", "rich", "matplotlib"} & set(imported)
 
 
@@ -130,7 +135,7 @@ def test_importing_headrace_gpu_imports_only_what_every_program_needs() -> None:
         "import headrace.gpu\n"
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-    imported = json.loads(run(code).stdout)
+    imported = json.loads(run_new(code).stdout)
     assert not {"numpy", "pathlib", "dataclasses", "ctypes", "headrace.gpu.sim"} & set(imported)
 
 
@@ -184,7 +189,7 @@ def test_listing_the_names_chooses_no_device():
         "import sys; from headrace import gpu; from headrace.gpu.backend import is_chosen\n"
         "print('Device' in dir(gpu), is_chosen(), 'headrace.gpu.sim' in sys.modules)"
     )
-    assert run(code).stdout.split() == ["True", "False", "False"]
+    assert run_new(code).stdout.split() == ["True", "False", "False"]
 
 
 def test_the_names_are_the_backends_own_objects() -> None:

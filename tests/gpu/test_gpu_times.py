@@ -167,14 +167,14 @@ def test_computes_without_a_pause_are_timed_all_along(workers: int, caplog: pyte
     def compose(app: Any) -> None:
         if workers:
             app.scheduler(EventBasedScheduler(app, worker_thread_number=workers))
-        source = Spins(app, CountCondition(app, 1500), milliseconds=0.02, name="source")
+        source = Spins(app, CountCondition(app, 600), milliseconds=0.02, name="source")
         last = Spins(app, milliseconds=0.02, after="in", name="last")
         app.add_flow(source, last)
 
     with caplog.at_level("DEBUG", "headrace.observe"):
         collects, tracker = observed(compose)
     assert "no GPU times" not in caplog.text
-    assert tracker.statistics.operator("last").count == 1500
+    assert tracker.statistics.operator("last").count == 600
     for name in ("source", "last"):
         batches = [each for each in collects.computes if each.operator.name == name]
         started = np.concatenate([each.started for each in batches])

@@ -21,6 +21,7 @@ from headrace.core.errors import CrossingError, ProtocolError
 from headrace.link.codec import decode, encode, encode_array
 from headrace.tensor import DLDataType
 from headrace.tensor.types import CPU
+from tests.limits import examples
 
 Point = namedtuple("Point", "x y")
 
@@ -180,7 +181,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     data=plain,
     metadata=st.dictionaries(st.text(), plain, max_size=2),

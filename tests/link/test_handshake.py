@@ -23,6 +23,7 @@ from headrace.link.handshake import (
     refusal,
     refusal_after,
 )
+from tests.limits import examples
 
 TOKEN = b"the token of this run, 256 bits.."
 HEADER = 13  # bytes before the body of a message
@@ -186,7 +187,7 @@ def test_names_and_tokens_have_limits():
 
 
 @seed(26)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_nothing_but_the_right_bytes_makes_a_client_welcome(data):
     """Change, cut or repeat any message: the server never gets a purpose, and fails only as it should."""
@@ -222,7 +223,7 @@ def test_nothing_but_the_right_bytes_makes_a_client_welcome(data):
 
 
 @seed(26)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=80), max_size=8))
 def test_a_strangers_bytes_end_in_an_error_of_the_link_or_in_nothing(pieces):
     for end in ServerHandshake(TOKEN), ClientHandshake(PURPOSE, TOKEN):

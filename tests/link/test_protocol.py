@@ -15,6 +15,7 @@ from headrace.core.errors import LinkError, PeerAborted, PeerLost, ProtocolError
 from headrace.link.ends import Parcel, Sender
 from headrace.link.protocol import IN_BULK, ReceivingEnd, SendingEnd
 from headrace.link.wire import Header, Kind, pack_header, unpack_header
+from tests.limits import examples
 from tests.link.pipes import ByteCarrier, Bytes
 
 SIZE = 3
@@ -98,7 +99,7 @@ class AnyLink(RuleBasedStateMachine):
 
 
 TestAnyLink = AnyLink.TestCase
-TestAnyLink.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestAnyLink.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 
 
 def flipped(message: bytes, at: int) -> bytes:
@@ -114,7 +115,7 @@ FAULTS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     fault=st.sampled_from(sorted(FAULTS)),
     at=st.integers(0, 4),

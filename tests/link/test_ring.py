@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import ProtocolError
 from headrace.link.ring import Ring, Segment, Slot, find_shared, share
+from tests.limits import examples
 
 MIB = 1 << 20
 
@@ -52,7 +53,7 @@ def test_memory_that_could_vanish_is_refused(kind: str) -> None:
     os.close(descriptor)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([1, 5000, 70_000, MIB, 3 * MIB, 9 * MIB]), st.booleans()), max_size=40)
 )

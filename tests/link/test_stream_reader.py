@@ -13,6 +13,7 @@ from headrace.core.errors import LinkError, ProtocolError
 from headrace.link.carrier import Received
 from headrace.link.stream_reader import StreamReader
 from headrace.link.wire import HEADER_SIZE, MAX_BODY, Kind, pack_header
+from tests.limits import examples
 
 BODIES = st.one_of(st.binary(max_size=40), st.integers(0, MAX_BODY).map(bytes))
 BULKS = st.one_of(
@@ -40,7 +41,7 @@ def read(reader: StreamReader, data: bytes, most: int = 1 << 30) -> list[Receive
 
 
 @seed(26)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(MESSAGES, st.sampled_from([1 << 30, 1 << 16, 1460, 97]))
 def test_messages_arrive_as_they_were_sent_however_the_stream_is_cut(messages, most):
     stream = b"".join(encoded(number, *message) for number, message in enumerate(messages))
@@ -125,7 +126,7 @@ def test_no_bulk_is_accepted_before_the_link_has_set_a_limit():
 
 
 @seed(26)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(MESSAGES, st.data())
 def test_any_change_of_the_bytes_ends_in_a_protocol_error_or_in_messages(messages, data):
     stream = bytearray(b"".join(encoded(number, *message) for number, message in enumerate(messages)))
@@ -146,7 +147,7 @@ def test_any_change_of_the_bytes_ends_in_a_protocol_error_or_in_messages(message
 
 
 @seed(26)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(min_size=1, max_size=300))
 def test_random_bytes_do_no_harm(data):
     reader = StreamReader()

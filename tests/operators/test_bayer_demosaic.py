@@ -13,6 +13,7 @@ from headrace.core import ParameterError
 from headrace.operators import BayerDemosaicOp
 from headrace.operators._routines import demosaic as routine
 from headrace.testing import run_operator
+from tests.limits import examples
 from tests.operators.cases import Array, random, without_opencv
 
 # The colours of the first two rows, by bayer_grid_pos.
@@ -59,7 +60,7 @@ def test_a_missing_colour_is_the_mean_of_its_neighbours(grid: int, dtype: Any) -
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.sampled_from(list(PATTERNS)), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_even_size_is_taken(half_rows: int, half_columns: int, grid: int, has_third: bool) -> None:
     mosaic = random(np.uint8, 2 * half_rows, 2 * half_columns)
     image = demosaic(mosaic[..., None] if has_third else mosaic, bayer_grid_pos=grid)

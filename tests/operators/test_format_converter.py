@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.core import ParameterError
 from headrace.operators import FormatConverterOp
 from headrace.testing import run_operator
+from tests.limits import THOROUGH, examples
 from tests.operators.cases import Array, random, without_opencv
 
 
@@ -43,25 +44,32 @@ def placed(frame: Array, layout: str) -> Array:
     return np.ascontiguousarray(frame[None] if layout.startswith("n") else frame)
 
 
-@pytest.mark.parametrize("out_layout", ["hwc", "chw", "nhwc", "nchw"])
-@pytest.mark.parametrize("in_layout", ["hwc", "chw", "nhwc", "nchw"])
-@pytest.mark.parametrize(
-    ("frame", "params"),
-    [
-        (RGB, {"out_dtype": "rgb888"}),
-        (RGB, {"out_dtype": "float32", "scale_min": -1.0, "out_channel_order": [2, 1, 0]}),
-        (RGB, {"out_dtype": "rgba8888", "alpha_value": 7}),
-        (RGBA, {"out_dtype": "float32"}),
-        (random(np.float32, 5, 7, 3), {"out_dtype": "rgb888"}),
-        (random(np.uint16, 5, 7, 4), {"out_dtype": "rgb888"}),
-        (random(np.uint8, 5, 7, 1), {"out_dtype": "float32"}),
-        (RGB, {"out_dtype": "rgb888", "resize_height": 7, "resize_width": 5, "resize_mode": 1}),
-        (
-            RGBA,
-            {"out_dtype": "float32", "resize_height": 20, "resize_width": 30, "out_channel_order": [1, 0, 2]},
-        ),
-    ],
-)
+LAYOUTS = ["hwc", "chw", "nhwc", "nchw"]
+CONVERSIONS: list[tuple[Array, dict[str, Any]]] = [
+    (RGB, {"out_dtype": "rgb888"}),
+    (RGB, {"out_dtype": "float32", "scale_min": -1.0, "out_channel_order": [2, 1, 0]}),
+    (RGB, {"out_dtype": "rgba8888", "alpha_value": 7}),
+    (RGBA, {"out_dtype": "float32"}),
+    (random(np.float32, 5, 7, 3), {"out_dtype": "rgb888"}),
+    (random(np.uint16, 5, 7, 4), {"out_dtype": "rgb888"}),
+    (random(np.uint8, 5, 7, 1), {"out_dtype": "float32"}),
+    (RGB, {"out_dtype": "rgb888", "resize_height": 7, "resize_width": 5, "resize_mode": 1}),
+    (
+        RGBA,
+        {"out_dtype": "float32", "resize_height": 20, "resize_width": 30, "out_channel_order": [1, 0, 2]},
+    ),
+]
+# Each conversion with each layout of the input, with planes or without at either end; and each pair of layouts with
+# some conversion. The first dimension of a batch of one is only taken off and put back.
+PLACED = [
+    (*conversion, in_layout, LAYOUTS[out % len(LAYOUTS)])
+    for number, conversion in enumerate(CONVERSIONS)
+    for place, in_layout in enumerate(LAYOUTS)
+    for out in (range(len(LAYOUTS)) if THOROUGH else [number + place + place // 2])
+]
+
+
+@pytest.mark.parametrize(("frame", "params", "in_layout", "out_layout"), PLACED)
 def test_a_layout_changes_the_place_of_values_alone(
     frame: Array, params: dict[str, Any], in_layout: str, out_layout: str
 ) -> None:
@@ -179,7 +187,7 @@ def test_values_beyond_the_range_are_saturated_and_nan_is_0() -> None:
 
 
 @given(st.integers(0, 255), st.floats(-100, 100), st.floats(0.125, 100))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_bytes_survive_the_way_to_floats_and_back(value: int, least: float, width: float) -> None:
     frame = np.full((2, 2, 3), value, np.uint8)
     scale = {"scale_min": least, "scale_max": least + width}
@@ -225,7 +233,7 @@ def test_an_output_channel_takes_the_channel_that_the_order_names(order: list[in
 
 
 @given(st.integers(1, 70), st.integers(1, 9), st.sampled_from([1, 3, 4]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_size_is_taken(rows: int, columns: int, channels: int) -> None:
     frame = random(np.uint8, rows, columns, channels)
     result = convert(frame, out_dtype="float32", scale_max=255.0)
@@ -391,7 +399,7 @@ def test_yuv420_becomes_rgba_with_alpha() -> None:
 
 
 @given(st.integers(1, 36), st.integers(1, 5), st.sampled_from(["nv12", "yuv420", "yuyv", "uyvy"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_size_of_yuv_is_taken(half_rows: int, half_columns: int, name: str) -> None:
     shape = (
         (half_rows, 2 * half_columns, 2) if name in ("yuyv", "uyvy") else (3 * half_rows, 2 * half_columns)

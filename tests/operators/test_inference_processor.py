@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.operators import InferenceProcessorOp
 from headrace.testing import OperatorResult, run_operator
+from tests.limits import examples
 from tests.operators.cases import Array, random
 
 
@@ -34,7 +35,7 @@ def result(message: Any, operations: dict[str, Any], **params: Any) -> dict[str,
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_place_of_each_channels_maximum_is_found(rows: int, columns: int, channels: int) -> None:
     maps = random(np.float32, 1, rows, columns, channels)
     found = result({"maps": maps}, {"maps": ["max_per_channel_scaled"]}, processed_map={"maps": ["maxima"]})[

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.operators import FormatConverterOp
 from headrace.testing import run_operator
+from tests.limits import examples
 from tests.operators.cases import Array, random, without_opencv
 
 MODES = (1, 2, 4, 5, 6, 7, 8, 16, 17)
@@ -155,7 +156,7 @@ def test_a_cubic_of_two_parameters_follows_its_formula(
     st.sampled_from(MODES),
     st.sampled_from([1, 3, 4]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_even_picture_stays_even_in_every_size(
     before: tuple[int, int], after: tuple[int, int], mode: int, channels: int
 ) -> None:

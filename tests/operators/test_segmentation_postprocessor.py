@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headrace.core import ParameterError
 from headrace.operators import SegmentationPostprocessorOp
 from headrace.testing import run_operator
+from tests.limits import examples
 from tests.operators.cases import Array, random
 
 
@@ -24,7 +25,7 @@ def classify(scores: Any, **params: Any) -> Array:
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9), st.sampled_from(["hwc", "nchw", "nhwc"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_class_is_the_channel_with_the_largest_score(
     rows: int, columns: int, channels: int, form: str
 ) -> None:

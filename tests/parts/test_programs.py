@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 
 PROGRAM = """
 import logging
@@ -106,7 +106,7 @@ def test_a_program_runs_several_times_and_its_parts_know_their_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    done = run_python(
+    done = run_forked(
         *("-m", "headrace.cli", "run", "program.py", "--log-format", "json", "--trace", "out.json"),
         cwd=tmp_path,
         HEADRACE_SIM_DEVICES="3",

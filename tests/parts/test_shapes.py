@@ -10,7 +10,7 @@ from headrace import Application, Fragment, op
 from headrace.parts.cut import Cut
 from headrace.parts.idleness import IdleReport
 from tests.harness import PATIENCE
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 from tests.parts.memory_link import MemoryLink, MemorySender
 from tests.parts.running import MemoryLinks, run_parts
 
@@ -104,7 +104,7 @@ if __name__ == "__main__":
 def test_frames_of_a_device_a_segment_replicas_and_a_logger(tmp_path: Path) -> None:
     program = tmp_path / "plant.py"
     program.write_text(f"import sys\nsys.path.insert(0, {str(STAGES)!r})\n{PROGRAM}")
-    done = run_python(program, cwd=tmp_path, HEADRACE_PROCESSES=None)
+    done = run_forked(program, cwd=tmp_path, HEADRACE_PROCESSES=None)
     assert done.returncode == 0, done.stdout + done.stderr
     alone, cut, rest = (part.splitlines() for part in done.stdout.split("---\n"))
     assert rest == []

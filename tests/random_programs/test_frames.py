@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.harness import SCHEDULERS
+from tests.limits import examples
 from tests.random_programs.frames import RandomFrames
 from tests.random_programs.simulated_frames import SimulatedFrames
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(60)))
 def test_whatever_a_program_does_with_frames_every_one_is_right(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.harness import SCHEDULERS, MakeScheduler
+from tests.limits import examples
 from tests.random_programs.graphs import check_conserved, check_nothing_ready, orderly, run_plan, unruly
 
-several = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+several = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
 
 
 @several

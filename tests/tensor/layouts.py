@@ -8,11 +8,15 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from tests.limits import examples
+
 Array = np.ndarray[Any, Any]
 
-many = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(
+    max_examples=examples(400), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
-few = settings(many, max_examples=100)
+few = settings(many, max_examples=examples(100))
 
 NUMBERS = tuple(
     np.dtype(name)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from headrace import Tensor, as_tensor
 from headrace.tensor import DLDataType, TensorError
 from tests.harness.producers import Interface, Made
+from tests.limits import examples
 
 # How many examples of each; set in the process of its own.
 EXAMPLES = os.environ.get("HEADRACE_FUZZ")
@@ -249,7 +250,7 @@ def test_as_tensor_gives_a_tensor_or_a_tensor_error_and_never_crashes() -> None:
         cwd=Path(__file__).parents[2],
         env={
             **os.environ,
-            "HEADRACE_FUZZ": "100",
+            "HEADRACE_FUZZ": str(examples(100)),
             "HEADRACE_DEVICE": "sim",
             "PYTHONPATH": ":".join(path for path in sys.path if path),
         },

@@ -1,4 +1,4 @@
-"""After ten thousand round trips everything is as it was: references, objects, memory."""
+"""After thousands of round trips everything is as it was: references, objects, memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ import pytest
 from headrace import TensorMap, as_tensor
 from headrace.tensor import TensorError, as_message
 from tests.harness.producers import Interface, Made
+from tests.limits import THOROUGH
 from tests.tensor.layouts import aligned
 
-ROUNDS = 10_000
+ROUNDS = 10_000 if THOROUGH else 5_000
 
-# One object of Python kept in each round would be 10,000 blocks. The smallest block of C would be 16 bytes a
+# One object of Python kept in each round would be thousands of blocks. The smallest block of C would be 16 bytes a
 # round, in each part of the rounds; what allocators set aside for later comes in some parts and not in others.
 FEW_BLOCKS = 500
 PARTS = 5

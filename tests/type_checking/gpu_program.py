@@ -1,4 +1,4 @@
-"""A program that uses headrace.gpu, for type checkers: `test_gpu_types.py` checks it and does not run it."""
+"""A program that uses headrace.gpu, for type checkers: `test_type_checking.py` checks it and does not run it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace import gpu
+from headrace.gpu import sim
 from tests.docs.snippets import blocks
 
 pytest.importorskip("mypy")
@@ -21,6 +23,55 @@ ROOT = HERE.parents[1]
 EXAMPLES = sorted(file for file in (ROOT / "examples").glob("*.py") if file.stem != "__init__")
 # The pages whose first program a reader copies.
 PAGES = ["README.md", "docs/first-pipeline.md"]
+
+
+# headrace.gpu.
+
+BEGINNING = """
+from headrace import gpu
+def scale_seconds(data: gpu.Buffer, count: int) -> float: return count * 1e-9
+spin = gpu.kernel("spin", source="...", seconds=lambda ns: ns * 1e-9)
+scale = gpu.kernel("scale", source="...", seconds=scale_seconds)
+device = gpu.Device(0)
+stream = device.create_stream()
+buffer = device.allocate(8, stream=stream)
+config = gpu.LaunchConfig(grid=1, block=32)
+"""
+
+MISTAKES = {
+    "gpu.launch(stream, config, spin.on(device))": 'Missing positional argument "ns" in call to "launch"',
+    "gpu.launch(stream, config, spin.on(device), 1, 2)": 'Too many arguments for "launch"',
+    "gpu.launch(stream, config, scale.on(device), buffer)": (
+        'Missing positional argument "count" in call to "launch"'
+    ),
+    "gpu.launch(stream, config, scale.on(device), 3, 256)": (
+        'Argument 4 to "launch" has incompatible type "int"; expected "Buffer"'
+    ),
+    "gpu.launch(stream, config, scale, buffer, 256)": (
+        'Argument 3 to "launch" has incompatible type "kernel[[Buffer, int]]"'
+    ),
+    "gpu.launch(7, config, spin.on(device), 1)": 'Argument 1 to "launch" has incompatible type "int"',
+    "spin.on(stream)": 'Argument 1 to "on" of "kernel" has incompatible type "Stream"; expected "Device"',
+    "device.create_straem()": '"Device" has no attribute "create_straem"; maybe "create_stream"?',
+    "gpu.Devcie(0)": 'Module has no attribute "Devcie"; maybe "Device"?',
+    "gpu.Machine()": 'Module has no attribute "Machine"',
+    "device.create_stream(options=gpu.EventOptions())": 'has incompatible type "EventOptions"',
+    "stream.wait(3)": 'Argument 1 to "wait" of "Stream" has incompatible type "int"',
+    "gpu.partition(device, 16)": 'No overload variant of "partition" matches argument types "Device", "int"',
+}
+
+NAMES = {module.__name__.rpartition(".")[2]: module for module in (gpu, sim)}
+PROGRAMS_OF_GPU = {
+    "gpu_mistakes": BEGINNING + "\n".join(MISTAKES) + "\n",
+    **{
+        f"gpu_names_of_{name}": "".join(f"from {module.__name__} import {each}\n" for each in module.__all__)
+        for name, module in NAMES.items()
+    },
+    **{
+        f"gpu_star_of_{name}": f"from {module.__name__} import *\nprint({', '.join(module.__all__)})\n"
+        for name, module in NAMES.items()
+    },
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -45,7 +96,11 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> list[Error]:
         program = folder / f"{module_of(page)}.py"
         program.write_text(first_program((ROOT / page).read_text()))
         programs.append(program)
-    files = [*EXAMPLES, HERE / "program.py", HERE / "mistakes.py", *programs]
+    for name, text in PROGRAMS_OF_GPU.items():
+        program = folder / f"{name}.py"
+        program.write_text(text)
+        programs.append(program)
+    files = [*EXAMPLES, *(HERE / f"{name}.py" for name in ("program", "mistakes", "gpu_program")), *programs]
     result = subprocess.run(
         [
             sys.executable,
@@ -114,3 +169,26 @@ def test_a_type_checker_finds_each_mistake_on_its_line(errors: list[Error]) -> N
     found = {(error.line, error.code) for error in of(errors, "mistakes.py")}
     assert found == expected
     assert len(expected) > 15
+
+
+# headrace.gpu.
+
+
+def test_a_program_of_the_device_has_no_type_errors(errors: list[Error]) -> None:
+    assert of(errors, "gpu_program.py") == []
+
+
+def test_each_mistake_with_the_device_is_reported_where_it_is(errors: list[Error]) -> None:
+    first = BEGINNING.count("\n") + 1
+    reported: dict[int, str] = {}
+    for error in of(errors, "gpu_mistakes.py"):
+        reported.setdefault(error.line, error.text)
+    assert reported.keys() == {first + index for index in range(len(MISTAKES))}
+    for index, message in enumerate(MISTAKES.values()):
+        assert message in reported[first + index]
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_public_name_of_the_device_is_visible(module: str, errors: list[Error]) -> None:
+    assert of(errors, f"gpu_names_of_{module}.py") == []
+    assert of(errors, f"gpu_star_of_{module}.py") == []

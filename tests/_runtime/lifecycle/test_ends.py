@@ -16,6 +16,7 @@ from headrace.core import EndedBy
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source, through
+from tests.limits import examples
 
 
 class Ending(Step):
@@ -509,7 +510,7 @@ def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any], says: st
 # Any graph.
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(examples(80)))
 def test_in_any_graph_each_operator_ends_once_after_its_messages_and_none_is_lost(seed: int) -> None:
     """Layers of operators that count, batch and flush; each message is received, or counted as left or dropped."""
     random = Random(seed)

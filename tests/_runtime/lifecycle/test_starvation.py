@@ -20,6 +20,7 @@ from headrace.conditions import (
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
 from tests.harness import App, MakeScheduler, Step, sink, source, through
+from tests.limits import examples
 
 # Finished.
 
@@ -379,7 +380,7 @@ def _reachable(place: _Place) -> set[_Place]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(60)))
 def test_the_loop_of_a_node_is_all_that_it_leads_to_and_that_leads_back(seed: int) -> None:
     some = random.Random(seed)
     places = [_Place() for _ in range(some.randint(1, 12))]

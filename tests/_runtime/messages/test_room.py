@@ -18,6 +18,7 @@ from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
 from tests.harness.internals import free_places
+from tests.limits import examples
 
 
 def burst(
@@ -487,7 +488,7 @@ def test_a_preceding_count_input_takes_one_of_each_producer(scheduler: MakeSched
     assert [len(each) for each in taken] == [3] * 5
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
     scheduler: MakeScheduler, random: Random

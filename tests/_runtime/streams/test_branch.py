@@ -32,7 +32,7 @@ from tests.harness import (
 from tests.harness.libraries import fresh_registry
 
 ROW = ("first", "one", "two", "three", "last")
-FRAMES = 80
+FRAMES = 40
 
 
 class Here(threading.local):

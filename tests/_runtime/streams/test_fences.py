@@ -16,6 +16,7 @@ from headrace._runtime.streams.lifetimes import InFlight
 from headrace.gpu import sim
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
 from tests.harness.internals import node_of
+from tests.limits import examples
 
 
 class Device:
@@ -299,7 +300,7 @@ def test_an_operator_that_first_asks_which_streams_came_is_ordered_when_it_asks_
 @pytest.mark.parametrize("limit", [1, 3, 8, 64])
 def test_any_number_of_fences_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
     """Finding an event to record may complete fences that what is kept waits for, before that is released."""
-    for seed in range(100):
+    for seed in range(examples(100)):
         some = random.Random(seed)
         device = Device()
         fences, computes = device.timeline(limit)

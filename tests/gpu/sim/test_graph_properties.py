@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import gpu
 from headrace.gpu import sim
+from tests.limits import examples
 
 BUFFERS, STREAMS = 4, 3
 
@@ -98,7 +99,7 @@ def contents(buffers: list[sim.Buffer]) -> list[int]:
 
 
 @given(program=steps, times=st.integers(1, 3), elsewhere=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_replays_leave_the_memory_that_ordinary_runs_leave(
     program: list[Step], times: int, elsewhere: bool
 ) -> None:
@@ -134,7 +135,7 @@ def test_replays_leave_the_memory_that_ordinary_runs_leave(
 
 
 @given(program=steps)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_replay_ends_when_its_critical_path_does(program: list[Step]) -> None:
     """Compare with the longest path through the recorded nodes, where nothing contends for SMs."""
     alone = [Step("kernel", s.stream, s.source, s.target, s.value, 1, s.microseconds) for s in program]

@@ -14,13 +14,14 @@ from headrace.gpu import sim
 from headrace.gpu.sim.processors import Grid, Processors, indices_of
 from headrace.gpu.sim.timeline import Timeline
 from tests.gpu.sim.block_by_block import Job, Schedule, random_schedule, run_block_by_block, run_model
+from tests.limits import examples
 
 profiles = st.sampled_from(sorted(sim.PROFILES))
 drivers = st.sampled_from([(12, 4), (13, 0), (13, 1), (13, 3)])
 
 
 @given(profiles, drivers, st.lists(st.integers(1, 140), min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @pytest.mark.filterwarnings("ignore::headrace.gpu.PartitionRounded")
 def test_partitions_are_disjoint_and_sum_to_the_device(profile: Any, driver: Any, counts: Any) -> None:
     with sim.Machine(profile, driver=driver):
@@ -71,7 +72,7 @@ job_lists = st.lists(
 
 
 @given(job_lists, st.integers(1, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_grids_end_when_they_would_if_each_block_were_simulated(jobs: Any, slots: Any) -> None:
     schedule = Schedule(jobs, SMS, threads_per_sm=64, blocks_per_sm=slots)
     assert run_model(schedule) == run_block_by_block(schedule)
@@ -79,7 +80,7 @@ def test_grids_end_when_they_would_if_each_block_were_simulated(jobs: Any, slots
 
 # "python -m tests.gpu.sim.block_by_block" runs 22,000 of them.
 def test_random_schedules_end_when_they_would_if_each_block_were_simulated() -> None:
-    for seed in range(200):
+    for seed in range(examples(200)):
         schedule = random_schedule(random.Random(seed))
         assert run_model(schedule) == run_block_by_block(schedule), f"seed {seed}"
 
@@ -180,7 +181,7 @@ mixed_jobs = st.lists(
 
 
 @given(mixed_jobs)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_no_block_runs_outside_its_context_nor_beyond_what_fits(jobs: Any) -> None:
     threads_per_sm, slots = 2048, 8
     placed: dict[Grid, int] = {}
@@ -278,7 +279,7 @@ def execute(program: Any, partitioned: bool) -> Any:
 
 
 @given(programs, st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_streams_are_in_order_and_events_order_them(program: Any, partitioned: Any) -> None:
     happened, before = execute(program, partitioned)
     position = {step: place for place, (step, _) in enumerate(happened)}
@@ -288,6 +289,6 @@ def test_streams_are_in_order_and_events_order_them(program: Any, partitioned: A
 
 
 @given(programs, st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_virtual_time_is_deterministic(program: Any, partitioned: Any) -> None:
     assert execute(program, partitioned) == execute(program, partitioned)

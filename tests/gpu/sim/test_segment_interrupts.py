@@ -18,6 +18,7 @@ from headrace.gpu import sim
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, gather, is_captured, launch, run_with
 from tests.gpu.segment_programs import Work as Operator
 from tests.harness import App, greedy
+from tests.limits import examples
 
 PACKAGE = "headrace/capture/"
 
@@ -86,7 +87,7 @@ def test_an_interrupt_at_any_line(machine: sim.Machine) -> None:
     lines = lines_of_a_run()  # the first one finds out more than later ones
     assert lines > 1_000
     before = in_use(machine)
-    for at in range(1, lines, lines // 40):
+    for at in range(1, lines, lines // examples(40)):
         sys.settrace(Interrupt(at))
         try:
             with pytest.raises(KeyboardInterrupt):

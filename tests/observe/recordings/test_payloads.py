@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as npst
 from headrace.observe import PayloadError, TensorCopy, TensorMapCopy, decode, encode
 from headrace.observe.recordings.payloads import DEEPEST, pack
 from headrace.tensor import DLDataType, DLDevice
+from tests.limits import examples
 
 
 def raw(tree: Any, data: bytes = b"") -> bytes:
@@ -88,7 +89,7 @@ def same(one: Any, other: Any) -> bool:
 @example([np.ndarray((3,), "S0"), np.ndarray((2,), "V0"), np.ndarray((), "U0")])
 @example({"$tuple": [1], "other": {"$dict": 2}})
 @example({True: 1, "x": np.zeros((0, 3)), 2: np.array(5, ">i2")})
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_data_comes_back_bit_for_bit(value: Any) -> None:
     content = encode(value)
     back = decode(content)
@@ -100,7 +101,7 @@ def test_data_comes_back_bit_for_bit(value: Any) -> None:
     npst.arrays(np.int32, npst.array_shapes(min_dims=1, max_dims=4, max_side=5)),
     st.data(),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_strides_do_not_matter(array: np.ndarray, data: st.DataObject) -> None:
     steps = data.draw(st.tuples(*[st.sampled_from([1, -1, 2]) for _ in array.shape]))
     view = array[tuple(slice(None, None, step) for step in steps)].transpose(
@@ -232,7 +233,7 @@ def test_elements_that_are_objects_are_refused() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_bytes_give_a_value_or_a_clear_error(content: bytes, is_image: bool) -> None:
     try:
         value = decode(content, is_image=is_image)
@@ -264,7 +265,7 @@ def test_one_array_that_is_an_image_is_laid_out_as_one(array: Any, is_image: boo
 
 
 @given(VALUES, st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_changed_bytes_give_a_value_or_a_clear_error(value: Any, data: st.DataObject) -> None:
     content = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):

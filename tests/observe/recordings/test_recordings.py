@@ -27,6 +27,7 @@ from mcap.records import Channel, Header, McapRecord, Message, MessageIndex, Met
 from headrace.observe import RecordedMessage, RecordedPort, RecordedRun, Recording, RecordingError, encode
 from headrace.observe.recordings.recording_format import LONGEST_RUN, TREE
 from headrace.observe.recordings.recording_writer import RecordingWriter
+from tests.limits import examples
 
 CAM, SINK = RecordedPort("cam", "out"), RecordedPort("sink", "in", False, 1)
 RUN = RecordedRun("app", [CAM, SINK], [("cam", "out", "sink", "in", 1)], started=5, epoch=7)
@@ -386,7 +387,7 @@ def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_bytes_behind_the_beginning_are_read_or_refused(content: bytes) -> None:
     with tempfile.NamedTemporaryFile() as file:
         file.write(HEADER + GOOD + content)
