@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 import sys
 import threading
@@ -12,7 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from headrace.core.errors import PeerLost, ProtocolError
+from headrace.core.errors import LinkError, PeerLost, ProtocolError
 from headrace.link import ucx
 from headrace.link.carrier import Carrier, CarrierClosed, Received
 from headrace.link.connect import connect
@@ -192,12 +193,20 @@ def test_an_address_that_cannot_be_reached_is_a_loss_that_says_so(library):
     near, far = tcp_sockets()
     carrier = UcxCarrier(far)
     near.sendall(pack_header(Kind.CARRIER, 0, 0, 12) + b"tag of 8" + b"none")
+    carrier.send(*frame(0, np.zeros(20 << 10, np.uint8)))
     near.shutdown(1)
     with pytest.raises(CarrierClosed, match="Destination is unreachable"):
         while select.select([carrier], [], [], PATIENCE)[0]:
             carrier.receive()
     carrier.close()
     near.close()
+
+
+def test_a_connection_that_ucx_cannot_make_is_closed_with_an_error_of_the_link(library, monkeypatch):
+    assert ucx.is_wanted("link")
+    monkeypatch.setattr(ucx._library("1", os.getpid()).ucx, "UCXWorker", None)
+    with pytest.raises(LinkError, match=r"UCX cannot make a connection: .*HEADRACE_LINK_UCX=0"):
+        links()
 
 
 @pytest.mark.parametrize("body", [b"", b"short"])

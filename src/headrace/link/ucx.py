@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.core.errors import ProtocolError
+from headrace.core.errors import LinkError, ProtocolError
 from headrace.lazy import import_or_explain
 from headrace.link.carrier import Buffer, CarrierClosed, Received
 from headrace.link.lingering import note_unsent
@@ -126,17 +126,20 @@ class UcxCarrier(TcpCarrier):
         super().__init__(connected, silence)
         self._reader.most_in_stream = MAX_INLINE
         self._library = library
-        self._worker = library.ucx.UCXWorker(
-            library.context, enable_delayed_submission=False, enable_python_future=False
-        )
-        self._worker.init_blocking_progress_mode()
+        try:
+            self._worker = library.ucx.UCXWorker(
+                library.context, enable_delayed_submission=False, enable_python_future=False
+            )
+            self._worker.init_blocking_progress_mode()
+        except Exception as error:  # whatever UCX raises, as without descriptors
+            raise LinkError(f"UCX cannot make a connection: {error}; {VARIABLE}=0 does without it") from error
         self._epoll = select.epoll()
         self._epoll.register(self._worker.epoll_file_descriptor, select.EPOLLIN)
         self._epoll.register(self._socket, select.EPOLLIN)
         self._is_watched = False  # the socket, for room to send
         self._is_busy = False  # UCX has more to do
         self._endpoint: Any = None
-        self._peer_tag: Any = None
+        self._peer: tuple[bytes, Any] | None = None  # its address and tag
         self._outgoing: deque[memoryview] = deque()  # bulk bytes, before the peer has said its address,
         self._sending: deque[tuple[Any, memoryview]] = deque()  # and those that UCX sends
         self._unconfirmed = 0  # messages whose bulk bytes the peer has not confirmed
@@ -241,14 +244,8 @@ class UcxCarrier(TcpCarrier):
         """Note what the carrier of the peer says."""
         if not body and self._unconfirmed and not self._outgoing:
             self._unconfirmed -= 1
-        elif len(body) > _TAG.size and self._endpoint is None and self._failure is None:
-            ucx = self._library.ucx
-            try:
-                address = ucx.UCXAddress.create_from_buffer(bytearray(body[_TAG.size :]))
-                self._endpoint = self._worker.create_endpoint_from_worker_address(address, True)
-            except Exception as error:  # whatever UCX raises
-                self._fail(error)
-            self._peer_tag = ucx.UCXXTag(*_TAG.unpack_from(body))
+        elif len(body) > _TAG.size and self._peer is None:
+            self._peer = body[_TAG.size :], self._library.ucx.UCXXTag(*_TAG.unpack_from(body))
         elif self._failure is None:
             raise ProtocolError(f"the carrier of the peer says {len(body)} bytes that do not belong here")
 
@@ -265,9 +262,8 @@ class UcxCarrier(TcpCarrier):
         if self._epoll.closed or self._failure is not None:
             return
         try:
-            while self._outgoing and self._endpoint is not None:
-                part = self._outgoing.popleft()
-                self._sending.append((self._endpoint.tag_send(self._array(part), self._peer_tag), part))
+            if self._outgoing and self._peer is not None:
+                self._start(*self._peer)
             self._is_busy = True
             for _ in range(_STEPS):
                 # What came before the worker is armed does not make its descriptor readable.
@@ -281,6 +277,15 @@ class UcxCarrier(TcpCarrier):
             self._refusal = error
         except Exception as error:  # whatever UCX raises
             self._fail(error)
+
+    def _start(self, peer: bytes, tag: Any) -> None:
+        """Let UCX send what waits for it; an end that only receives never connects."""
+        if self._endpoint is None:
+            address = self._library.ucx.UCXAddress.create_from_buffer(bytearray(peer))
+            self._endpoint = self._worker.create_endpoint_from_worker_address(address, True)
+        while self._outgoing:
+            part = self._outgoing.popleft()
+            self._sending.append((self._endpoint.tag_send(self._array(part), tag), part))
 
     def _match(self) -> bool:
         """Let UCX receive what was announced, straight into the memory of its message; return if there was any."""
