@@ -55,13 +55,11 @@ class Worker:
         os.eventfd_write(self.epoll_file_descriptor, 1)
 
     def arm(self) -> bool:
-        if self.work:
-            return False
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.epoll_file_descriptor)
-        return True
+        return not self.work
 
     def progress_once(self) -> bool:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.epoll_file_descriptor)
         if not self.work:
             return False
         self.work.popleft()()

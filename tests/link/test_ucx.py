@@ -153,6 +153,36 @@ def test_a_peer_that_is_lost_in_the_middle_of_a_frame_is_noticed_at_once(library
     far.close()
 
 
+def test_a_connection_that_is_closed_before_its_bulk_bytes_were_sent_is_cut_off(library):
+    near, far = carriers()
+    near.send(*frame(0, np.zeros(8 << 20, np.uint8)))  # which wait for the address of the peer
+    near.close()
+    with pytest.raises(CarrierClosed, match="in the middle of a message"):
+        while select.select([far], [], [], PATIENCE)[0]:
+            assert far.receive() == []
+    far.close()
+
+
+def test_ucx_takes_a_few_steps_at_a_time_and_is_called_again(library, monkeypatch):
+    monkeypatch.setattr(ucx, "_STEPS", 1)
+    near, far = carriers()
+    for number in range(3):
+        near.send(*frame(number, np.full(1 << 20, number, np.uint8)))
+    assert [message.bulk[-1] for message in exchange(near, far, 3)] == [0, 1, 2]
+    close(near, far)
+
+
+def test_a_message_that_is_complete_after_something_was_sent_makes_the_descriptor_readable(library):
+    near, far = carriers()
+    near.send(*frame(0, np.zeros(1 << 20, np.uint8)))
+    assert select.select([far], [], [], PATIENCE)[0]
+    assert far.receive() == []
+    near.receive()  # the address of the peer
+    far.flush()
+    assert len(exchange(near, far, 1)) == 1
+    close(near, far)
+
+
 def test_a_link_whose_peer_is_gone_fails(library):
     near, far = links()
     lost = threading.Event()
