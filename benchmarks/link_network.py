@@ -1,9 +1,10 @@
-"""Measure a link over TCP and TLS on the loopback interface, beside the bare socket.
+"""Measure a link over TCP, TLS and UCX on the loopback interface, beside the bare socket.
 
     python -m benchmarks.link_network [--save]
 
 The bare socket has blocking calls on both sides, receives straight into a new array, and returns eight bytes for
-each frame. Bare and link are measured in the same run, in turns, as in `benchmarks.link`.
+each frame. Bare and link are measured in the same run, in turns, as in `benchmarks.link`. UCX is measured if links
+use it, as with ``HEADRACE_LINK_UCX=1 UCX_TLS=tcp,self``, beside a bare TCP socket.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from headrace.link.carrier import Carrier
 from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.tcp import TcpCarrier
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
+from headrace.link.ucx import UcxCarrier, is_wanted
 
 _NOTE = struct.Struct("<Q")
 _TERMS = Terms("bench", SLOTS)
@@ -41,15 +43,17 @@ def tcp_sockets() -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-def secured(connected: socket.socket, tls: bool, is_server: bool) -> socket.socket:
-    if not tls:
+def secured(connected: socket.socket, by: str, is_server: bool) -> socket.socket:
+    if by != "TLS":
         return connected
     context: ssl.SSLContext = ServerIdentity.make().context if is_server else client_context()
     return context.wrap_socket(connected, server_side=is_server)
 
 
-def carrier_of(connected: socket.socket) -> Carrier:
-    return TlsCarrier(connected) if isinstance(connected, ssl.SSLSocket) else TcpCarrier(connected)
+def carrier_of(connected: socket.socket, by: str) -> Carrier:
+    if isinstance(connected, ssl.SSLSocket):
+        return TlsCarrier(connected)
+    return UcxCarrier(connected) if by == "UCX" and is_wanted("link") else TcpCarrier(connected)
 
 
 # The receiving process.
@@ -60,8 +64,8 @@ def fill(connected: socket.socket, target: memoryview) -> None:
         target = target[connected.recv_into(target) :]
 
 
-def receive_bare(connected: socket.socket, size: int, count: int, results: Any, tls: bool = False) -> None:
-    connected = secured(connected, tls, True)
+def receive_bare(connected: socket.socket, size: int, count: int, results: Any, by: str) -> None:
+    connected = secured(connected, by, True)
     note = memoryview(bytearray(_NOTE.size))
     taken = []
     results.send(None)
@@ -76,10 +80,10 @@ def receive_bare(connected: socket.socket, size: int, count: int, results: Any, 
     results.recv()
 
 
-def receive_link(connected: socket.socket, size: int, count: int, results: Any, tls: bool = False) -> None:
-    connected = secured(connected, tls, True)
+def receive_link(connected: socket.socket, size: int, count: int, results: Any, by: str) -> None:
+    connected = secured(connected, by, True)
     arrived: SimpleQueue[None] = SimpleQueue()
-    receiver = Receiver(carrier_of(connected), _TERMS, partial(arrived.put, None))
+    receiver = Receiver(carrier_of(connected, by), _TERMS, partial(arrived.put, None))
     taken: list[int] = []
     results.send(None)
     begin = cpu()
@@ -100,9 +104,9 @@ def receive_link(connected: socket.socket, size: int, count: int, results: Any, 
 # The sending process.
 
 
-def run_bare(tls: bool, size: int, rate: float, count: int) -> tuple[Any, float, float]:
-    with peer(partial(receive_bare, tls=tls), size, count, tcp_sockets) as (plain, results):
-        connected = secured(plain, tls, False)
+def run_bare(by: str, size: int, rate: float, count: int) -> tuple[Any, float, float]:
+    with peer(partial(receive_bare, by=by), size, count, tcp_sockets) as (plain, results):
+        connected = secured(plain, by, False)
         frame = np.ones(size, np.uint8)
         note = memoryview(bytearray(_NOTE.size))
         results.recv()
@@ -121,9 +125,9 @@ def run_bare(tls: bool, size: int, rate: float, count: int) -> tuple[Any, float,
         return np.array(taken) / 1000, count / seconds, (cpu() - begin_cpu + peer_cpu) / count * 1e6
 
 
-def run_link(tls: bool, size: int, rate: float, count: int) -> tuple[Any, float, float]:
-    with peer(partial(receive_link, tls=tls), size, count, tcp_sockets) as (plain, results):
-        carrier = carrier_of(secured(plain, tls, False))
+def run_link(by: str, size: int, rate: float, count: int) -> tuple[Any, float, float]:
+    with peer(partial(receive_link, by=by), size, count, tcp_sockets) as (plain, results):
+        carrier = carrier_of(secured(plain, by, False), by)
         room: SimpleQueue[None] = SimpleQueue()
         sender = Sender(carrier, _TERMS, partial(room.put, None))
         frame = np.ones(size, np.uint8)
@@ -155,29 +159,31 @@ def main() -> None:
     rows = []
     for name in arguments.size or SIZES:
         size, rate, count = SIZES[name]
-        for tls in False, True:
+        for by, slower in ("TCP", 5), ("UCX", 1), ("TLS", 2):
+            if by == "UCX" and not is_wanted("link"):
+                continue
             # Slower than the socket, so that no frame waits for the one before.
-            rate, count = (rate / 2 if tls else rate / 5), max(count // 3, 30)
+            rate, count = rate / slower, max(count // 3, 30) if slower > 1 else count
             measured: dict[str, list[Any]] = {"bare": [], "link": []}
             for _ in range(arguments.rounds):
                 for kind, measure in ("bare", run_bare), ("link", run_link):
-                    latencies, _, _ = measure(tls, size, rate, count)
-                    _, per_second, used = measure(tls, size, 0.0, count)
+                    latencies, _, _ = measure(by, size, rate, count)
+                    _, per_second, used = measure(by, size, 0.0, count)
                     p50, p99 = np.percentile(latencies[count // 10 :], (50, 99))
                     measured[kind].append((p50, p99, per_second, used))
             base = np.median(measured["bare"], axis=0)
             for kind, values in measured.items():
                 p50, p99, per_second, used = np.median(values, axis=0)
-                by = f"{'TLS' if tls else 'TCP'}, {kind}"
                 cells = [p50, p50 / base[0], p99, per_second, per_second / base[2], used]
-                rows.append([name, by, *[f"{cell:.4g}" for cell in cells]])
+                rows.append([name, f"{by}, {kind}", *[f"{cell:.4g}" for cell in cells]])
     columns = ["frame", "by", "p50 µs", "x bare", "p99 µs", "per s", "x bare", "CPU µs a frame, both ends"]
     report.publish(
         "link_network",
-        "# A link over TCP and TLS on loopback, beside the bare socket\n\n"
+        "# A link over TCP, TLS and UCX on loopback, beside the bare socket\n\n"
         f"{report.circumstances(machine())}\n\n"
         "One way at a fixed rate, and frames per second with 4 under way. "
-        f"Load of the machine: {os.getloadavg()[0]:.0f};\non a busy one only the CPU times repeat.\n\n"
+        f"Load of the machine: {os.getloadavg()[0]:.0f};\non a busy one only the CPU times repeat. "
+        "UCX carries frames of more than 16 KiB here, over its TCP transport.\n\n"
         + report.table(columns, rows),
     )
 

@@ -46,6 +46,7 @@ LIBRARIES = {
     "shtab": (["shtab"], "completion"),
     "Zenoh": (["eclipse-zenoh"], "zenoh"),
     "cryptography": (["cryptography"], "tls"),
+    "UCXX": (["ucxx-cu13"], "ucx"),
     "Ray": (["ray"], "cluster"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.core.errors import LinkError, PeerLost
+from headrace.link import ucx
 from headrace.link.handshake import (
     MOST_BYTES,
     Purpose,
@@ -167,6 +168,7 @@ class Arrival:
         self._is_unix = connection.family == socket.AF_UNIX
         self._tls: ssl.SSLSocket | None = None
         self._is_secured = identity is None
+        self._by_ucx = False
         if self._is_unix:
             check_user(connection)
         else:
@@ -193,7 +195,11 @@ class Arrival:
 
     def welcome(self) -> None:
         """Tell the peer that its connection is expected."""
-        self._send(self._handshake.welcome())
+        purpose = self._handshake.purpose
+        assert purpose is not None
+        if self._tls is None and self._handshake.offers_ucx:
+            self._by_ucx = ucx.is_wanted(purpose.kind)
+        self._send(self._handshake.welcome(self._by_ucx))
 
     def refuse(self, error: Exception) -> None:
         """Tell the peer why, if it is no stranger, and close the connection."""
@@ -210,7 +216,7 @@ class Arrival:
         if self._is_unix:
             return UnixCarrier(self.connection)
         if self._tls is None:
-            return TcpCarrier(self.connection, silence)
+            return (ucx.UcxCarrier if self._by_ucx else TcpCarrier)(self.connection, silence)
         from headrace.link.tls import TlsCarrier
 
         return TlsCarrier(self._tls, silence)

@@ -17,6 +17,7 @@ whose descriptor another one had before may be served once too often. That does 
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import select
@@ -224,7 +225,13 @@ class _Watch:
         self._epoll.register(self._descriptor, select.EPOLLIN)
 
     def add(self, descriptor: int, also: int = 0) -> None:
-        self._epoll.register(descriptor, _READABLE | also)
+        try:
+            self._epoll.register(descriptor, _READABLE | also)
+        except OSError as error:
+            # A carrier whose descriptor is an epoll cannot have exclusive wake-ups: all who wait are woken.
+            if error.errno != errno.EINVAL:
+                raise
+            self._epoll.register(descriptor, select.EPOLLIN | also)
 
     def remove(self, descriptor: int) -> None:
         self._epoll.unregister(descriptor)

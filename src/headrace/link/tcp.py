@@ -88,10 +88,13 @@ class TcpCarrier:
         self._waiting.append(memoryview(header + body))
         self._waiting.extend(memoryview(part).cast("B") for part in bulk if len(part))
         if was_idle:
-            self.flush()
+            self._send_waiting()
 
     def flush(self) -> None:
         """Send the bytes that wait, until the system takes no more."""
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
         while self._waiting:
             try:
                 sent = 0 if self._is_broken else self._write()
@@ -109,7 +112,7 @@ class TcpCarrier:
                 sent -= len(self._waiting.popleft())
             if sent:
                 self._waiting[0] = self._waiting[0][sent:]
-        if self._is_noted:
+        if self._is_noted and not self.wants_write:
             self._is_noted = False
             note_unsent(self, _TO_CLOSE)
 
