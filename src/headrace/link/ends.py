@@ -294,6 +294,7 @@ class _End:
                             tell = tell or asked is not _BOARD
                         elif self._note(header.kind):
                             tell = True
+                        asked = None  # a failure of the next message must not keep memory that came back
                     finally:
                         for descriptor in descriptors:
                             os.close(descriptor)
