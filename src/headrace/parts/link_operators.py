@@ -526,15 +526,17 @@ class SendToPart(LinkOperator):
             self._drop()
             return False
         link = self._link
+        has_ended = link.has_ended  # before the credits are taken: all of them have come then
         returned = link.take_credits()
         if returned:
             self._take_back(returned)
         while self._can_change(link):
             self._change_link()
             link = self._link
+            has_ended = link.has_ended
         if link.failure is not None:
             return False
-        if link.has_ended:
+        if has_ended:
             link.end()
             self._has_said_end = self.is_done = True
             return False
@@ -805,13 +807,14 @@ class ReceiveFromPart(LinkOperator):
             return
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
+        has_retired = queue.consumer.retired  # before the credits are counted: it takes no more of them then
         owed = self._here - self._given if has_ended and not self.is_acknowledging else self._owed(queue)
         if owed > 0:
             link.give_credits(owed)
             self._given += owed
         if self._keeps_places:
             self._note_places(queue)
-            if queue.consumer.retired and not has_ended:
+            if has_retired and not has_ended:
                 link.close()
                 self._is_closed = True
         is_answered = not self.is_acknowledging or self._given == self._here
