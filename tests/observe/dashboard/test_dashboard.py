@@ -640,6 +640,7 @@ def test_the_page_is_told_of_operators_and_flows_that_are_added(one: Watched) ->
     async def run(socket: Any) -> Any:
         before = await next_of(socket, "graph")
         app = one.app
+        app.wait_until_started()  # the page is served before; then the graph is only being made
         late = Step(
             app, inputs=["in"], body=lambda step, op_input, op_output: op_input.receive("in"), name="late"
         )
