@@ -123,7 +123,10 @@ class TestWhatKeepsABlock:
         assert memory.free_blocks == 1
 
     def test_many_allocations_leak_nothing(self) -> None:
-        gc.collect()  # other tests may have left cycles with frames in them
+        from headrace.gpu import allocation
+
+        gc.collect()  # other tests may have left cycles with frames in them, or hold some
+        before = set(allocation.in_use)
         for memory in (pool(2), UnboundedAllocator(), RMMAllocator(), StreamOrderedAllocator()):
             kind = memory.default_storage
             for number in range(2000):
@@ -131,9 +134,7 @@ class TestWhatKeepsABlock:
             store = memory._store(kind)
             assert store.in_use == (0, 0)
             assert store.size <= 16 << 20
-        from headrace.gpu import allocation
-
-        assert not allocation.in_use
+        assert set(allocation.in_use) <= before
 
     def test_an_unbounded_allocator_keeps_no_more_idle_than_was_in_use(self) -> None:
         memory = UnboundedAllocator()
