@@ -220,18 +220,28 @@ def test_the_log_says_what_decodes(
 ) -> None:
     caplog.set_level(logging.INFO, "headrace.video")
 
+    openings = []
+
+    class Accelerator:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def create(self, codec: Any) -> None:
+            if accelerates is None:
+                raise RuntimeError("no device")
+
     def opened(source: str, hwaccel: Any = None) -> Any:
-        if hwaccel is not None and accelerates is None:
-            raise RuntimeError("no device")
+        openings.append(source)
         stream = SimpleNamespace(
             codec_context=SimpleNamespace(is_hwaccel=hwaccel is not None and accelerates)
         )
         return SimpleNamespace(streams=SimpleNamespace(video=[stream]))
 
-    names = SimpleNamespace(hwdevices_available=lambda: ["cuda"], HWAccel=lambda *_, **__: "NVDEC")
-    library = SimpleNamespace(codec=SimpleNamespace(hwaccel=names), open=opened)
+    names = SimpleNamespace(hwdevices_available=lambda: ["cuda"], HWAccel=Accelerator)
+    library = SimpleNamespace(codec=SimpleNamespace(hwaccel=names), open=opened, Codec=lambda *_: "h264")
     assert codecs.open_input(library, "a.mp4", hardware=True).streams.video
     assert told in caplog.text
+    assert openings == ["a.mp4"]  # a server lets a client in once
 
 
 # Streams.

@@ -66,12 +66,15 @@ def open_input(av: Any, source: str, hardware: bool, **arguments: Any) -> Any:
     """Open a container, decoded by NVDEC if asked for and this build of FFmpeg and the machine have it."""
     module = getattr(av.codec, "hwaccel", None)
     if hardware and module is not None and "cuda" in module.hwdevices_available():
+        accelerator = module.HWAccel("cuda", allow_software_fallback=True)
         try:
-            accelerator = module.HWAccel("cuda", allow_software_fallback=True)
-            container = av.open(source, hwaccel=accelerator, **arguments)
+            accelerator.create(
+                av.Codec("h264", "r")
+            )  # before the source: a live one is connected to only once
         except Exception as error:
             _logger.info("NVDEC does not work here (%s); %s is decoded in software", error, source)
         else:
+            container = av.open(source, hwaccel=accelerator, **arguments)
             is_used = any(stream.codec_context.is_hwaccel for stream in container.streams.video)
             _logger.info(
                 "%s is decoded %s", source, "by NVDEC" if is_used else "in software: NVDEC has no such codec"
