@@ -12,10 +12,10 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
   exception of a part. After either, a connection that closes is no loss.
 - Each end sends a BEAT six times in `silence` seconds, with its count of frames. On one host it notes the same on a
-  board that both share, four times in `silence` seconds: no beat is lost there. A peer that has said HELLO and of
+  board that both share, three times in `silence` seconds: no beat is lost there. A peer that has said HELLO and of
   which nothing was heard for 11/12 of that time is silent, so that its loss is known within `silence` seconds even
-  if this process is late. Four beats in a row may be late or missing; a note on a board may be late by two thirds
-  of the time. Before its HELLO a peer may take its time: it is starting.
+  if this process is late. Four beats in a row may be late or missing; a note on a board may be late by more
+  than half of the time. Before its HELLO a peer may take its time: it is starting.
 - A frame may be announced before all of its bytes are written. The board says when they are.
 """
 
@@ -34,7 +34,7 @@ IN_BULK = 0xFFFF_FFFF
 MOST_SEGMENTS = 4096
 MOST_PLACES = 1024
 # Of `silence`: between two beats; between two notes on a board; without either until a peer is silent.
-BEAT, NOTE, PATIENCE = 1 / 6, 1 / 4, 11 / 12
+BEAT, NOTE, PATIENCE = 1 / 6, 1 / 3, 11 / 12
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")

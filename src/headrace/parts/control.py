@@ -33,7 +33,7 @@ _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of des
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
 _UNANSWERED = (
-    2000  # ms for which a beat, which comes every 0.75 s, stays unanswered by a host that is cut off
+    1750  # ms for which a beat, which comes once a second, stays unanswered by a host that is cut off
 )
 
 Address = tuple[str, int]
