@@ -373,10 +373,6 @@ class _TlsChannel(Channel):
         super().__init__(connection)
         self._tls = connection
 
-    def wait(self, seconds: float) -> bool:
-        """Return whether something has arrived, after at most so many seconds."""
-        return self._tls.pending() > 0 or super().wait(seconds)
-
     def _read(self) -> tuple[bytes, list[int]]:
         import ssl
 
