@@ -8,7 +8,7 @@ thread has the array. The sender sends at a fixed rate, so queues are empty and 
 On the link, the receiving thread waits until the loop's thread tells it. The worker of a scheduler does without
 that: it waits for messages itself (`benchmarks.parts`).
 Throughput is measured with at most 4 frames under way. "In place" frames were made in memory of a `RingAllocator`,
-and are sent at the rate of the small ones, which they are compared with.
+and are sent at the rate and in the number of the small ones, which they are compared with.
 """
 
 from __future__ import annotations
@@ -219,9 +219,10 @@ def main() -> None:
             for kind, measure, in_place in kinds:
                 if in_place and size < 1 << 20:
                     continue
-                latencies, _, _ = measure(size, 1000.0 if in_place else rate, count, in_place)
+                at, frames = SIZES["64 B"][1:] if in_place else (rate, count)
+                latencies, _, _ = measure(size, at, frames, in_place)
                 _, per_second, used = measure(size, 0.0, max(count, 500), in_place)
-                p50, p99 = np.percentile(latencies[count // 10 :], (50, 99))
+                p50, p99 = np.percentile(latencies[frames // 10 :], (50, 99))
                 measured[kind].append((p50, p99, per_second, used))
         base = np.median(measured["bare"], axis=0)
         for kind, values in measured.items():

@@ -6,13 +6,14 @@ A camera in one process emits arrays at a fixed rate, and a consumer in another 
 from before the camera's `emit` to after the consumer's `receive`. The bare carrier (`benchmarks.link`) is a ring
 in a memfd whose slot numbers travel over a Unix socket with blocking calls. All are measured in turns, so that
 they see the same load of the machine. Throughput is measured with a queue of 4 places, as fast as the camera can.
-Frames "in place" are made in memory of a `RingAllocator`, at the rate of the small ones, which they are compared
-with. The CPU time is of both processes, with all their threads, and of all that the camera and the consumer do.
+Frames "in place" are made in memory of a `RingAllocator`, at the rate and in the number of the small ones, which
+they are compared with: a median of the first hundred is higher than that of a thousand. The CPU time is of both
+processes, with all their threads, and of all that the camera and the consumer do.
 
 Then the start of three fragments is measured: from the start of the program to the first compute of each, its
-memory (Pss, in which pages that processes share count in part), and its CPU time while nothing happens, from a
-second after the first frame, which itself costs as much as some idle seconds, to the next one. `--start` measures
-this alone. All modules are compiled, as those of an installed package are.
+memory (Pss, in which pages that processes share count in part), and its CPU time and wake-ups while nothing
+happens, from a second after the first frame, which itself costs as much as some idle seconds, to the next one; the
+driver's, too. `--start` measures this alone. All modules are compiled, as those of an installed package are.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ SCHEDULERS = {"greedy": GreedyScheduler, "event-based": EventBasedScheduler}
 IDLE = 16.0  # seconds between the two frames of the three fragments
 SETTLING = 1.0  # seconds after the first of them until nothing happens any more
 HOLOSCAN = 14_000  # µs for a hop of 4 MiB between fragments of the Holoscan SDK
+
+
+def used_by(pid: int) -> tuple[float, int]:
+    """Return the CPU seconds of a process, to a nanosecond, and how often its threads were run."""
+    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    threads = [[int(word) for word in file.read_text().split()] for file in files]
+    return sum(thread[0] for thread in threads) / 1e9, sum(thread[2] for thread in threads)
 
 
 # The program that is run in processes.
@@ -153,7 +161,9 @@ class Three(Application):
     def compose(self) -> None:
         def logging(name: str) -> Any:
             def log(pss: float = 0.0) -> None:
-                line = json.dumps([(now() - self.started) / 1e9, cpu(), pss, os.getpid()])
+                line = json.dumps(
+                    [(now() - self.started) / 1e9, cpu(), pss, *map(used_by, (os.getpid(), os.getppid()))]
+                )
                 with (self.to / name).open("a") as file:
                     file.write(line + "\n")
 
@@ -162,7 +172,7 @@ class Three(Application):
                 if (self.to / name).exists():
                     log()
                     return
-                # Once: to look at the memory costs as much as ten idle seconds.
+                # Once: to look at the memory costs as much as many idle seconds.
                 smaps = Path("/proc/self/smaps_rollup").read_text().split()
                 log(int(smaps[smaps.index("Pss:") + 1]) / 1024)
                 if self.idle > SETTLING:
@@ -229,9 +239,10 @@ def measure_hops(rounds: int) -> list[list[Any]]:
             for kind, measure, in_place, given in kinds:
                 if in_place and size < 1 << 20:
                     continue
-                latencies, _, used = measure(size, 1000.0 if in_place else rate, count, in_place, **given)
-                p50, p99 = np.percentile(latencies[count // 10 :], (50, 99))
-                _, per_second, _ = measure(size, 0.0, count, in_place, **given)
+                at, frames = SIZES["64 B"][1:] if in_place else (rate, count)
+                latencies, _, used = measure(size, at, frames, in_place, **given)
+                p50, p99 = np.percentile(latencies[frames // 10 :], (50, 99))
+                _, per_second, _ = measure(size, 0.0, frames, in_place, **given)
                 measured.setdefault(kind, []).append((p50, p99, per_second, used))
                 print(name, kind, f"{p50:.0f} {p99:.0f} µs, {per_second:.0f}/s", file=sys.stderr)
         base = np.median(measured["bare carrier"], axis=0)
@@ -246,10 +257,12 @@ def measure_three() -> list[list[Any]]:
     start("three", now(), 0.01)  # compiles the modules
     wrote = start("three", now(), IDLE)
     rows = []
-    for name in ("camera", "two", "three"):
-        first, settled, second = map(json.loads, wrote[name].splitlines())
-        idle = (second[1] - settled[1]) / (second[0] - settled[0]) * 100
-        rows.append([name, f"{first[0]:.2f}", f"{first[1]:.2f}", f"{first[2]:.0f}", f"{idle:.2f}"])
+    for name, of in (("camera", 3), ("two", 3), ("three", 3), ("the driver", 4)):
+        first, settled, second = map(json.loads, wrote["camera" if of == 4 else name].splitlines())
+        used, woken = (after - before for before, after in zip(settled[of], second[of], strict=True))
+        seconds = second[0] - settled[0]
+        begun = ["", "", ""] if of == 4 else [f"{first[0]:.2f}", f"{first[1]:.2f}", f"{first[2]:.0f}"]
+        rows.append([name, *begun, f"{used / seconds * 100:.3f}", f"{woken / seconds:.1f}"])
     return rows
 
 
@@ -270,7 +283,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     started = ["fragment", "seconds to the first compute", "CPU seconds until then", "MiB (Pss)"]
-    started.append("CPU while idle, % of a core")
+    started += ["CPU while idle, % of a core", "wake-ups a second"]
     if arguments.start:
         print(report.table(started, measure_three()))
         return

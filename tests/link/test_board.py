@@ -147,9 +147,9 @@ class TestBeats:
     def test_are_notes_that_wake_nobody(self) -> None:
         with Pair(silence=3.0) as link:
             now = link.receiver._machine.heard
-            for quarter in range(1, 60):
+            for second in range(1, 60):
                 for end in (link.sender, link.receiver):
-                    assert end.tick(now + quarter * 0.75) <= now + (quarter + 1) * 0.75 + 0.01
+                    assert end.tick(now + second) <= now + second + 1.01
                 assert [socket.recv(1, _PEEK) for socket in link.sockets if _is_readable(socket)] == []
             assert link.sender.failure is None
             assert link.receiver.failure is None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import select
+import struct
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from headrace.link import loop
+from tests.harness.threads import PATIENCE
 
 
 def test_a_thread_that_ends_a_wait_never_writes_to_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +37,59 @@ def test_a_thread_that_ends_a_wait_never_writes_to_another_file(monkeypatch: pyt
     watch.wake()
     assert len(os.listdir("/proc/self/fd")) == before - 1  # an epoll and its wake-up for the file of the test
     os.close(opened[0])
+
+
+class _Epoll:
+    """An epoll at which nothing happens."""
+
+    def __init__(self) -> None:
+        self.waits: list[float | None] = []
+
+    def poll(self, seconds: float | None, most: int) -> list[tuple[int, int]]:
+        self.waits.append(seconds)
+        return []
+
+
+def test_a_wait_is_never_too_long_where_the_system_waits_in_milliseconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "_exact_wait", None)
+    watch: Any = loop._Watch({})
+    watch._epoll.close()
+    watch._epoll = epoll = _Epoll()
+    assert watch.shortest == 0.002
+    for seconds in (0.002, 5.0, None):  # on the main thread, which looks for signals once a second
+        watch.wait(seconds)
+    assert epoll.waits == [pytest.approx(0.001), 1.0, 1.0]
+
+
+def test_an_exact_wait_gets_the_time_to_a_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = loop._Watch({})
+    times: list[tuple[int, ...]] = []
+
+    def wait(epoll: int, events: Any, most: int, time: bytes, mask: None) -> int:
+        times.append(struct.unpack("qq", time))
+        ctypes.set_errno(errno.EINTR)  # a signal came
+        return -1
+
+    monkeypatch.setattr(loop, "_exact_wait", wait)
+    for seconds in (0.25, 0.000_300_5):
+        assert watch.wait(seconds) == []
+    assert times == [(0, 250_000_000), (0, 300_500)]
+    watch.close()
+
+
+@pytest.mark.skipif(loop._exact_wait is None, reason="needs Linux 5.11 and glibc 2.35")
+def test_an_exact_wait_finds_all_that_has_happened() -> None:
+    """In the memory of the system's own structures, which depends on the processor."""
+    files = [os.eventfd(1) for _ in range(3)]
+    links: Any = dict.fromkeys(files)
+    watch = loop._Watch(links)
+    for file in files:
+        watch.add(file)
+    assert watch.shortest == 0.0
+    found = watch._wait_exactly(PATIENCE, 4)
+    assert sorted(found) == [(file, int(select.EPOLLIN)) for file in sorted(files)]
+    watch.close()
+    for file in files:
+        os.close(file)

@@ -267,6 +267,18 @@ def credit(places: int, *loans: int) -> bytes:
         ),
         ([(Kind.FRAME, frame((IN_BULK, 0, 9)), {"bulk": 8})], "lies at 0 with 9 bytes, of 8"),
         ([(Kind.FRAME, frame((IN_BULK, 0, 9), (IN_BULK, 8, 1)), {"bulk": 20})], "9 are taken"),
+        (  # as the one before, with fewer bytes behind
+            [(Kind.FRAME, frame((IN_BULK, 0, 9)), {"bulk": bulk}) for bulk in (9, 8)],
+            "lies at 0 with 9 bytes, of 8",
+        ),
+        (
+            [
+                (Kind.FRAME, frame((IN_BULK, 0, 9), text=text, length=3), {"bulk": 9})
+                for text in (b"abc", b"ab")
+            ],
+            "3 bytes of text",
+        ),
+        ([(Kind.FRAME, frame((IN_BULK, 0, 9)), {"bulk": 9})] * 3, "without a credit: all 2 places"),
         ([(Kind.FRAME, frame(count=60000), {})], "60000 places"),
         ([(Kind.FRAME, frame(length=1 << 31), {})], "bytes of text"),
         ([(Kind.FRAME, struct.pack("<HHI", 1, 0, 0), {})], "flags 1"),
@@ -300,6 +312,26 @@ def test_a_receiver_refuses(messages: list[Any], said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         for number, (kind, body, more) in enumerate(messages, 1):
             say(end, kind, body, number, **more)
+
+
+def test_a_frame_that_begins_as_the_one_before_is_read_like_every_other() -> None:
+    end = receiving(size=8)
+    in_bulk, elsewhere = (IN_BULK, 0, 9), (0, 0, 9)
+    say(end, Kind.SEGMENT, segment(0, 4096), 1, descriptors=1)
+    bodies = [frame(in_bulk, text=b"abc" + extra, length=3) for extra in (b"", b"[1,null]", b"[2,null]")]
+    bodies += [
+        frame(elsewhere),
+        frame(elsewhere),
+        frame(in_bulk, text=b"de"),
+        *[frame(in_bulk, (IN_BULK, 9, 1))] * 2,
+    ]
+    found = [say(end, Kind.FRAME, body, number, bulk=10) for number, body in enumerate(bodies, 2)]
+    assert [each.number for each in found] == [*range(8)]
+    assert [each.extra for each in found] == [b"", b"[1,null]", b"[2,null]", b"", b"", b"", b"", b""]
+    assert [each.description for each in found] == [b"abc"] * 3 + [b"1"] * 2 + [b"de", b"1", b"1"]
+    assert [each.loan for each in found] == [0, 0, 0, 0, 1, 2, 2, 2]
+    assert [each.places for each in found][2:6] == [[in_bulk], [elsewhere], [elsewhere], [in_bulk]]
+    assert end.frames == 8
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import selectors
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -235,9 +236,7 @@ def test_each_process_plays_the_operators_of_its_fragment() -> None:
         assert done.stdout.splitlines() == shown
 
 
-def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> None:
-    """The exit of a process and its last words may be found at once, and the first closes what the other reads."""
-
+def _driver() -> Driver:
     class Part(Fragment):
         def compose(self) -> None:
             self.add_operator(Step(self, name="op"))
@@ -250,6 +249,22 @@ def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> N
     app.compose_graph()
     driver = Driver(app, DriverControl(), Launch("", "", (), False), (), (), {})
     driver._values = Values(lambda: None)
+    return driver
+
+
+def test_the_driver_looks_at_what_a_process_has_noted() -> None:
+    driver = _driver()
+    driver._processes["part"] = SimpleNamespace(beat=123.5)
+    os.eventfd_write(driver._wake, 1)
+    driver._step()
+    assert driver.supervisor.parts["part"].heard_at == 123.5
+    os.close(driver._wake)
+    driver._selector.close()
+
+
+def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> None:
+    """The exit of a process and its last words may be found at once, and the first closes what the other reads."""
+    driver = _driver()
     served: list[int] = []
     pipes = [os.pipe() for _ in range(2)]
 

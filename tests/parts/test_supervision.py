@@ -160,6 +160,7 @@ def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     made = started(now=10.0)
     for name in "ac":
         made.beat(name, 12.7)
+    made.beat("b", 9.0)  # a note from before something else was heard
     assert made.next_time() == 12.75
     assert made.tick(12.74) == []
     assert made.tick(12.75) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]

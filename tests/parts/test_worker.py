@@ -2,57 +2,82 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.core.ports import IOSpec
+from headrace.link.board import Board
 from headrace.link.ends import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Assignment, Beat, Stop
+from headrace.parts.control import Assignment, Beat
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.worker import Worker, terms_of
 
 
-class _Over(Exception):
-    pass
-
-
-class _TalkativeDriver:
-    """A channel whose other end always has something to say, each time a tenth of a second later."""
+class _Channel:
+    """What a process says to its driver."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.beats: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> bool:
-        self.now += min(seconds, 0.1)
-        return True
-
-    def receive(self) -> list[tuple[Any, list[int]]]:
-        if self.now > 10:
-            raise _Over
-        return [(Stop(), [])]
+        self.sent: list[Any] = []
 
     def send(self, message: Any) -> bool:
-        assert isinstance(message, Beat)
-        self.beats.append(self.now)
+        self.sent.append(message)
         return True
 
 
-def test_a_process_says_that_it_lives_while_the_driver_talks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slider that sets a value ten times a second must not make its part seem frozen."""
-    driver: Any = _TalkativeDriver()
-    monkeypatch.setattr(worker_module, "time", driver)
-    made = Worker(driver, Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run"))
-    with pytest.raises(_Over):
-        made.listen()
-    assert len(driver.beats) >= 12
-    assert max(after - before for before, after in zip(driver.beats, driver.beats[1:], strict=False)) < 0.95
+def _worker(channel: Any, board: Board | None = None) -> Worker:
+    return Worker(
+        channel, Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run"), None, None, board
+    )
+
+
+def test_a_process_on_the_host_of_its_driver_notes_once_a_second_that_it_lives() -> None:
+    """A message would wake the driver for each process, each time."""
+    board, descriptor = Board.create()
+    channel = _Channel()
+    made = _worker(channel, Board.from_peer(descriptor))
+    os.close(descriptor)
+    assert made.tick(10.0) == 11.0
+    assert board.peer_beat[0] == 10.0
+    assert made.tick(10.4) == 11.0  # for links
+    assert board.peer_beat[0] == 10.0
+    assert made.tick(10.6) == 11.6  # together with links that are due now
+    assert board.peer_beat[0] == 10.6
+    assert not channel.sent
+
+
+def test_a_process_elsewhere_says_once_a_second_that_it_lives() -> None:
+    channel = _Channel()
+    made = _worker(channel)
+    for now in (10.0, 10.2, 11.0, 12.0):
+        made.tick(now)
+    assert channel.sent == [Beat()] * 3
+
+
+def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, descriptor = Board.create()
+    channel = _Channel()
+    made: Any = _worker(channel, Board.from_peer(descriptor))
+    os.close(descriptor)
+    made.control = SimpleNamespace(engine=object())
+    made.cut = SimpleNamespace(
+        application=None, idleness=SimpleNamespace(relieve=lambda: None, was_idle=False)
+    )
+    problems: list[str] = []
+    monkeypatch.setattr(worker_module, "stuck_operators", lambda application: problems)
+    made.tick(1.0)
+    problems.append("operator 'slow' has computed for 3.0 s")
+    made.tick(2.0)
+    problems.clear()
+    made.tick(3.0)
+    made.tick(4.0)
+    assert channel.sent == [Beat(("operator 'slow' has computed for 3.0 s",)), Beat()]
 
 
 def test_the_memory_of_links_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1111,7 +1111,7 @@ class Receiver(_End):
 
     def take_at_once(self) -> Parcel | None:
         """Return the next message that arrived, if it is one array of the host, which takes a moment; or None."""
-        if self._uploading:
+        if self._uploading or not self._arrived:
             return None
         try:
             frame, bulk = self._arrived[0]
@@ -1120,7 +1120,7 @@ class Receiver(_End):
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
                 self._arrived.popleft()
-        # There is none; or another thread closes the link; or `take` meets the error again.
+        # Another thread closes the link; or `take` meets the error again.
         except (IndexError, KeyError, ProtocolError):
             return None
         return parcel

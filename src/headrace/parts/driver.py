@@ -305,6 +305,8 @@ class Driver:
         if control.stop_wanted and not self.supervisor.is_stopping:
             self.supervisor.ended_by = EndedBy.STOPPED
             self._carry_out(self.supervisor.stop(now))
+        for part, process in self._processes.items():
+            self.supervisor.beat(part, process.beat)
         self._carry_out(self.supervisor.tick(monotonic()))
         until = self.supervisor.next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
@@ -469,7 +471,7 @@ class Driver:
                     self._control.start()
             case Beat(problems):
                 self._stuck[part] = problems
-                self._carry_out(supervisor.beat(part, now))
+                supervisor.beat(part, now)
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
             case Paused(number):

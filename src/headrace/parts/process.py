@@ -1,4 +1,4 @@
-"""Process: the process of a part as the driver sees it, with its control channel and its pipes."""
+"""Process: the process of a part as the driver sees it, with its control channel, its board and its pipes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from headrace.link.board import Board
 from headrace.parts.control import Channel
 from headrace.parts.lines import Lines
 
 # By the folder of this package, so that the process finds the headrace of the driver. Imports leave no garbage.
 _BOOT = (
     "import gc, sys; gc.disable(); sys.path.insert(0, {!r}); from headrace.parts.worker import main; gc.enable(); "
-    "main({}, {!r})"
+    "main({}, {!r}, {})"
 )
 
 
 class Process:
-    """The process of a part, its control channel and its pipes."""
+    """The process of a part, its control channel, its board and its pipes."""
 
     def __init__(
         self, part: str, environment: dict[str, str], on_error: Callable[[BaseException], None]
     ) -> None:
         self.part = part
         self.channel, theirs = Channel.pair()
+        self.board, board = Board.create()
         out, err = os.pipe(), os.pipe()
         root = str(Path(__file__).parents[2])
         command = [
             sys.executable,
             *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
             "-c",
-            _BOOT.format(root, theirs.fileno(), part),
+            _BOOT.format(root, theirs.fileno(), part, board),
         ]
         try:
             self._process = subprocess.Popen(
@@ -44,7 +46,7 @@ class Process:
                 stdout=out[1],
                 stderr=err[1],
                 env=environment,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), board),
             )
         except BaseException:
             self.channel.close()
@@ -53,12 +55,18 @@ class Process:
             raise
         finally:
             theirs.close()
+            os.close(board)
             os.close(out[1])
             os.close(err[1])
         self.stdout = Lines(out[0], lambda: sys.stdout, on_error)
         self.stderr = Lines(err[0], lambda: sys.stderr, on_error)
         self.pidfd = os.pidfd_open(self._process.pid)
         self._was_interrupted = False
+
+    @property
+    def beat(self) -> float:
+        """When the process was last alive, as its board says."""
+        return self.board.peer_beat[0]
 
     @property
     def sources(self) -> tuple[Any, ...]:

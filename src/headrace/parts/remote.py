@@ -126,6 +126,11 @@ class RemoteProcess:
         return self.channel
 
     @property
+    def beat(self) -> float:
+        """When the process was last alive; it sends messages that say so."""
+        return 0.0
+
+    @property
     def sources(self) -> tuple[Any, ...]:
         """What the driver waits for."""
         return () if self.channel is None else (self.channel,)

@@ -218,10 +218,10 @@ class Supervisor:
             part.state = State.RUNNING
         return []
 
-    def beat(self, name: str, now: float) -> list[Action]:
-        """Handle that a process is alive."""
-        self._heard(name, now)
-        return []
+    def beat(self, name: str, at: float) -> None:
+        """Handle that a process was alive at a time."""
+        part = self.parts[name]
+        part.heard_at = max(part.heard_at, at)
 
     def idle(self, name: str, report: IdleReport, wave: int, now: float) -> list[Action]:
         """Handle that nothing can run in a part unless a link brings something.

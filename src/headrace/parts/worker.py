@@ -5,8 +5,9 @@ in the driver. At the run in question it composes the program, sends its descrip
 keeps its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit`
 where the program called `run`: the rest of the program is the driver's, but ``with`` and ``finally`` clean up here.
 
-A thread listens to the driver and sends a sign of life twice a second. The process ends with the driver: the system
-kills it (PR_SET_PDEATHSIG), and so does the end of the channel.
+A thread listens to the driver. The thread that serves the links gives a sign of life once a second, when it wakes
+up for them anyway. The process ends with the driver: the system kills it (PR_SET_PDEATHSIG), and so does the end of
+the channel.
 
 Decided against: to fork the processes from the driver, which may have threads and a GPU context; and to pickle the
 fragments, since compose() may use what cannot be pickled.
@@ -39,7 +40,9 @@ from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.core.progress import Progress, stuck_operators
+from headrace.link.board import Board
 from headrace.link.ends import Receiver, Sender, Terms
+from headrace.link.loop import default_loop
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
@@ -85,20 +88,22 @@ if TYPE_CHECKING:
     from headrace.parts.link_port import LinkPort
 
 _PR_SET_PDEATHSIG = 1
-_BEAT = 0.75  # seconds; two in a row may be late, as the driver waits for 2.75 s
+_BEAT = 1.0  # seconds; it may be late by 1.75 s, as the driver waits for 2.75 s
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
 
-def main(descriptor: int, part: str) -> None:
-    """Run a part of a program for the driver at the other end of a socket."""
+def main(descriptor: int, part: str, board: int) -> None:
+    """Run a part of a program for the driver at the other end of a socket, who looks at a board now and then."""
     # What the driver put there to find headrace, and the folder that `python -c` adds.
     del sys.path[: 1 if sys.flags.safe_path else 2]
     channel = Channel(socket.socket(fileno=descriptor))
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         _end_with(assignment.driver)
-        _serve(channel, assignment, None)
+        page = Board.from_peer(board)
+        os.close(board)
+        _serve(channel, assignment, None, board=page)
 
 
 def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], program: str) -> None:
@@ -174,6 +179,7 @@ def _serve(
     assignment: Assignment,
     port: LinkPort | None,
     speech: Speech | None = None,
+    board: Board | None = None,
 ) -> None:
     """Run a part, and leave the process."""
     if assignment.cpus:
@@ -183,7 +189,8 @@ def _serve(
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment, port, speech)
+    worker = Worker(channel, assignment, port, speech, board)
+    default_loop().add(worker)
     threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
         worker.run()
@@ -225,7 +232,7 @@ class Over(SystemExit):
 
 
 class Worker:
-    """A part in its process."""
+    """A part in its process. The loop that serves its links lets it beat."""
 
     def __init__(
         self,
@@ -233,8 +240,13 @@ class Worker:
         assignment: Assignment,
         port: LinkPort | None = None,
         speech: Speech | None = None,
+        board: Board | None = None,
     ) -> None:
         self.channel = channel
+        self._board = board
+        self._problems: tuple[str, ...] = ()  # that the driver knows of
+        self._next_beat = 0.0
+        self._beating = os.eventfd(0, os.EFD_CLOEXEC)  # nothing happens at it
         self._port = port
         self._speech = speech
         self.assignment = assignment
@@ -392,25 +404,35 @@ class Worker:
 
     def listen(self) -> None:
         """Do what the driver says, until it is gone; on a thread of its own."""
-        due = time.monotonic() + _BEAT
-        while True:
-            has_arrived = self.channel.wait(max(due - time.monotonic(), 0.0))
-            if time.monotonic() >= due:  # also if the driver always has something to say
-                self._beat()
-                due = time.monotonic() + _BEAT
-            if not has_arrived:
-                continue
-            messages = self.channel.receive()
-            if messages is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-                return
+        while (messages := self.channel.receive()) is not None:
             for message, descriptors in messages:
                 self._handle(message, [socket.socket(fileno=each) for each in descriptors])
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    def _beat(self) -> None:
-        """Tell the driver that this process lives, and look whether it is idle."""
+    # What the loop calls.
+
+    def fileno(self) -> int:
+        """Return a descriptor at which nothing happens."""
+        return self._beating
+
+    def serve(self, readable: bool, writable: bool) -> None:
+        """Do nothing."""
+
+    def tick(self, now: float, was_stopped: bool = False) -> float:
+        """Tell the driver that this process lives, if it is time, and look whether it is idle."""
+        if now >= self._next_beat - _BEAT / 2:  # when a link is due, so that the process wakes up once
+            self._next_beat = now + _BEAT
+            self._beat(now)
+        return self._next_beat
+
+    def _beat(self, now: float) -> None:
         has_begun = self.control is not None and self.control.engine is not None
-        self.channel.send(Beat(tuple(stuck_operators(self.cut.application)) if has_begun else ()))
+        problems = tuple(stuck_operators(self.cut.application)) if has_begun else ()
+        if self._board is not None:
+            self._board.beat(now, 0)
+        if self._board is None or problems != self._problems:
+            self._problems = problems
+            self.channel.send(Beat(problems))
         if self.cut is not None:
             self.cut.idleness.relieve()
             if self.cut.idleness.was_idle:

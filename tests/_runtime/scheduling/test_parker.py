@@ -33,12 +33,17 @@ class Messages:
     """Where the worker waits for messages, and the other workers of its run."""
 
     def __init__(
-        self, happens: Callable[[Parker], object] = lambda _: None, arrived: tuple[str, ...] = ()
+        self,
+        happens: Callable[[Parker], object] = lambda _: None,
+        arrived: tuple[str, ...] = (),
+        has_others: bool = False,
     ) -> None:
-        self.parker = Parker(ReadyQueue(), waiting=self)
+        self.parker = Parker(ReadyQueue(), waiting=self, has_others=has_others)
         self.happens = happens
         self.arrived = arrived
         self.is_closed = False
+        self.shortest = 0.0
+        self.waits: list[float] = []
         self.log: list[str] = []
 
     def find_messages(self) -> Messages:
@@ -46,6 +51,8 @@ class Messages:
         return self
 
     def wait(self, seconds: float | None) -> tuple[str, ...]:
+        if seconds is not None:
+            self.waits.append(seconds)
         self.happens(self.parker)
         return self.arrived
 
@@ -83,11 +90,28 @@ def test_a_permit_that_comes_with_a_message_does_not_end_the_next_wait() -> None
     assert not messages.parker.take()
 
 
-def test_the_end_of_a_wait_is_not_for_messages_which_are_waited_for_in_milliseconds() -> None:
+def test_the_end_of_a_wait_is_not_for_messages_if_that_wait_may_be_too_long() -> None:
+    messages = Messages()
+    messages.shortest = 2e-3
+    assert not messages.parker.park(2.5e-3)
+    assert messages.waits[0] <= 2.5e-3
+    assert min(messages.waits) >= 2e-3
+
+
+def test_a_worker_that_is_alone_waits_for_messages_until_the_last_moment() -> None:
     messages = Messages()
     assert not messages.parker.park(1e-4)
+    assert 0.0 <= messages.waits[0] <= 1e-4
+    assert messages.log == ["begins", "ends"]
+
+
+def test_a_worker_beside_others_leaves_messages_to_them_before_a_deadline() -> None:
+    """It would wake one of them for the deadline before it handled a message."""
+    messages = Messages(has_others=True)
+    assert not messages.parker.park(1e-4)
     assert messages.log == []
-    assert not messages.parker.park(2.5e-3)
+    messages.parker.unpark()
+    assert messages.parker.park(0.5)
     assert messages.log == ["begins", "ends"]
 
 

@@ -67,8 +67,10 @@ def run_workers(
     engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
 ) -> None:
     """Run until the engine is finished, on `count` threads and those of the pools."""
+    has_others = count > 1 or bool(pools)
     places: list[_Place] = [
-        (Parker(engine.ready_queues[0], waiting=engine.waiting), tuple(cores), None) for _ in range(count)
+        (Parker(engine.ready_queues[0], waiting=engine.waiting, has_others=has_others), tuple(cores), None)
+        for _ in range(count)
     ]
     for pool in pools:
         places += _places_of(engine, pool)
@@ -114,7 +116,8 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
         if assignment.pinned:
             ready_queue = ReadyQueue()
             engine.ready_queues.append(ready_queue)
-            places.append((Parker(ready_queue, waiting=engine.waiting), assignment.cores, assignment))
+            parker = Parker(ready_queue, waiting=engine.waiting, has_others=True)
+            places.append((parker, assignment.cores, assignment))
         else:
             cores.update(assignment.cores)
             used = True
@@ -125,7 +128,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
     if used:
         engine.ready_queues.append(shared)
         places += [
-            (Parker(shared, waiting=engine.waiting), tuple(sorted(cores)), None)
+            (Parker(shared, waiting=engine.waiting, has_others=True), tuple(sorted(cores)), None)
             for _ in range(pool.initial_size)
         ]
     return places
