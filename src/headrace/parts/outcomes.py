@@ -100,10 +100,13 @@ def _named(
 ) -> Starved:
     """Name the operators that send to a flow, and what they did, in the place of the flow."""
     named: dict[str, list[str]] = {}
+    reasons = [waiting.reason for waiting in starved.waits_for]
     for flow, _ in flows:
+        receiver = repr(flow.input.rpartition(".")[0])
+        reasons = [reason.replace(repr(flow.name), receiver) for reason in reasons]
         named[repr(flow.name)] = list(dict.fromkeys(output.rpartition(".")[0] for output in flow.outputs))
     waits_for = []
-    for waiting in starved.waits_for:
+    for waiting, reason in zip(starved.waits_for, reasons, strict=True):
         sources: list[str] = []
         for source in waiting.sources:
             known, space, state = source.partition(" (")
@@ -113,5 +116,5 @@ def _named(
                 state = re.sub(r"after \d+ computes?", done, state)
                 sources.append(f"{name!r}{space}{state}")
             sources += [] if known in named else [source]
-        waits_for.append(replace(waiting, sources=tuple(sources)))
+        waits_for.append(replace(waiting, sources=tuple(sources), reason=reason))
     return replace(starved, waits_for=tuple(waits_for))
