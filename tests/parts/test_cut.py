@@ -1143,3 +1143,54 @@ def test_the_room_that_senders_wait_for_is_known() -> None:
 
     assert room() == 1
     assert room(DownstreamMessageAffordableCondition(min_size=3, transmitter="out")) == 4
+
+
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_a_message_that_is_being_delivered_when_the_run_ends_is_counted(has_lock: bool) -> None:
+    """The run waits for a thread that delivers it; a thread that comes later leaves it where it is."""
+    taken: list[int] = []
+    link = MemoryLink(FLOW, 4)
+    link.sender.send(Parcel(1))
+    cut = Cut(plant(camera([]), detector(taken)), "server", lambda cut: cut.connect(FLOW, link.receiver))
+    may_go_on = threading.Event()
+
+    def end_run() -> None:
+        cut.application.stop_execution()
+        assert may_go_on.wait(PATIENCE)
+
+    class Lock:
+        """Lets the run end before the reading thread has it, or when the run waits for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self.locked, self.release = self._lock.locked, self._lock.release
+
+        def acquire(self, blocking: bool) -> bool:
+            if not has_lock:
+                end_run()
+            return self._lock.acquire(blocking)
+
+        def __enter__(self) -> None:
+            if has_lock:
+                may_go_on.set()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.release()
+
+    def take_at_once() -> Parcel | None:
+        if has_lock:
+            end_run()
+        return link.receiver.take()
+
+    run = cut.application.run_async()
+    assert cut.application.wait_until_started(PATIENCE)
+    operator: Any = cut._operators[FLOW]
+    wait_until(lambda: taken == [1] and not operator.has_news, "the first message")
+    operator._lock, link.receiver.take_at_once = Lock(), take_at_once
+    run.add_done_callback(lambda _: may_go_on.set())
+    link.sender.send(Parcel(2))
+    operator.on_event()
+    run.result(PATIENCE)
+    undelivered = cut.application.outcome.undelivered.get("server.detector.in", 0)
+    assert (undelivered, cut.counts()[FLOW].arrived - 1) == ((1, 1) if has_lock else (0, 0))

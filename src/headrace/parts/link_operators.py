@@ -301,9 +301,10 @@ class LinkOperator(Operator):
 
     def leave(self, error: BaseException | None, ended_by: str) -> None:
         """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
-        link, earlier = self._latest, [self._link, *self._next_links]
-        self._link = None
-        self._next_links.clear()
+        with self._lock:  # a message that is being delivered is in its queue first, where it is counted
+            link, earlier = self._latest, [self._link, *self._next_links]
+            self._link = None
+            self._next_links.clear()
         for each in earlier:
             if each is not None and each is not link:
                 each.close()
@@ -779,15 +780,16 @@ class ReceiveFromPart(LinkOperator):
 
     def _handle_at_once(self) -> bool:
         """Put what arrived in the queue of its receiver; return whether a compute has nothing to do."""
-        link, engine = self._link, self._engine
-        if link is None or self.has_news or self._only_computes or engine.held or self._next_links:
+        engine = self._engine
+        if self._link is None or self.has_news or self._only_computes or engine.held or self._next_links:
             return False
         if not self._lock.acquire(blocking=False):
             return False
         try:
             queue: Any = self._fed
             consumer = queue.consumer
-            if consumer.retired:
+            link = self._link  # None once the run has ended
+            if link is None or consumer.retired:
                 return False
             here = self._here
             self._was_idle = False
