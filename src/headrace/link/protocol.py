@@ -335,7 +335,7 @@ class SendingEnd(LinkEnd):
         """The segments of devices of which the receiver has not said whether it can map them."""
 
     def offer_board(self, board: Board) -> Message:
-        """Share a board from now on; return the message that its descriptor goes with."""
+        """Share a board from now on; return the message that its descriptors go with."""
         self.board = board
         return self._message(Kind.BOARD, b"")
 
@@ -522,7 +522,7 @@ class ReceivingEnd(LinkEnd):
         return _new(Frame, (self.frames - 1, places, loan, described, body[text:], is_unfinished))
 
     def _accept_board(self, body: bytes, descriptors: int) -> Kind:
-        if descriptors != 1 or body or self.board is not None:
+        if descriptors != 2 or body or self.board is not None:
             again = ", again" if self.board is not None else ""
             raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")
         return Kind.BOARD
