@@ -204,14 +204,26 @@ class TestBeats:
         link.sender.close()
         link.receiver.close()
 
-    def test_of_a_clock_that_differs_count_when_they_are_read(self) -> None:
-        with Pair(silence=3.0) as link:
-            now = link.receiver._machine.heard
-            for second in range(1, 20):
-                for offset in (-1e6, 1e6):
-                    link.sender._machine.board.beat(2e6 + now + second + offset, 0)
-                    link.receiver.tick(now + second)
+    @pytest.mark.parametrize("ahead", [-1e6, -3.0, -2.5, -2.0, -0.5, 0.5, 2.0, 2.5, 3.0, 1e6])
+    def test_of_a_clock_that_differs_neither_end_a_link_nor_keep_it(self, ahead: float) -> None:
+        """As in two containers with time namespaces: a peer is lost when it notes nothing, and not before."""
+        late = 0.05  # from a note to the look at it, at least
+        link = Pair(silence=3.0)
+        board = link.sender._machine.board
+        board._words[2] = 7  # its clock
+        now = 2e6 + link.receiver._machine.heard
+        link.receiver._machine.heard = now
+        for number in range(1, 40):
+            made = now + number * 0.75
+            board.beat(made + ahead, 0)
+            link.receiver.tick(made + (late if number == 3 else 0.7))
             assert link.receiver.failure is None
+        link.receiver.tick(made + 2.74)
+        assert link.receiver.failure is None
+        link.receiver.tick(made + late + 2.75)
+        assert isinstance(link.receiver.failure, PeerLost)
+        link.sender.close()
+        link.receiver.close()
 
 
 class TestStrangers:

@@ -34,8 +34,16 @@ from headrace.core.errors import ProtocolError
 from headrace.link.ring import Segment
 
 SIZE = mmap.PAGESIZE
-# The words: when each end was last alive, and its count of frames; what is waited for.
-_SENDER, _RECEIVER, _AWAITED = 0, 8, 10  # in two lines of the caches
+# The words: when each end was last alive, its count of frames and its clock; what is waited for.
+_SENDER, _RECEIVER, _AWAITED = 0, 8, 11  # in two lines of the caches
+
+
+def _clock() -> int:
+    """Return a number for the clock of this process: a container may have one of its own, by a time namespace."""
+    try:
+        return os.stat("/proc/self/ns/time").st_ino
+    except OSError:  # before Linux 5.6 there is one clock
+        return 1
 
 
 class Board:
@@ -50,6 +58,7 @@ class Board:
         )
         self._words = memoryview(segment.mapped).cast("Q")
         self._own, self._peer = (_SENDER, _RECEIVER) if is_sender else (_RECEIVER, _SENDER)
+        self._words[self._own + 2] = _clock()
         self._written = 0
 
     def __del__(self) -> None:
@@ -87,6 +96,11 @@ class Board:
     def peer_beat(self) -> tuple[float, int]:
         """When the peer was last alive, by its own clock, and its count of frames; 0 if it has not said so."""
         return self._words[self._peer] / 1e9, self._words[self._peer + 1]
+
+    @property
+    def has_one_clock(self) -> bool:
+        """Whether both ends are known to read the same clock."""
+        return self._words[self._own + 2] == self._words[self._peer + 2]
 
     def note_written(self, frames: int) -> bool:
         """Note how many frames are complete; return whether the receiver waits for the last of them."""

@@ -161,6 +161,7 @@ class LinkEnd:
         self.board: Board | None = None
         """What both ends share on one host."""
         self._peer_beat = (0.0, 0)
+        self._ahead = float("-inf")  # seconds by which the clock of the peer is ahead, at least
         self._said = 0  # the frames that the last message of the peer told of: a note may overtake it
         self._terms = terms
         self._out = 0
@@ -209,8 +210,12 @@ class LinkEnd:
             self._peer_beat = beat
             at, frames = beat
             self.peer_frames = max(self.peer_frames, frames)
-            # Processes of two containers may have clocks that differ.
-            self.heard = max(self.heard, at if now - self.silence < at < now else now)
+            if not self.board.has_one_clock:
+                # A note is made before it is read. So the other clock is ahead by as much as it ever seemed to be,
+                # or more: the note was made then, or before.
+                self._ahead = max(self._ahead, at - now)
+                at -= self._ahead
+            self.heard = max(self.heard, min(at, now))
         return self.is_open and now - self.heard >= self.patience
 
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
