@@ -47,6 +47,14 @@ def test_it_has_the_operators_of_all_parts_and_counts_what_is_between_them() -> 
     assert pickle.loads(pickle.dumps(found)) == found
 
 
+def test_it_has_operators_that_began_in_the_run_and_no_links() -> None:
+    began = OperatorOutcome(3, undelivered={"in": 2})
+    b = part(b_y=OperatorOutcome(2), b_late=began, **{FLOW.name: OperatorOutcome(9)})
+    found = merge("app", ["a.x", "b.y"], [A, b], [(FLOW, (FlowCounts(), FlowCounts()))])
+    assert list(found.operators) == ["a.x", "b.y", "b.late"]
+    assert (found.computes, found.undelivered) == (10, {"b.late.in": 2})
+
+
 def test_what_was_sent_to_a_lost_process_and_not_taken_is_lost() -> None:
     ends = FlowCounts(sent=5, waiting=1, lost=2, unanswered=3, over_link=5), None
     found = merge("app", ["a.x", "b.y"], [A], [(FLOW, ends)], restarts={"b.y": 1})

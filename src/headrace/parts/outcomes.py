@@ -46,7 +46,7 @@ def merge(
     Parameters
     ----------
     operators
-        The names of all operators, in the order of the graph.
+        The names of all operators, in the order of the graph; those that began in the run come behind them.
     outcomes
         Those of the parts; a part that was lost has none.
     flows
@@ -59,6 +59,8 @@ def merge(
     parts = list(outcomes)
     known = {name: each for part in parts for name, each in part.operators.items()}
     found = {name: known.get(name, OperatorOutcome(0)) for name in operators}
+    links = {flow.name for flow, _ in flows}
+    found |= {name: each for name, each in known.items() if name not in found and name not in links}
     for name, count in (restarts or {}).items():
         found[name] = replace(found[name], restarts=found[name].restarts + count)
     for flow, ends in flows:
