@@ -10,7 +10,9 @@ import pytest
 
 from headrace.core.errors import PeerLost, ProtocolError
 from headrace.link import ends
+from headrace.link.board import SIZE as SIZE_OF_BOARD
 from headrace.link.ends import Parcel
+from headrace.link.ring import Segment
 from headrace.link.wire import Kind
 from tests.link.pipes import Pair
 
@@ -58,6 +60,16 @@ class TestEarlyFrames:
         assert link.sender._machine._out == before
         link.loop.serve()
         assert np.array_equal(link.receiver.take().data, image(2))
+
+    def test_are_complete_by_a_count_of_the_system_and_by_no_word_of_the_shared_page(self, link: Any) -> None:
+        """Another process may see the words of the page in another order than they were written in."""
+        link.sender.send(Parcel(image(11)))
+        link.loop.serve()
+        words = link.sender._machine.board._words
+        words[:] = memoryview(bytes(b"\x7f" * words.nbytes)).cast("Q")
+        assert link.receiver.take() is None
+        link.complete(*link.rests)
+        assert np.array_equal(link.receiver.take().data, image(11))
 
     def test_are_whole_even_if_the_copy_is_interrupted(self, link: Any) -> None:
         class Interrupted:
@@ -192,25 +204,42 @@ class TestBeats:
         link.sender.close()
         link.receiver.close()
 
-    def test_of_a_clock_that_differs_count_when_they_are_read(self) -> None:
-        with Pair(silence=3.0) as link:
-            now = link.receiver._machine.heard
-            for second in range(1, 20):
-                for offset in (-1e6, 1e6):
-                    link.sender._machine.board.beat(2e6 + now + second + offset, 0)
-                    link.receiver.tick(now + second)
+    @pytest.mark.parametrize("ahead", [-1e6, -3.0, -2.5, -2.0, -0.5, 0.5, 2.0, 2.5, 3.0, 1e6])
+    def test_of_a_clock_that_differs_neither_end_a_link_nor_keep_it(self, ahead: float) -> None:
+        """As in two containers with time namespaces: a peer is lost when it notes nothing, and not before."""
+        late = 0.05  # from a note to the look at it, at least
+        link = Pair(silence=3.0)
+        board = link.sender._machine.board
+        board._words[2] = 7  # its clock
+        now = 2e6 + link.receiver._machine.heard
+        link.receiver._machine.heard = now
+        for number in range(1, 40):
+            made = now + number * 0.75
+            board.beat(made + ahead, 0)
+            link.receiver.tick(made + (late if number == 3 else 0.7))
             assert link.receiver.failure is None
+        link.receiver.tick(made + 2.74)
+        assert link.receiver.failure is None
+        link.receiver.tick(made + late + 2.75)
+        assert isinstance(link.receiver.failure, PeerLost)
+        link.sender.close()
+        link.receiver.close()
 
 
 class TestStrangers:
-    def test_a_board_that_is_no_memory_is_refused(self) -> None:
+    @pytest.mark.parametrize(
+        ("is_page_wrong", "said"), [(True, "not a memory file"), (False, "in the place of a counter")]
+    )
+    def test_a_board_that_is_no_memory_or_no_counter_is_refused(self, is_page_wrong: bool, said: str) -> None:
         link = Pair()
         reading, writing = os.pipe()
         machine = link.sender._machine
+        page = Segment.create(SIZE_OF_BOARD)
         link.receiver._machine.board = None
-        link.sender._post(machine._message(Kind.BOARD, b""), descriptors=(reading,))
+        given = (reading, reading) if is_page_wrong else (page.fileno(), reading)
+        link.sender._post(machine._message(Kind.BOARD, b""), descriptors=given)
         link.loop.serve()
-        assert "not a memory file" in str(link.receiver.failure)
+        assert said in str(link.receiver.failure)
         for descriptor in (reading, writing):
             os.close(descriptor)
         link.sender.close()

@@ -183,6 +183,24 @@ def test_a_message_that_is_complete_after_something_was_sent_makes_the_descripto
     close(near, far)
 
 
+def test_a_connection_that_is_closed_while_it_sends_leaves_its_worker_to_the_next(library):
+    """UCXX keeps the worker and its descriptors in any case; the next connection carries frames by it as usual."""
+    workers = []
+    for number in range(3):
+        near, far = carriers()
+        content = np.random.default_rng(number).integers(0, 255, 1 << 20, np.uint8)
+        near.send(*frame(0, content))
+        (message,) = exchange(near, far, 1)
+        assert np.array_equal(message.bulk, content)
+        near.send(*frame(1, np.zeros(32 << 20, np.uint8)))  # which nobody takes
+        assert near._sending
+        workers.append(near._worker)
+        near.close()
+        far.receive()
+        far.close()
+    assert workers[0] is workers[1] is workers[2]
+
+
 def test_a_link_whose_peer_is_gone_fails(library):
     near, far = links()
     lost = threading.Event()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from headrace.observe.events.clock_offsets import ClockOffset, clock_name
 from headrace.parts.control import AskTime, TellTime
@@ -33,6 +38,21 @@ def test_a_process_of_this_host_has_the_same_clock() -> None:
     driver = Driver()
     driver._compare_clocks(Process(), TellTime(0, 10**18, clock_name()))
     assert driver.clocks == [ClockOffset(0, 0, is_shared=True)]
+
+
+def test_a_process_in_a_container_with_a_clock_of_its_own_has_another_clock() -> None:
+    """Its time namespace makes its clock differ, here by 2 s, and the kernel is the same."""
+    program = "from headrace.observe.events.clock_offsets import clock_name; print(clock_name(), end='')"
+    apart = ["unshare", "--time", "--monotonic", "2"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("needs the permission to make a time namespace")
+
+    def name_in(*before: str) -> str:
+        return subprocess.run(
+            [*before, sys.executable, "-c", program], stdout=-1, text=True, check=True
+        ).stdout
+
+    assert name_in() == clock_name() != name_in(*apart)
 
 
 def test_a_process_of_another_host_is_asked_until_its_offset_is_known() -> None:

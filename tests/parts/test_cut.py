@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -280,18 +281,22 @@ def test_a_receiver_that_ends_between_computes_tells_its_producers(
     assert result.by_port("undelivered") == whole.undelivered == {"server.detector.in": 2}
 
 
-@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize(("begins", "emits"), [(True, True), (True, False), (False, True)])
 def test_a_loop_through_several_parts_ends_as_in_one_process(
-    scheduler: MakeScheduler, links: Any, begins: bool
+    scheduler: MakeScheduler, links: Any, begins: bool, emits: bool
 ) -> None:
-    """A loop that carries state has a message left; one that lacks its first message starves."""
+    """A loop that carries state has a message left; one that lacks its first message starves.
+
+    An operator that never ran does not starve if another one of its loop did, in whichever part.
+    """
     seen: list[Any] = []
 
     def server(part: Any) -> None:
         def add(self: Any, op_input: Any, op_output: Any) -> None:
             state = op_input.receive("state") or 0
             seen.append(state + op_input.receive("in"))
-            op_output.emit(seen[-1], "out")
+            if emits:
+                op_output.emit(seen[-1], "out")
 
         state = ("state", {"size": 1})
         operator = Step(part, inputs=["in", state], outputs=["out"], body=add, name="sum")
@@ -323,7 +328,7 @@ def test_a_loop_through_several_parts_ends_as_in_one_process(
         assert result.by_port("undelivered") == whole.undelivered
 
 
-def test_a_loop_whose_messages_wait_for_each_other_ends(scheduler: MakeScheduler, links: Any) -> None:
+def test_a_loop_whose_messages_wait_for_each_other_starves(scheduler: MakeScheduler, links: Any) -> None:
     """A source of the part has the only place that the message which comes back waits for."""
 
     def passing(self: Any, op_input: Any, op_output: Any) -> None:
@@ -344,10 +349,41 @@ def test_a_loop_whose_messages_wait_for_each_other_ends(scheduler: MakeScheduler
             self.add_flow(*parts, [("delay.out", "middle.in")], size=1)
             self.add_flow(*parts[::-1], [("middle.out", "delay.in")], size=1)
 
+    whole = Loop().run()
     result = run_plant(Loop, links)
     assert not result.errors
+    starved = {each.operator for outcome in result.outcomes.values() for each in outcome.starved}
+    assert starved == {each.operator for each in whole.starved} != set()
     sent = result.outcomes["server"].operators["server.camera"].computes
     assert sum(result.by_port("undelivered").values()) == sent > 1
+
+
+def test_a_full_loop_that_passes_parts_several_times_starves(scheduler: MakeScheduler, links: Any) -> None:
+    """Each operator waits for room at the next one, in another part; the source before them does not starve."""
+
+    def compose(part: Any, *names: str) -> None:
+        for name in names:
+            passing = lambda self, op_input, op_output: op_output.emit(op_input.receive("in"))  # noqa: E731
+            part.add_operator(Step(part, inputs=["in"], outputs=["out"], body=passing, name=name))
+        if "one" in names:
+            part.add_flow(source(part, range(99), name="camera"), part.graph.find("a.one"), size=1)
+
+    class Loop(Application):
+        def compose(self) -> None:
+            self.scheduler(scheduler(self))
+            held = {"a": ("one", "four"), "b": ("two", "five"), "c": ("three",)}
+            parts = {name: Part(self, name, lambda part: compose(part, *held[part.name])) for name in held}
+            ring = ["a.one", "b.two", "c.three", "a.four", "b.five", "a.one"]
+            for here, there in pairwise(ring):
+                (first, sender), (second, receiver) = here.split("."), there.split(".")
+                self.add_flow(parts[first], parts[second], [(f"{sender}.out", f"{receiver}.in")], size=1)
+
+    whole = Loop().run()
+    result = run_parts(Loop, ["a", "b", "c"], links)
+    assert not result.errors
+    starved = {each.operator for outcome in result.outcomes.values() for each in outcome.starved}
+    assert starved == {each.operator for each in whole.starved}
+    assert starved == {"a.one", "b.two", "c.three", "a.four", "b.five"}
 
 
 class Part(Fragment):
@@ -1107,3 +1143,54 @@ def test_the_room_that_senders_wait_for_is_known() -> None:
 
     assert room() == 1
     assert room(DownstreamMessageAffordableCondition(min_size=3, transmitter="out")) == 4
+
+
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_a_message_that_is_being_delivered_when_the_run_ends_is_counted(has_lock: bool) -> None:
+    """The run waits for a thread that delivers it; a thread that comes later leaves it where it is."""
+    taken: list[int] = []
+    link = MemoryLink(FLOW, 4)
+    link.sender.send(Parcel(1))
+    cut = Cut(plant(camera([]), detector(taken)), "server", lambda cut: cut.connect(FLOW, link.receiver))
+    may_go_on = threading.Event()
+
+    def end_run() -> None:
+        cut.application.stop_execution()
+        assert may_go_on.wait(PATIENCE)
+
+    class Lock:
+        """Lets the run end before the reading thread has it, or when the run waits for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self.locked, self.release = self._lock.locked, self._lock.release
+
+        def acquire(self, blocking: bool) -> bool:
+            if not has_lock:
+                end_run()
+            return self._lock.acquire(blocking)
+
+        def __enter__(self) -> None:
+            if has_lock:
+                may_go_on.set()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.release()
+
+    def take_at_once() -> Parcel | None:
+        if has_lock:
+            end_run()
+        return link.receiver.take()
+
+    run = cut.application.run_async()
+    assert cut.application.wait_until_started(PATIENCE)
+    operator: Any = cut._operators[FLOW]
+    wait_until(lambda: taken == [1] and not operator.has_news, "the first message")
+    operator._lock, link.receiver.take_at_once = Lock(), take_at_once
+    run.add_done_callback(lambda _: may_go_on.set())
+    link.sender.send(Parcel(2))
+    operator.on_event()
+    run.result(PATIENCE)
+    undelivered = cut.application.outcome.undelivered.get("server.detector.in", 0)
+    assert (undelivered, cut.counts()[FLOW].arrived - 1) == ((1, 1) if has_lock else (0, 0))

@@ -309,6 +309,96 @@ def test_the_dashboard_shows_all_parts() -> None:
     ]
 
 
+class Changing(Application):
+    """A detector that sends on from its fifth frame on, to an operator that begins then."""
+
+    def __init__(self, name: str = "late") -> None:
+        super().__init__([])
+        self._late = name
+
+    def compose(self) -> None:
+        self.scheduler(real(self))
+        name = self._late
+
+        class Edge(Fragment):
+            def compose(self) -> None:
+                self.add_operator(source(self, range(20), name="camera"))
+
+        class Server(Fragment):
+            def compose(self) -> None:
+                def detect(operator: Any, op_input: Any, op_output: Any) -> None:
+                    op_output.emit(op_input.receive("in"), "out")
+                    if operator.ticks == 4:
+                        self.add_flow(operator, sink(self, [], name=name), {("out", "in")})
+
+                detector = Step(self, inputs=["in"], outputs=["out"], body=detect, name="detector")
+                self.add_flow(detector, sink(self, [], name="first"), {("out", "in")})
+
+        self.add_flow(Edge(self, "edge"), Server(self, "server"), {("camera.out", "detector.in")})
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+@pytest.mark.parametrize("order", [(), ("server",) * 99, ("edge", "server") * 9])
+def test_operators_that_begin_in_a_part_are_shown_like_the_others(
+    order: tuple[str, ...], lives: int, tmp_path: Path
+) -> None:
+    """In tables, paths, goals, traces and on the page; also in a part that was restarted."""
+    recorded = Recorded(Changing, ["edge", "server"])
+    for _ in range(lives - 1):
+        again = Recorded(Changing, ["edge", "server"])
+        recorded.sent["edge"] += again.sent["edge"]
+        recorded.sent["server"] += again.sent["server"]
+    graphs: list[Any] = []
+    tracker, trace = DataFlowTracker(0, 0), TraceWriter(tmp_path / "out.json")
+    dashboard = Dashboard(announce=lambda url: None)
+    goal, goals = goal_for("edge.camera->server.first", max="60s")
+
+    class Page(Watcher):
+        def changed(self, run: Any) -> None:
+            graphs.append(dashboard._page.graph())
+
+    recorded.join(tracker, trace, dashboard, goals, Page(), order=order)
+    found = tracker.statistics
+    late = found.operator("server.late").count
+    assert 0 < late < 20 * lives
+    assert [each.name for each in found.operators] == [
+        "edge.camera",
+        "server.detector",
+        "server.first",
+        "server.late",
+    ]
+    assert found.queue("server.late.in").received == late
+    assert found.operator("server.first").count == 20 * lives
+    assert len(graphs) == lives
+    shown = graphs[-1]
+    names = [each["name"] for each in shown["operators"]]
+    assert [(names[each["from"]], shown["queues"][each["queue"]]["name"]) for each in shown["flows"]][-1] == (
+        "server.detector",
+        "server.late.in",
+    )
+    events = json.loads((tmp_path / "out.json").read_text())
+    computes = [each for each in events if each.get("name") == "server.late" and each.get("ph") == "X"]
+    assert len(computes) == late
+    if lives == 1:
+        assert found.path("edge.camera,server.detector,server.late").count == late
+        assert goal.count == 20
+
+
+def test_a_restarted_part_that_begins_other_operators_is_not_watched(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorded, other = (
+        Recorded(Changing, ["edge", "server"]),
+        Recorded(lambda: Changing("other"), ["edge", "server"]),
+    )
+    for part, sent in other.sent.items():
+        recorded.sent[part] += sent
+    tracker = DataFlowTracker(0, 0)
+    recorded.join(tracker)
+    assert "server.other" not in [each.name for each in tracker.statistics.operators]
+    assert "part 'server' has another graph since it was restarted" in caplog.text
+
+
 def test_a_goal_for_an_operator_that_is_not_there_is_refused() -> None:
     recorded = Recorded(lambda: Plant(1, [], size=3), ["edge", "server"])
     _, goals = goal_for("edge.camera->server.display", max="1s")

@@ -22,7 +22,10 @@ def part(by: EndedBy = EndedBy.FINISHED, **operators: OperatorOutcome) -> Outcom
         by,
         1.0,
         named,
-        (Starved("b.y", 1, (Waiting("in", (f"{FLOW.name!r} (waits itself, after 9 computes)",)),)),),
+        (
+            Starved("b.y", 1, (Waiting("in", (f"{FLOW.name!r} (waits itself, after 9 computes)",)),)),
+            Starved("a.x", 1, (Waiting("", reason=f"room at 'in' of {FLOW.name!r}"),)),
+        ),
     )
 
 
@@ -40,7 +43,16 @@ def test_it_has_the_operators_of_all_parts_and_counts_what_is_between_them() -> 
         str(found.starved[0])
         == "'b.y' waits for a message at 'in' from 'a.x' (waits itself, after 5 computes)"
     )
+    assert str(found.starved[1]) == "'a.x' waits for room at 'in' of 'b.y'"
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_it_has_operators_that_began_in_the_run_and_no_links() -> None:
+    began = OperatorOutcome(3, undelivered={"in": 2})
+    b = part(b_y=OperatorOutcome(2), b_late=began, **{FLOW.name: OperatorOutcome(9)})
+    found = merge("app", ["a.x", "b.y"], [A, b], [(FLOW, (FlowCounts(), FlowCounts()))])
+    assert list(found.operators) == ["a.x", "b.y", "b.late"]
+    assert (found.computes, found.undelivered) == (10, {"b.late.in": 2})
 
 
 def test_what_was_sent_to_a_lost_process_and_not_taken_is_lost() -> None:

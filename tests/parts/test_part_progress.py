@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Application, CountCondition, IOSpec
 from headrace.core import Progress
-from headrace.parts.cut import Cut
+from headrace.parts.cut import Cut, cut_flows
 from headrace.parts.cut_flow import FlowCounts
 from headrace.parts.part_progress import PartProgress, ProgressOfParts, merge_progress
 from tests.harness import PATIENCE, Step, wait_until
@@ -63,6 +63,19 @@ def test_it_has_the_rows_of_one_process_and_counts_what_is_between_parts(terms: 
         app.stop_execution()
     for future in futures:
         future.result(PATIENCE)
+
+
+def test_it_has_operators_that_began_in_the_run_and_no_links() -> None:
+    app = plant(burst, detector([]))
+    app.compose_graph()
+    flows = cut_flows(app)
+    counts = {"server.late": 3, "server.detector": 4, flows[0].name: 9}
+    part = PartProgress(
+        Progress("Plant", True, counts, waiting={"server.late.in": 1, f"{flows[0].name}.in": 2})
+    )
+    found = merge_progress("Plant", True, list(app.graph), flows, {"server": part})
+    assert list(found.computes.items()) == [("server.detector", 4), ("server.late", 3)]
+    assert found.waiting == {"server.late.in": 1}
 
 
 class Asked:

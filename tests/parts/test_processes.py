@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
+from headrace.observe import progress_line
 from tests.harness import PATIENCE, wait_until
 from tests.harness.logs import logging_of_a_program
 from tests.harness.processes import environment_of_programs
 from tests.limits import THOROUGH
+from tests.observe.test_progress_line import Terminal
 
 PLANT = str(Path(__file__).with_name("plant.py"))
 SHOWN = [f"shown: {10 * number}" for number in range(5)]
@@ -208,3 +211,65 @@ def has_ended(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+WATCHED = """\
+import os
+import sys
+
+from headrace import Application, Fragment, op
+
+
+@op
+def numbers():
+    number = 0
+    while not os.path.exists("seen"):
+        yield number
+        number += 1
+    print("hello", file=sys.stderr)
+
+
+@op
+def show(value):
+    pass
+
+
+class Edge(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class Server(Fragment):
+    def compose(self):
+        self.add_operator(show(self, name="show"))
+
+
+class Plant(Application):
+    def compose(self):
+        self.add_flow(Edge(self, "edge"), Server(self, "server"), {("numbers", "show")})
+"""
+
+
+class SeenTerminal(Terminal):
+    """A terminal that lets the program end when the line has been seen with the computes of both parts."""
+
+    def write(self, text: str) -> int:
+        if re.search(r"[1-9][\d,.]* computes/s  edge\.numbers [1-9]", text):
+            Path("seen").touch()
+        return super().write(text)
+
+
+def test_one_line_of_progress_is_shown_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("watched.py").write_text(WATCHED)
+    terminal = SeenTerminal()
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "WARNING")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(progress_line, "PERIOD", 0.01)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["run", "watched.py", "--processes", "--progress"]) == 0
+    assert sys.stderr is terminal
+    written = terminal.getvalue()
+    assert "\r\x1b[Khello\n" in written  # of a part: on a line of its own
+    line = re.compile(r"\d:\d\d:\d\d  Plant  [\d,.]+ computes/s  edge\.numbers [\d,.]+/s")
+    assert all(line.fullmatch(each) for each in written.split("\r\x1b[K") if "computes/s" in each)
+    assert re.search(r"(\n|\x1b\[K)'Plant' finished after [\d.]+ s: \d+ computes\n$", written)

@@ -260,7 +260,11 @@ def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
         announce=lambda: announced.append(True),
     )
     engine = SimpleNamespace(
-        stopping=False, outstanding=1, on_idle=None, ends=SimpleNamespace(find_stage=lambda: (NONE_LEFT,))
+        stopping=False,
+        outstanding=1,
+        on_idle=None,
+        nodes=[],
+        ends=SimpleNamespace(find_stage=lambda: (NONE_LEFT,)),
     )
     idleness.on_idle, idleness.waits_to_be_asked = reports.append, True
     idleness.compose([link])

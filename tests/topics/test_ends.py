@@ -7,8 +7,10 @@ import logging
 import os
 import socket
 import threading
+import time
 import weakref
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,21 @@ def test_a_subscriber_that_comes_first_waits_for_the_publisher() -> None:
             publication.publish("here")
             assert reader.next().data == "here"
             assert reader.subscription.description["pid"] == os.getpid()
+
+
+def test_subscribers_follow_the_newest_publisher_though_its_clock_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a restart on another host, whose clock differs by 3 s."""
+    with published(), reading() as reader:
+        await_connection(reader)
+        behind = time.time_ns() - 3 * 10**9
+        clock = SimpleNamespace(**vars(time) | {"time_ns": lambda: behind})
+        monkeypatch.setattr("headrace.topics.publication.time", clock)
+        with published() as restarted:
+            await_subscribers(restarted)
+            restarted.publish("new")
+            assert reader.next().data == "new"
 
 
 def test_a_late_subscriber_gets_the_last_message() -> None:

@@ -127,6 +127,8 @@ class Operator(Connectable):
     _is_link: bool = False
     # The ends of the flows by which what it sends comes back through other processes.
     _leads_to: tuple[Operator, ...] = ()
+    # The queues of its process in which what it sends waits for room, through other processes.
+    _full_behind: tuple[Any, ...] = ()
     _hold_condition: AsynchronousCondition | None
     _metadata_enabled: bool | None
     _live_state: LiveValues | None

@@ -8,42 +8,84 @@ The board also says which frames are complete. A large frame is announced before
 the receiver wakes up meanwhile (`Sender`). The sender notes how many frames are complete. The receiver looks before
 it hands such a frame out. If it is too early, it notes that it waits, and the sender sends a BEAT when it is done.
 
-Each word has one writer. Words are read and written with the lock of the end held. Releasing a lock and acquiring
-it again orders what is done before and after, as the system orders its own locks: whoever reads that a frame is
-complete reads all of its bytes, and of a note and a look at the other's note, one end sees the other's.
+What must be ordered goes through the system, as every message does. The count of complete frames is an eventfd: the
+system adds to it and takes from it with one lock held. Whoever takes a count sees all that was written before it
+was added, which includes the bytes of the frame, on every processor that the system runs on. The same lock orders
+what each end notes and what it looks at. The receiver notes what it waits for, and then takes from the counter; the
+sender adds to the counter, and then looks what is waited for. If the receiver takes too early, its note was there
+before the sender added.
+
+The words of the page are hints alone, in any order: when an end was alive, and how far it was. Each has one writer.
+The lock of an end is held when it uses its board: it keeps the threads of one process apart, and orders nothing
+between two.
+
+Decided against: a count on the page, written and read with Python's own locks around it. The two processes share no
+such lock, and what happens in one before it acquires its lock may be seen by another after what follows. An x86
+processor keeps the order of its writes, and an ARM processor does not.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 
+from headrace.core.errors import ProtocolError
 from headrace.link.ring import Segment
 
 SIZE = mmap.PAGESIZE
-# The words: when each end was last alive, and its count of frames; what is complete; what is waited for.
-_SENDER, _WRITTEN, _RECEIVER, _AWAITED = 0, 2, 8, 10  # in two lines of the caches
+# The words: when each end was last alive, its count of frames and its clock; what is waited for.
+_SENDER, _RECEIVER, _AWAITED = 0, 8, 11  # in two lines of the caches
+
+
+def _clock() -> int:
+    """Return a number for the clock of this process: a container may have one of its own, by a time namespace."""
+    try:
+        return os.stat("/proc/self/ns/time").st_ino
+    except OSError:  # before Linux 5.6 there is one clock
+        return 1
 
 
 class Board:
     """The shared page, as one end sees it."""
 
-    __slots__ = ("_own", "_peer", "_words")
+    __slots__ = ("_close", "_counter", "_own", "_peer", "_words", "_written")
 
-    def __init__(self, segment: Segment, *, is_sender: bool) -> None:
+    def __init__(self, segment: Segment, counter: int, *, is_sender: bool) -> None:
+        self._close = os.close  # modules may be gone at the end of the process
+        self._counter = (
+            counter  # closed with the last reference: nobody uses a number that is that of another file
+        )
         self._words = memoryview(segment.mapped).cast("Q")
         self._own, self._peer = (_SENDER, _RECEIVER) if is_sender else (_RECEIVER, _SENDER)
+        self._words[self._own + 2] = _clock()
+        self._written = 0
+
+    def __del__(self) -> None:
+        self._close(self._counter)
 
     @classmethod
-    def create(cls) -> tuple[Board, int]:
-        """Return a new board of a sender, and its descriptor, which the caller closes."""
+    def create(cls) -> tuple[Board, tuple[int, int]]:
+        """Return a new board of a sender, and its descriptors, the first of which the caller closes."""
         segment = Segment.create(SIZE)
-        return cls(segment, is_sender=True), os.dup(segment.fileno())
+        counter = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return cls(segment, counter, is_sender=True), (os.dup(segment.fileno()), counter)
 
     @classmethod
-    def from_peer(cls, descriptor: int) -> Board:
-        """Return the board that a sender made; its descriptor is not needed any more."""
-        return cls(Segment.from_peer(descriptor, SIZE), is_sender=False)
+    def from_peer(cls, page: int, counter: int) -> Board:
+        """Return the board that a sender made; its descriptors are not needed any more.
+
+        Raises
+        ------
+        ProtocolError
+            If they are no memory and no counter.
+        """
+        segment = Segment.from_peer(page, SIZE)
+        kind = os.readlink(f"/proc/self/fd/{counter}")
+        if kind != "anon_inode:[eventfd]":
+            raise ProtocolError(f"a board came with {kind} in the place of a counter")
+        os.set_blocking(counter, False)
+        return cls(segment, os.dup(counter), is_sender=False)
 
     def beat(self, now: float, frames: int) -> None:
         """Note that this end is alive, and its count of frames."""
@@ -56,19 +98,26 @@ class Board:
         return self._words[self._peer] / 1e9, self._words[self._peer + 1]
 
     @property
-    def written(self) -> int:
-        """How many frames are complete, if the last of them was announced before it was."""
-        return self._words[_WRITTEN]
+    def has_one_clock(self) -> bool:
+        """Whether both ends are known to read the same clock."""
+        return self._words[self._own + 2] == self._words[self._peer + 2]
 
-    @written.setter
-    def written(self, frames: int) -> None:
-        self._words[_WRITTEN] = frames
+    def note_written(self, frames: int) -> bool:
+        """Note how many frames are complete; return whether the receiver waits for the last of them."""
+        os.eventfd_write(self._counter, frames - self._written)
+        self._written = frames
+        return self._words[_AWAITED] == frames
 
-    @property
-    def awaited(self) -> int:
-        """How many frames have to be complete before the receiver can go on."""
-        return self._words[_AWAITED]
+    def is_written(self, number: int) -> bool:
+        """Return whether a frame is complete."""
+        if self._written <= number:
+            with suppress(BlockingIOError):  # nothing was added
+                self._written += os.eventfd_read(self._counter)
+        return self._written > number
 
-    @awaited.setter
-    def awaited(self, frames: int) -> None:
-        self._words[_AWAITED] = frames
+    def wait_for(self, number: int) -> bool:
+        """Note that the receiver waits for a frame, unless it is complete; return whether it is."""
+        if self.is_written(number):
+            return True
+        self._words[_AWAITED] = number + 1
+        return self.is_written(number)

@@ -457,10 +457,10 @@ class Sender(_End):
         machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
         super().__init__(carrier, terms, on_event, machine, loop)
         if carrier.is_local:
-            board, descriptor = Board.create()
+            board, descriptors = Board.create()
             with self._lock:
-                self._post(machine.offer_board(board), descriptors=(descriptor,))
-            os.close(descriptor)
+                self._post(machine.offer_board(board), descriptors=descriptors)
+            os.close(descriptors[0])
 
     @property
     def sent(self) -> int:
@@ -742,9 +742,7 @@ class Sender(_End):
         if board is None:  # the link was closed meanwhile
             return
         with self._lock:
-            board.written = machine.frames
-        with self._lock:
-            if board.awaited != machine.frames:
+            if not board.note_written(machine.frames):
                 self._tail = min(self._tail + _MORE, _LONGEST_TAIL)
                 return
             self._tail -= self._tail >> 2
@@ -1182,11 +1180,7 @@ class Receiver(_End):
         if board is None:  # the link was closed
             return False
         with self._lock:
-            if board.written > number:
-                return True
-            board.awaited = number + 1
-        with self._lock:
-            return board.written > number
+            return board.wait_for(number)
 
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""
@@ -1241,7 +1235,7 @@ class Receiver(_End):
             self._arrived.append((asked, bulk))
             return
         if asked is _BOARD:
-            self._machine.board = Board.from_peer(descriptors[0])
+            self._machine.board = Board.from_peer(*descriptors)
             return
         number, size, is_reused, device = asked
         if device:
@@ -1262,7 +1256,7 @@ class Receiver(_End):
             if frame.is_unfinished and board is not None:
                 if kind == Kind.BEAT:
                     return True
-                if kind == Kind.END and board.written <= frame.number:
+                if kind == Kind.END and not board.is_written(frame.number):
                     raise ProtocolError(f"an END came before frame {frame.number} was complete")
         return super()._note(kind)
 

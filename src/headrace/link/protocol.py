@@ -161,6 +161,7 @@ class LinkEnd:
         self.board: Board | None = None
         """What both ends share on one host."""
         self._peer_beat = (0.0, 0)
+        self._ahead = float("-inf")  # seconds by which the clock of the peer is ahead, at least
         self._said = 0  # the frames that the last message of the peer told of: a note may overtake it
         self._terms = terms
         self._out = 0
@@ -209,8 +210,12 @@ class LinkEnd:
             self._peer_beat = beat
             at, frames = beat
             self.peer_frames = max(self.peer_frames, frames)
-            # Processes of two containers may have clocks that differ.
-            self.heard = max(self.heard, at if now - self.silence < at < now else now)
+            if not self.board.has_one_clock:
+                # A note is made before it is read. So the other clock is ahead by as much as it ever seemed to be,
+                # or more: the note was made then, or before.
+                self._ahead = max(self._ahead, at - now)
+                at -= self._ahead
+            self.heard = max(self.heard, min(at, now))
         return self.is_open and now - self.heard >= self.patience
 
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
@@ -335,7 +340,7 @@ class SendingEnd(LinkEnd):
         """The segments of devices of which the receiver has not said whether it can map them."""
 
     def offer_board(self, board: Board) -> Message:
-        """Share a board from now on; return the message that its descriptor goes with."""
+        """Share a board from now on; return the message that its descriptors go with."""
         self.board = board
         return self._message(Kind.BOARD, b"")
 
@@ -532,7 +537,7 @@ class ReceivingEnd(LinkEnd):
         return _new(Frame, (self.frames - 1, places, loan, described, body[text:], is_unfinished))
 
     def _accept_board(self, body: bytes, descriptors: int) -> Kind:
-        if descriptors != 1 or body or self.board is not None:
+        if descriptors != 2 or body or self.board is not None:
             again = ", again" if self.board is not None else ""
             raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")
         return Kind.BOARD

@@ -16,7 +16,9 @@ descriptor is an epoll of the socket and of the worker. It is never writable: `r
 
 Decided against: the stream interface of UCX, which always copies; everything by UCX, which with some transports
 notices late that a peer is lost. An endpoint that has failed must not be closed: UCXX 0.52
-crashes. If one is closed while it sends, as to a frozen peer, UCXX 0.52 keeps its worker: nine descriptors.
+crashes. If one is closed while it sends, as to a frozen peer, UCXX 0.52 keeps its worker, with eight descriptors or
+nine, whatever is cancelled and in whichever order. So the next carrier gets that worker: its messages have another
+tag.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class _Library(NamedTuple):
     ucx: Any  # the types of UCXX
     array: Any  # what describes memory to them
     context: Any
+    spare: deque[Any]  # workers that UCXX would keep
 
 
 def is_wanted(kind: str) -> bool:
@@ -89,7 +92,7 @@ def _library(setting: str, process: int) -> _Library | None:
     except Exception as error:  # whatever UCX raises for a setting of its own
         _log.warning("frames between hosts travel by TCP, since UCX cannot be used: %s", error)
         return None
-    return _Library(ucx, array.Array, context)
+    return _Library(ucx, array.Array, context, deque())
 
 
 def _has_device() -> bool:
@@ -97,6 +100,20 @@ def _has_device() -> bool:
         return bool(os.listdir(_DEVICES))
     except OSError:
         return False
+
+
+def _new_worker(library: _Library) -> Any:
+    worker = library.ucx.UCXWorker(
+        library.context, enable_delayed_submission=False, enable_python_future=False
+    )
+    worker.init_blocking_progress_mode()
+    return worker
+
+
+def _spare_worker(library: _Library) -> Any:
+    with suppress(IndexError):
+        return library.spare.popleft()
+    return None
 
 
 class _Arriving:
@@ -127,10 +144,7 @@ class UcxCarrier(TcpCarrier):
         self._reader.most_in_stream = MAX_INLINE
         self._library = library
         try:
-            self._worker = library.ucx.UCXWorker(
-                library.context, enable_delayed_submission=False, enable_python_future=False
-            )
-            self._worker.init_blocking_progress_mode()
+            self._worker = _spare_worker(library) or _new_worker(library)
         except Exception as error:  # whatever UCX raises, as without descriptors
             raise LinkError(f"UCX cannot make a connection: {error}; {VARIABLE}=0 does without it") from error
         self._epoll = select.epoll()
@@ -222,6 +236,7 @@ class UcxCarrier(TcpCarrier):
 
     def _stop(self) -> None:
         worker, requests = self._worker, [request for request, _ in self._sending]
+        is_sending = not all(request.completed for request in requests)
         requests += [request for arriving in self._arriving for request in arriving.requests]
         try:
             if self._endpoint is not None and self._endpoint.alive:
@@ -236,6 +251,8 @@ class UcxCarrier(TcpCarrier):
             _kept.append((self._sending, self._arriving))
         self._outgoing, self._sending, self._arriving = deque(), deque(), deque()
         self._endpoint = self._worker = None
+        if is_sending:
+            self._library.spare.append(worker)
 
     def _say(self, body: bytes = b"") -> None:
         super().send(pack_header(_CARRIER_KIND, 0, 0, len(body)), body)

@@ -55,7 +55,7 @@ class Kind(IntEnum):
     MAPPED = 8
     """Whether the receiver can use the memory of a device that was offered to it."""
     BOARD = 9
-    """The page that both ends share on one host, whose descriptor comes with it (`board.py`)."""
+    """The page and the counter that both ends share on one host, whose descriptors come with it (`board.py`)."""
     CARRIER = 10
     """What the carriers of a link tell each other (`ucx.py`); the ends never see it."""
 

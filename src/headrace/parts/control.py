@@ -111,9 +111,21 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class EndIdle:
-    """No part can run any more, and nothing is under way: do what comes next (`PartIdleness.end`)."""
+    """No part can run any more, and nothing is under way: do what comes next (`PartIdleness.end`).
+
+    Attributes
+    ----------
+    stage
+        What is done next.
+    room
+        By flow, the flows in which its receiver waits for room, directly or through others.
+    not_run
+        The flows of loops in which no operator of any part has computed.
+    """
 
     stage: int
+    room: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_run: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +50,15 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class PartOperator:
-    """An operator of a part; `sends` and `receives` name the flow of which it is one end."""
+    """An operator of a part; `sends` and `receives` name the flow of which it is one end.
+
+    `queues` has the numbers of the queues behind each of its outputs.
+    """
 
     name: str
     kind: str
     outputs: tuple[str, ...]
+    queues: tuple[tuple[int, ...], ...]
     slice: str
     sm_count: int
     sends: str = ""
@@ -74,7 +78,7 @@ class PartQueue:
 
 @dataclass(frozen=True, slots=True)
 class PartGraph:
-    """What the driver has to know of the run of a part, before anything else."""
+    """What the driver has to know of the run of a part, before anything else; and again when it has changed."""
 
     started: int
     is_virtual: bool
@@ -83,31 +87,40 @@ class PartGraph:
     workers: tuple[tuple[str, int, tuple[int, ...]], ...]
     segments: tuple[tuple[str, tuple[int, ...]], ...]
     kernels: str
+    is_changed: bool = False
 
     @classmethod
-    def of(cls, run: RunInfo) -> PartGraph:
+    def of(cls, run: RunInfo, is_changed: bool = False) -> PartGraph:
         """Describe a run."""
+        count = len(run.operators)  # what the next change has added is described with it
+        queues = list(run.queues)
+        known = {queue.index for queue in queues}
         return cls(
             run.started,
             run.is_virtual,
-            tuple(_operator(each) for each in run.operators),
+            tuple(_operator(each, known) for each in run.operators),
             tuple(
                 PartQueue(
                     queue.index,
                     queue.operator.index,
                     queue.port,
                     queue.size,
-                    tuple((output.operator.index, output.port) for output in queue.outputs),
+                    tuple(
+                        (output.operator.index, output.port)
+                        for output in queue.outputs
+                        if 0 <= output.operator.index < count
+                    ),
                 )
-                for queue in run.queues
+                for queue in queues
             ),
             tuple((each.name, each.count, _indices(each.operators)) for each in run.workers),
             tuple((each.name, _indices(each.operators)) for each in run.segments),
             run.kernels,
+            is_changed,
         )
 
 
-def _operator(info: OperatorInfo) -> PartOperator:
+def _operator(info: OperatorInfo, known: Container[int]) -> PartOperator:
     operator = info.node.operator
     name = operator.flow.name if isinstance(operator, LinkOperator) else ""
     is_sender = isinstance(operator, SendToPart)
@@ -116,6 +129,7 @@ def _operator(info: OperatorInfo) -> PartOperator:
         info.name,
         "Link" if name else type(operator).__name__,
         outputs,
+        tuple(tuple(each.index for each in output.queues if each.index in known) for output in info.outputs),
         info.slice,
         info.sm_count,
         name if is_sender else "",
@@ -220,10 +234,15 @@ class Forwarder(Watcher):
                 self._links.append(operator)
         self._send(PartGraph.of(run))
 
+    def changed(self, run: RunInfo) -> None:
+        """Describe the run as it is now; what was seen before belongs to the graph before."""
+        self.resolved()
+        self._known = len(run.operators)
+        self._send(PartGraph.of(run, is_changed=True))
+
     def computed(self, computes: Computes) -> None:
-        """Keep computes for the end of the round; those of operators that are new are not known elsewhere."""
-        if computes.operator.index < self._known:
-            self._round.computes.append(computes)
+        """Keep computes for the end of the round."""
+        self._round.computes.append(computes)
 
     def ran(self, kernels: list[Activity]) -> None:
         """Keep kernels for the end of the round."""

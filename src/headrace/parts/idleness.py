@@ -6,7 +6,8 @@ it is idle. If all are, and both ends of each flow have counted the same, then n
 The reports are not of one moment, so that all parts are asked twice: if nothing has changed, it was so in between.
 
 What happens next is what would happen in one process (`decide`): the stage that comes first is done by the parts
-that are at it, and the others wait.
+that are at it, and the others wait. Circles of operators that wait for each other's room, and loops without a first
+message, are put together from what each part knows of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED
+from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK, LoopPart, find_ties
+from headrace.core.graph_queries import reachable
+from headrace.parts.control import EndIdle
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
@@ -34,11 +37,15 @@ class IdleReport:
         The flows that have ended at this end.
     stage
         What could be done in this part if nothing can run in any part; `decide` compares it.
+    room, loops
+        What may starve together with operators of other parts.
     """
 
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
     stage: int = NONE_LEFT
+    room: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loops: tuple[LoopPart, ...] = ()
 
 
 def is_still(reports: Mapping[str, IdleReport], flows: tuple[CutFlow, ...]) -> bool:
@@ -53,15 +60,40 @@ def _is_still(flow: CutFlow, reports: list[IdleReport | None]) -> bool:
     return len({report.passed[flow.name] for report in here}) < 2
 
 
-def decide(reports: Mapping[str, IdleReport]) -> dict[str, int]:
+def decide(reports: Mapping[str, IdleReport]) -> dict[str, EndIdle]:
     """Return what each part of a program in which nothing can run is told to do (`PartIdleness.end`)."""
     stage = min(report.stage for report in reports.values())
+    full = {flow: behind for report in reports.values() for flow, behind in report.room.items()}
+    room = {
+        flow: tuple(name for first in behind for name in reachable(first, lambda name: full.get(name, ())))
+        for flow, behind in full.items()
+    }
+    not_run = _not_run([loop for report in reports.values() for loop in report.loops])
+    if stage != STUCK and (not_run or any(flow in behind for flow, behind in room.items())):
+        stage = STARVED
     parts = [part for part, report in reports.items() if report.stage == stage]
     if stage in (STARVED, NONE_LEFT):
         parts = list(reports)  # the run is over
     elif stage in (FED_BEFORE, IN_LOOP):
         parts = parts[:1]  # one operator ends, and the others may go on
-    return dict.fromkeys(parts, stage)
+    told = EndIdle(stage, room, not_run) if stage == STARVED else EndIdle(stage)
+    return dict.fromkeys(parts, told)
+
+
+def _not_run(loops: list[LoopPart]) -> frozenset[str]:
+    """Return the flows of loops in which no operator has computed, and one waits."""
+    joined: list[LoopPart] = []
+    for loop in loops:
+        same = [each for each in joined if each.flows & loop.flows]
+        joined = [each for each in joined if each not in same]
+        joined.append(
+            LoopPart(
+                loop.flows.union(*(each.flows for each in same)),
+                any(each.has_run for each in (loop, *same)),
+                any(each.is_waiting for each in (loop, *same)),
+            )
+        )
+    return frozenset().union(*(each.flows for each in joined if each.is_waiting and not each.has_run))
 
 
 class PartIdleness:
@@ -85,13 +117,13 @@ class PartIdleness:
         self._is_asked = False
         self._operators: list[Any] = []
         self._engine: Any = None
-        self.stage: int | None = None  # what was decided and is to be done
+        self.decided: EndIdle | None = None  # and is to be done
         self._last: IdleReport | None = None
 
     def compose(self, operators: Iterable[Any]) -> None:
         """Take on the link operators of a graph."""
         self._operators = list(operators)
-        self.stage = self._last = None
+        self.decided = self._last = None
 
     def begin(self, engine: Any) -> None:
         """Watch a run."""
@@ -110,9 +142,9 @@ class PartIdleness:
         for each in self._operators:
             each.relieve()
 
-    def end(self, stage: int) -> None:
+    def end(self, decided: EndIdle) -> None:
         """Do what was decided, because nothing can run in any part; from any thread."""
-        self._last, self.stage = None, stage
+        self._last, self.decided = None, decided
         self._wake()
 
     def _wake(self) -> None:
@@ -124,8 +156,12 @@ class PartIdleness:
 
     def settle(self) -> None:
         """Do what was decided, if anything was; called when conditions are evaluated."""
-        stage, self.stage = self.stage, None
-        if stage is not None and not self._engine.ends.end_stage(stage):
+        decided, self.decided = self.decided, None
+        if decided is None:
+            return
+        for each in self._operators:
+            each.note_ties(decided.room, decided.not_run)
+        if not self._engine.ends.end_stage(decided.stage):
             self._engine.request_stop("")
 
     def _on_idle(self, waits_for_events: bool) -> None:
@@ -151,10 +187,13 @@ class PartIdleness:
             return
         if engine.outstanding != sum(each.is_outstanding for each in waiting):
             return  # something else is waited for
+        room, loops = find_ties(engine)
         report = IdleReport(
             {each.flow.name: each.passed for each in self._operators},
             tuple(each.flow.name for each in self._operators if each.is_done),
             engine.ends.find_stage()[0],
+            room,
+            loops,
         )
         if report != self._last:
             self._last = report

@@ -12,6 +12,8 @@ for others is shown as it is, because the part that would have sent them is gone
 
 The computes of a part that was restarted are numbered behind those of the process before. Its links are new, and no
 number says which of their messages were sent before: from then on, paths end at them.
+
+A part whose graph has changed sends it again. What it had is still there, in the same order, and the rest is new.
 """
 
 from __future__ import annotations
@@ -116,11 +118,27 @@ class JoinedRun:
             if self.run is None:
                 self._early.append((part, graph))
             else:
-                self._begin_again(part, graph)
+                self._describe_again(part, graph)
             return
         self._graphs[part] = graph
         if self._graphs.keys() >= self._clocks.keys():
             self._begin()
+
+    def _describe_again(self, part: str, graph: PartGraph) -> None:
+        if graph.is_changed:
+            self._change(part, graph)
+        else:
+            self._begin_again(part, graph)
+
+    def _change(self, part: str, graph: PartGraph) -> None:
+        """Add operators and flows that began in a part."""
+        run, known = self.run, self._parts[part]
+        assert run is not None
+        if not known.is_known:
+            return
+        known.change(graph)
+        self._arrange(run)
+        self._tell("changed", run)
 
     def _begin_again(self, part: str, graph: PartGraph) -> None:
         """Let the computes of a restarted part follow those of the process before."""
@@ -183,17 +201,8 @@ class JoinedRun:
             self._parts[part] = _Part(part, graph, run, self._gpus.get(part), composed)
         if not is_virtual:
             self._join_links(run, graphs)
-        for index, operator in enumerate(run.operators):
-            operator.index = index
-        for index, queue in enumerate(run.queues):
-            queue.index = index
         run.kernels = next((graph.kernels for graph in graphs.values() if graph.kernels), "")
-        _find_cycles(run.operators)
-        self._order = list(
-            TopologicalSorter({each: _producers(each) for each in run.operators}).static_order()
-        )
-        self._waiting = {operator: deque() for operator in run.operators}
-        self._shown = dict.fromkeys(run.operators, 0)
+        self._arrange(run)
         self._tables = FlowTables(run)
         self.run = run
         observation: Any = self
@@ -204,10 +213,23 @@ class JoinedRun:
         early, self._early = self._early, []
         for part, content in early:
             if isinstance(content, PartGraph):
-                self._begin_again(part, content)
+                self._describe_again(part, content)
             else:
                 self._read(part, content)
         self._show()
+
+    def _arrange(self, run: RunInfo) -> None:
+        """Number the operators and queues, and find the order in which computes are shown."""
+        for index, operator in enumerate(run.operators):
+            operator.index = index
+            self._waiting.setdefault(operator, deque())
+            self._shown.setdefault(operator, 0)
+        for index, queue in enumerate(run.queues):
+            queue.index = index
+        _find_cycles(run.operators)
+        self._order = list(
+            TopologicalSorter({each: _producers(each) for each in run.operators}).static_order()
+        )
 
     def _join_links(self, run: RunInfo, graphs: Mapping[str, PartGraph]) -> None:
         """Make one operator of both ends of each link."""
@@ -419,34 +441,13 @@ class _Part:
         self.name = name
         self._gpus = gpus
         self._run = run
-        self._graph = graph
-        self.operators = [
-            OperatorInfo(
-                each.name,
-                0,
-                slice=each.slice,
-                sm_count=each.sm_count,
-                node=_NodeCounts(composed.get(each.name) or type(each.kind, (), {"live_parameters": {}})()),
-            )
-            for each in graph.operators
-        ]
-        run.operators += self.operators
-        run.fragments |= {each.name: name for each in graph.operators if not (each.sends or each.receives)}
+        self._graph = self._first_graph = graph
+        self._composed = composed
+        self.operators: list[OperatorInfo] = []
         self._outputs: dict[tuple[int, str], OutputInfo] = {}
-        for index, (operator, known) in enumerate(zip(self.operators, graph.operators, strict=True)):
-            for port in known.outputs:
-                output = self._outputs[index, port] = OutputInfo(operator, port)
-                operator.outputs.append(output)
         self._queues: dict[int, QueueInfo] = {}
-        for each in graph.queues:
-            queue = QueueInfo(self.operators[each.operator], each.port, each.size, 0)
-            queue.queue, queue.feeds = _QueueCounts(), [SimpleNamespace(emitter=SimpleNamespace(most=0))]
-            queue.operator.inputs.append(queue)
-            self._queues[each.index] = queue
-            for place in each.outputs:
-                output = self._outputs[place]
-                queue.outputs.append(output)
-                output.feed([], [*output.queues, queue])
+        self._workers: dict[str, WorkersInfo] = {}
+        self._add(graph)
         self._segments = [
             SegmentInfo(
                 text,
@@ -459,14 +460,6 @@ class _Part:
             for operator in segment.operators:
                 operator.segment = segment
         run.segments += self._segments
-        for title, count, members in graph.workers:
-            shared = [
-                self.operators[index]
-                for index in members
-                if not (graph.operators[index].sends or graph.operators[index].receives)
-            ]
-            if shared:
-                run.workers.append(WorkersInfo(f"{name}, {title}", count, shared))
         self._streams: dict[Any, StreamInfo] = {}
         self.is_known = True
         # How many computes and messages are known; how many there were before this process.
@@ -478,6 +471,69 @@ class _Part:
         self._outputs_before: dict[OutputInfo, int] = {}
         self._queues_before: dict[QueueInfo, tuple[int, int]] = {}
 
+    def _add(self, graph: PartGraph) -> None:
+        """Add what is new in a graph."""
+        name, run = self.name, self._run
+        for each in graph.operators[len(self.operators) :]:
+            composed = self._composed.get(each.name) or type(each.kind, (), {"live_parameters": {}})()
+            operator = OperatorInfo(
+                each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
+            )
+            self.operators.append(operator)
+            run.operators.append(operator)
+            if not (each.sends or each.receives):
+                run.fragments[each.name] = name
+        for index, each in enumerate(graph.operators):
+            for port in each.outputs:
+                if (index, port) not in self._outputs:
+                    output = self._outputs[index, port] = OutputInfo(self.operators[index], port)
+                    output.operator.outputs.append(output)
+        for known in graph.queues:
+            if known.index not in self._queues:
+                queue = QueueInfo(self.operators[known.operator], known.port, known.size, 0)
+                queue.queue, queue.feeds = _QueueCounts(), [SimpleNamespace(emitter=SimpleNamespace(most=0))]
+                queue.operator.inputs.append(queue)
+                self._queues[known.index] = queue
+            queue = self._queues[known.index]
+            queue.outputs += [self._outputs[each] for each in known.outputs[len(queue.outputs) :]]
+        for index, each in enumerate(graph.operators):
+            for port, queues in zip(each.outputs, each.queues, strict=True):
+                self._outputs[index, port].feed([], [self._queues[number] for number in queues])
+        for title, count, members in graph.workers:
+            of = [graph.operators[index] for index in members]
+            shared = [
+                self.operators[index]
+                for index, each in zip(members, of, strict=True)
+                if not (each.sends or each.receives)
+            ]
+            if shared and title not in self._workers:
+                self._workers[title] = WorkersInfo(f"{name}, {title}", count, [])
+                run.workers.append(self._workers[title])
+            if shared:
+                self._workers[title].operators[:] = shared
+
+    def change(self, graph: PartGraph) -> None:
+        """Add what began in the run. Another process of the part may have begun something else before."""
+        is_same = all(
+            each.name == operator.name
+            for each, operator in zip(graph.operators, self.operators, strict=False)
+        ) and all(
+            (queue := self._queues.get(each.index)) is None
+            or (queue.operator is self.operators[each.operator] and queue.port == each.port)
+            for each in graph.queues
+        )
+        if not is_same:
+            self._forget()
+            return
+        self._add(graph)
+        self._graph = graph
+
+    def _forget(self) -> None:
+        self.is_known = False
+        _log.warning(
+            "part %r has another graph since it was restarted, and is not watched any more", self.name
+        )
+
     def name_of_end(self, flow: str) -> str:
         """Return which end of a link is here; empty for none."""
         ends = {each.sends: "sends" for each in self._graph.operators if each.sends}
@@ -488,11 +544,9 @@ class _Part:
 
     def begin_again(self, graph: PartGraph) -> dict[OperatorInfo, int]:
         """Number the computes of another process behind those so far; return the number of each operator's."""
-        self.is_known = graph.operators == self._graph.operators and graph.queues == self._graph.queues
-        if not self.is_known:
-            _log.warning(
-                "part %r has another graph since it was restarted, and is not watched any more", self.name
-            )
+        first = self._first_graph
+        if graph.operators != first.operators or graph.queues != first.queues:
+            self._forget()
         self._bases = dict(self._computes)
         self._number_bases = dict(self._numbers)
         self._counts_before = {operator: operator.node.total() for operator in self.operators}
@@ -552,18 +606,22 @@ class _Part:
 
     def count(self, found: Round) -> None:
         """Note the counts so far."""
-        for operator, counts in zip(self.operators, found.operators, strict=True):
+        for operator, counts in zip(self.operators, found.operators, strict=False):
             before = self._counts_before.get(operator, (0,) * 5)
             operator.node.set(map(sum, zip(counts, before, strict=False)), counts[-1])
         if found.page:
             self._run.pages[self.name] = found.page
         for (index, parameter), shown in found.live.items():
-            self.operators[index].node.operator._live_state.show(parameter, shown)
+            state = getattr(self.operators[index].node.operator, "_live_state", None)
+            if state is not None:  # of an operator that the driver has composed
+                state.show(parameter, shown)
         for index, outputs in enumerate(found.outputs):
             for port, count in zip(self._graph.operators[index].outputs, outputs, strict=False):
                 output = self._outputs[index, port]
                 output._earlier = count + self._outputs_before.get(output, 0)
         for index, waiting, most, dropped, discarded, size in found.queues:
+            if index not in self._queues:  # it is described in a moment
+                continue
             queue = self._queues[index]
             queue.size = size
             before = self._queues_before.get(queue, (0, 0))

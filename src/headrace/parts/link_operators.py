@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -171,6 +171,8 @@ class LinkOperator(Operator):
         Whether something has happened at the link since the last compute began.
     is_done
         Whether nothing more will be sent or arrive.
+    is_run_behind
+        Whether an operator of another part has computed in the loop that this flow is part of, as far as is known.
     """
 
     _is_link = True
@@ -187,6 +189,7 @@ class LinkOperator(Operator):
         self.idleness = idleness
         self.has_news = True
         self.is_done = False
+        self.is_run_behind = True
         self._port = port
         self._on_failure = on_failure
         self._lock = threading.Lock()
@@ -252,7 +255,9 @@ class LinkOperator(Operator):
             self._has_failed = True
             cause = failure.__cause__
             if isinstance(cause, RunStopped):
-                self.fragment._run_control.stop(cause.ended_by)
+                # If nothing can run in any part, this one is told so as well, and what starves in it.
+                if cause.ended_by or self.idleness.on_idle is None:
+                    self.fragment._run_control.stop(cause.ended_by)
             else:
                 self._on_failure(failure)
         self._condition.notify_scheduler()
@@ -296,9 +301,10 @@ class LinkOperator(Operator):
 
     def leave(self, error: BaseException | None, ended_by: str) -> None:
         """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
-        link, earlier = self._latest, [self._link, *self._next_links]
-        self._link = None
-        self._next_links.clear()
+        with self._lock:  # a message that is being delivered is in its queue first, where it is counted
+            link, earlier = self._latest, [self._link, *self._next_links]
+            self._link = None
+            self._next_links.clear()
         for each in earlier:
             if each is not None and each is not link:
                 each.close()
@@ -324,6 +330,12 @@ class LinkOperator(Operator):
 
     def note_idle(self) -> None:
         """Handle that nothing can run in the part."""
+
+    def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
+        """Note what starves together with operators of other parts (`EndIdle`)."""
+        self.is_run_behind = self.flow.name not in not_run
+        returning: list[Any] = [each for each in self._leads_to if each.name in room.get(self.flow.name, ())]
+        self._full_behind = tuple([each._queue for each in returning])
 
     @property
     def is_outstanding(self) -> bool:
@@ -377,7 +389,7 @@ class LinkCondition(CudaStreamCondition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if there is something to do, and NEVER if there never will be."""
         operator = self.operator
-        if operator.idleness.stage is not None:
+        if operator.idleness.decided is not None:
             operator.idleness.settle()
         if operator.is_done:
             return _NEVER
@@ -768,15 +780,16 @@ class ReceiveFromPart(LinkOperator):
 
     def _handle_at_once(self) -> bool:
         """Put what arrived in the queue of its receiver; return whether a compute has nothing to do."""
-        link, engine = self._link, self._engine
-        if link is None or self.has_news or self._only_computes or engine.held or self._next_links:
+        engine = self._engine
+        if self._link is None or self.has_news or self._only_computes or engine.held or self._next_links:
             return False
         if not self._lock.acquire(blocking=False):
             return False
         try:
             queue: Any = self._fed
             consumer = queue.consumer
-            if consumer.retired:
+            link = self._link  # None once the run has ended
+            if link is None or consumer.retired:
                 return False
             here = self._here
             self._was_idle = False

@@ -46,7 +46,7 @@ def merge(
     Parameters
     ----------
     operators
-        The names of all operators, in the order of the graph.
+        The names of all operators, in the order of the graph; those that began in the run come behind them.
     outcomes
         Those of the parts; a part that was lost has none.
     flows
@@ -59,6 +59,8 @@ def merge(
     parts = list(outcomes)
     known = {name: each for part in parts for name, each in part.operators.items()}
     found = {name: known.get(name, OperatorOutcome(0)) for name in operators}
+    links = {flow.name for flow, _ in flows}
+    found |= {name: each for name, each in known.items() if name not in found and name not in links}
     for name, count in (restarts or {}).items():
         found[name] = replace(found[name], restarts=found[name].restarts + count)
     for flow, ends in flows:
@@ -100,10 +102,13 @@ def _named(
 ) -> Starved:
     """Name the operators that send to a flow, and what they did, in the place of the flow."""
     named: dict[str, list[str]] = {}
+    reasons = [waiting.reason for waiting in starved.waits_for]
     for flow, _ in flows:
+        receiver = repr(flow.input.rpartition(".")[0])
+        reasons = [reason.replace(repr(flow.name), receiver) for reason in reasons]
         named[repr(flow.name)] = list(dict.fromkeys(output.rpartition(".")[0] for output in flow.outputs))
     waits_for = []
-    for waiting in starved.waits_for:
+    for waiting, reason in zip(starved.waits_for, reasons, strict=True):
         sources: list[str] = []
         for source in waiting.sources:
             known, space, state = source.partition(" (")
@@ -113,5 +118,5 @@ def _named(
                 state = re.sub(r"after \d+ computes?", done, state)
                 sources.append(f"{name!r}{space}{state}")
             sources += [] if known in named else [source]
-        waits_for.append(replace(waiting, sources=tuple(sources)))
+        waits_for.append(replace(waiting, sources=tuple(sources), reason=reason))
     return replace(starved, waits_for=tuple(waits_for))

@@ -64,15 +64,16 @@ def merge_progress(
     flows: Sequence[CutFlow],
     parts: Mapping[str, PartProgress],
 ) -> Progress:
-    """Return the progress of a program, which has the operators of all parts and no links."""
+    """Return the progress of a program, which has the operators of all parts and no links.
+
+    Those that began in the run are behind those that were composed.
+    """
     known = [part.progress for part in parts.values()]
-    names = {operator.name for operator in operators}
-    computes = {
-        operator.name: each.computes[operator.name]
-        for operator in operators
-        for each in known
-        if operator.name in each.computes
-    }
+    links = {flow.name for flow in flows}
+    counts = {name: count for each in known for name, count in each.computes.items() if name not in links}
+    composed = [operator.name for operator in operators if operator.name in counts]
+    computes = {name: counts[name] for name in dict.fromkeys((*composed, *counts))}
+    names = {*computes, *(operator.name for operator in operators)}
     of_time = [part.of_time for part in parts.values() if part.of_time is not None]
     limits = {name: limit for part in parts.values() for name, limit in part.limits.items()}
 

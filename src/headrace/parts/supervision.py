@@ -251,7 +251,7 @@ class Supervisor:
                 # The others are as they were, and report again when something has passed.
                 for told in decided:
                     self.parts[told].idle = None
-                return [Tell(told, EndIdle(stage)) for told, stage in decided.items()]
+                return [Tell(told, what) for told, what in decided.items()]
         self._asked = None
         if not is_still(reports, tuple(flow for flow in self.flows if not self._is_given_up(flow))):
             return []

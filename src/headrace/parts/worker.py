@@ -476,8 +476,8 @@ class Worker:
             case Ask(wave):
                 self._wave = wave
                 self.cut.idleness.ask()
-            case EndIdle(stage):
-                self.cut.idleness.end(stage)
+            case EndIdle():
+                self.cut.idleness.end(message)
 
     def start(self) -> None:
         """Take on what the driver has set, before the first compute; tell it that all operators have started."""

@@ -95,9 +95,9 @@ class Publication:
         self._reported: set[str] = set()
         self._announcements: list[Announcement] = []
         self._listeners: list[Listener] = []
-        started = time.time_ns()
         ways = discoveries() if ways is None else ways
-        self._warn_of_others(ways)
+        # By the clocks of two hosts, a publisher that is there already may seem to begin later than this one.
+        started = max(time.time_ns(), self._find_others(ways) + 1)
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
         self._thread.start()
         try:
@@ -318,7 +318,9 @@ class Publication:
             error,
         )
 
-    def _warn_of_others(self, ways: Sequence[Discovery]) -> None:
+    def _find_others(self, ways: Sequence[Discovery]) -> int:
+        """Warn of the publishers that are there, and return when the newest of them began; 0 without any."""
+        newest = 0
         for way in ways:
             for other in way.publishers(self.topic):
                 if not way.is_alive(other):
@@ -330,6 +332,8 @@ class Publication:
                     other.pid,
                     f" on {other.host}" if other.host else "",
                 )
+                newest = max(newest, other.started)
+        return newest
 
 
 class Subscriber:

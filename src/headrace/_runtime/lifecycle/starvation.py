@@ -17,11 +17,15 @@ operator that waits for room at an operator that has ended is not starved, becau
 What an operator waits for is read from the state of the engine: its queues and, if they let it run, `Node.awaited`.
 No condition is asked again. Its answer would be to another question: whether a period is over says nothing about an
 operator that was never asked again, because there is no room behind it.
+
+Loops and circles may lead through other processes (`headrace.parts`). What a part knows of them by itself is not
+enough to tell whether they starve (`find_ties`). It takes nothing for granted until it is told.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +51,37 @@ def find_starved(engine: Engine) -> tuple[Starved, ...]:
     return tuple(starved for starved in found if starved is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class LoopPart:
+    """What one process has of a loop: the flows to and from others, whether it computed there, and waits there."""
+
+    flows: frozenset[str]
+    has_run: bool
+    is_waiting: bool
+
+
+def find_ties(engine: Engine) -> tuple[dict[str, tuple[str, ...]], tuple[LoopPart, ...]]:
+    """Return what may starve together with operators of other processes.
+
+    The first is, by flow from another process, the flows to others in which its receiver waits for room, directly
+    or through others; the second, the parts of loops.
+    """
+    room: dict[str, tuple[str, ...]] = {}
+    for node in engine.nodes:
+        if node.operator._is_link and node.outputs:
+            found = _waiting_for_room([node.outputs[0].consumer])
+            full = sorted(each.name for each in found if each.operator._is_link)
+            room |= {node.name: tuple(full)} if full else {}
+    loops = []
+    for loop in dict.fromkeys(_loops(engine.nodes).values()):
+        links = frozenset(node.name for node in loop if node.operator._is_link)
+        own = [node for node in loop if not node.operator._is_link]
+        if links:
+            is_waiting = any(not node.retired and _too_short(node) for node in own)
+            loops.append(LoopPart(links, any(node.computes for node in own), is_waiting))
+    return room, tuple(loops)
+
+
 def _examine_member(node: Node) -> Starved | None:
     """Return what an operator of a group waits for, if messages are left inside the group; otherwise None."""
     left = {port.name: count for port in node.input.ports if (count := sum(map(len, port.queues)))}
@@ -69,7 +104,7 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
     if not left and not starving:
         if node.computes:
             return None
-        never_ran = bool(loop) and not any(other.computes for other in loop if not other.operator._is_link)
+        never_ran = bool(loop) and not any(_has_run(other) for other in loop)
         if empty and not never_ran:
             return None
     waits_for = [Waiting(port, tuple(_states(queues, loop))) for port, queues in empty.items()]
@@ -77,6 +112,12 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
         Waiting("", reason=condition.starving or f"condition {condition.name!r}") for condition in conditions
     ]
     return Starved(node.name, node.computes, tuple(waits_for), left)
+
+
+def _has_run(node: Node) -> bool:
+    """Return whether a node of a loop has computed; for a link, whether one of the loop in another process has."""
+    operator: Any = node.operator
+    return bool(operator.is_run_behind if operator._is_link else node.computes)
 
 
 def _too_short(node: Node) -> dict[str, list[Queue]]:
@@ -169,15 +210,7 @@ def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
 def _find_circle(node: Node) -> Starved | None:
     """Return the room that a node waits for, if it is part of a circle of such nodes; otherwise None."""
     full = _full_behind(node)
-    seen: set[Node] = set()
-    open_ = [queue.consumer for queue in full]
-    while open_:
-        consumer = open_.pop()
-        if consumer in seen or consumer.retired or _too_short(consumer):
-            continue
-        seen.add(consumer)
-        open_ += [queue.consumer for queue in _full_behind(consumer)]
-    if node not in seen:
+    if node not in _waiting_for_room([queue.consumer for queue in full]):
         return None
     reasons = [
         f"room at {queue.port!r} of {queue.consumer.name!r}, which waits for it in turn" for queue in full
@@ -188,8 +221,21 @@ def _find_circle(node: Node) -> Starved | None:
     return Starved(node.name, node.computes, waits_for, left)
 
 
+def _waiting_for_room(open_: list[Node]) -> set[Node]:
+    """Return those of some nodes that take nothing though they could, and the nodes where they wait for room."""
+    seen: set[Node] = set()
+    while open_:
+        consumer = open_.pop()
+        if consumer in seen or consumer.retired or _too_short(consumer):
+            continue
+        seen.add(consumer)
+        open_ += [queue.consumer for queue in _full_behind(consumer)]
+    return seen
+
+
 def _full_behind(node: Node) -> list[Queue]:
-    return [queue for queue in node.outputs if _places_wanted(node, queue)]
+    full = [queue for queue in node.outputs if _places_wanted(node, queue)]
+    return [*full, *node.operator._full_behind]
 
 
 def _places_wanted(node: Node, queue: Queue) -> int:

@@ -1,12 +1,14 @@
 """Clock offsets: how the clocks of processes on several hosts are related, and how well that is known.
 
-Processes of one host read the same clock, so their times need no conversion. Between hosts, one process asks the
-other for its time. The answer was given at some moment between the question and its arrival, and nobody knows when:
-the middle is taken, and the error is half of the round trip. Of several answers, the fastest one says most.
+Processes of one host read the same clock, so their times need no conversion. Between hosts, and between containers
+with clocks of their own, one process asks the other for its time. The answer was given at some moment between the
+question and its arrival, and nobody knows when: the middle is taken, and the error is half of the round trip. Of
+several answers, the fastest one says most.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,9 +20,15 @@ _KEPT = 16  # answers: clocks drift apart, so old ones are forgotten
 
 
 def clock_name() -> str:
-    """Return a name for the clock of this host, which is the same in all processes that read it; or nothing."""
+    """Return a name for the clock of this process, which is the same in all processes that read it; or nothing.
+
+    Containers of one host may have clocks of their own, in time namespaces.
+    """
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        with suppress(OSError):  # before Linux 5.6 there is one clock
+            name += " " + os.readlink("/proc/self/ns/time")
+        return name
     return ""
 
 
