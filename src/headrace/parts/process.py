@@ -30,14 +30,14 @@ class Process:
     ) -> None:
         self.part = part
         self.channel, theirs = Channel.pair()
-        self.board, board = Board.create()
+        self.board, shared = Board.create()
         out, err = os.pipe(), os.pipe()
         root = str(Path(__file__).parents[2])
         command = [
             sys.executable,
             *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
             "-c",
-            _BOOT.format(root, theirs.fileno(), part, board),
+            _BOOT.format(root, theirs.fileno(), part, shared),
         ]
         try:
             self._process = subprocess.Popen(
@@ -46,7 +46,7 @@ class Process:
                 stdout=out[1],
                 stderr=err[1],
                 env=environment,
-                pass_fds=(theirs.fileno(), board),
+                pass_fds=(theirs.fileno(), *shared),
             )
         except BaseException:
             self.channel.close()
@@ -55,7 +55,7 @@ class Process:
             raise
         finally:
             theirs.close()
-            os.close(board)
+            os.close(shared[0])
             os.close(out[1])
             os.close(err[1])
         self.stdout = Lines(out[0], lambda: sys.stdout, on_error)

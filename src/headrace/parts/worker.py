@@ -93,7 +93,7 @@ LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
 
-def main(descriptor: int, part: str, board: int) -> None:
+def main(descriptor: int, part: str, shared: tuple[int, int]) -> None:
     """Run a part of a program for the driver at the other end of a socket, who looks at a board now and then."""
     # What the driver put there to find headrace, and the folder that `python -c` adds.
     del sys.path[: 1 if sys.flags.safe_path else 2]
@@ -101,9 +101,10 @@ def main(descriptor: int, part: str, board: int) -> None:
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         _end_with(assignment.driver)
-        page = Board.from_peer(board)
-        os.close(board)
-        _serve(channel, assignment, None, board=page)
+        board = Board.from_peer(*shared)
+        for each in shared:
+            os.close(each)
+        _serve(channel, assignment, None, board=board)
 
 
 def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], program: str) -> None:
