@@ -37,10 +37,10 @@ def _worker(channel: Any, board: Board | None = None) -> Worker:
 
 def test_a_process_on_the_host_of_its_driver_notes_once_a_second_that_it_lives() -> None:
     """A message would wake the driver for each process, each time."""
-    board, descriptor = Board.create()
+    board, shared = Board.create()
     channel = _Channel()
-    made = _worker(channel, Board.from_peer(descriptor))
-    os.close(descriptor)
+    made = _worker(channel, Board.from_peer(*shared))
+    os.close(shared[0])
     assert made.tick(10.0) == 11.0
     assert board.peer_beat[0] == 10.0
     assert made.tick(10.4) == 11.0  # for links
@@ -61,10 +61,10 @@ def test_a_process_elsewhere_says_once_a_second_that_it_lives() -> None:
 def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, descriptor = Board.create()
+    _, shared = Board.create()
     channel = _Channel()
-    made: Any = _worker(channel, Board.from_peer(descriptor))
-    os.close(descriptor)
+    made: Any = _worker(channel, Board.from_peer(*shared))
+    os.close(shared[0])
     made.control = SimpleNamespace(engine=object())
     made.cut = SimpleNamespace(
         application=None, idleness=SimpleNamespace(relieve=lambda: None, was_idle=False)
