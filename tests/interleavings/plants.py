@@ -122,8 +122,8 @@ PLANTS = [
     Plant(
         "the worker on standby never replaces the runner",
         _WAITING,
-        "        if node is watched and node.remaining == computes:\n",
-        "        if False:\n",
+        "                if ready_queue.current is watched and watched.remaining == computes:\n",
+        "                if False:\n",
         "uneven-2",
         (_LOST, _WRONG),
     ),
@@ -162,8 +162,13 @@ PLANTS = [
     Plant(
         "a worker on standby takes two computes of one operator for one that takes long",
         _WAITING,
-        "        if node is watched and node.remaining == computes:\n",
-        "        if node is watched:\n",
+        "            if goes_on:\n                watched, computes = node, node.remaining\n"
+        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                if ready_queue.current is watched and watched.remaining == computes:\n",
+        "            if goes_on and node is not watched:\n"
+        "                watched, computes = node, node.remaining\n"
+        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                if ready_queue.current is watched:\n",
         "short-pair-2",
         (_WRONG,),
     ),
@@ -194,8 +199,8 @@ PLANTS = [
     Plant(
         "short computes are never measured again",
         _WAITING,
-        "            node.is_measured = True\n",
-        "            pass\n",
+        "                node.is_measured = True\n",
+        "                pass\n",
         "turning-slow-2",
         (_WRONG,),
     ),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headrace._runtime.scheduling.pace import SLOW, UNKNOWN, judge
+from headrace._runtime.scheduling.pace import SLOW, SLOW_AT_FIRST, UNKNOWN, judge
 
 US = 1_000
 
 
-@pytest.mark.parametrize("slow", [0, UNKNOWN, 5])
+@pytest.mark.parametrize("slow", [0, 1, 5])
 @pytest.mark.parametrize(
     "times",
     [
@@ -43,6 +43,20 @@ def test_an_operator_is_short_after_several_short_computes(times: tuple[int, int
 
 def test_an_operator_that_is_unknown_is_short_after_one_short_compute() -> None:
     assert judge(UNKNOWN, US, US, US) == 0
+
+
+def test_an_operator_whose_first_compute_alone_is_slow_is_short_soon() -> None:
+    """The first compute of a kernel compiles it. Were it as slow as any other, each of 16 more were handed over."""
+    slow = judge(UNKNOWN, 3000 * US, 3000 * US, 3000 * US)
+    assert slow == SLOW_AT_FIRST
+    for _ in range(SLOW_AT_FIRST):
+        assert slow
+        slow = judge(slow, US, US, US)
+    assert slow == 0
+
+
+def test_an_operator_whose_second_compute_is_slow_too_is_slow() -> None:
+    assert judge(SLOW_AT_FIRST, 3000 * US, 5 * US, 5 * US) == SLOW
 
 
 def test_an_operator_that_is_handed_over_does_not_stay_slow_for_that() -> None:

@@ -13,16 +13,19 @@ for the lock would make each other look slow, and compete for ever.
 Reading the clocks costs about 2 µs. So a short node is measured only when a worker on standby requests it, once in
 a while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row:
 many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
-parallel from the first compute on.
+parallel from the first compute on. A slow first compute says less than a later one: it may have compiled a kernel.
 """
 
 from __future__ import annotations
 
-UNKNOWN = 1
+UNKNOWN = -1
 """`Node.slow` before the first compute."""
 
 SLOW = 16
 """`Node.slow` after a slow compute."""
+
+SLOW_AT_FIRST = 2
+"""`Node.slow` after a slow first compute, which often compiles or loads what later ones only use."""
 
 # Nanoseconds. Waking a worker takes tens of microseconds.
 _LONG = 200_000
@@ -46,7 +49,7 @@ def judge(slow: int, wall: int, own: int, whole: int) -> int:
     """
     limit = _BLOCKED if whole - own < _ALONE else _BLOCKED_BESIDE_OTHERS
     if own > _LONG or wall - whole > limit:
-        return SLOW
+        return SLOW_AT_FIRST if slow == UNKNOWN else SLOW
     if wall - own > limit:
         return slow  # others computed meanwhile, perhaps with the interpreter lock
     return max(slow - 1, 0)

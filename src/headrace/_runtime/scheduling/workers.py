@@ -12,8 +12,9 @@ forth at every call. A chain of CuPy operators took 65 µs per compute on four w
 Before the runner begins a compute that is slow (`pace`), it releases the lock, wakes another worker for the nodes
 that are left, and is not the runner any more. After that compute it goes on as the runner, unless there is one.
 
-A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: every
-millisecond it checks whether the runner is still in the same compute, and takes its place if so (`waiting`).
+A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: it looks
+every one to eight milliseconds whether the runner is still in the same compute, and takes its place if so
+(`waiting`).
 """
 
 from __future__ import annotations
