@@ -204,6 +204,22 @@ PLANTS = [
         "turning-slow-2",
         (_WRONG,),
     ),
+    Plant(
+        "an operator whose first compute is slow counts as slow",
+        _WORKERS,
+        "judge(node.slow, parker not in node.measured_by, wall",
+        "judge(node.slow, False, wall",
+        "slow-at-first-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "no compute on a worker is taken for slow",
+        _WORKERS,
+        "        node.measured_by.add(parker)\n",
+        "",
+        "mostly-slow-2",
+        (_WRONG,),
+    ),
     # The lock.
     Plant(
         "a compute that lost its token is not counted",

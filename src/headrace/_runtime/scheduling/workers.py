@@ -194,7 +194,7 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
         lent.append(node)
         try:
             if node.is_measured:
-                _compute_measured(engine, node)
+                _compute_measured(engine, parker, node)
             elif node.has_extra_work:
                 engine.compute_with_extra_work(node)
             else:
@@ -224,7 +224,7 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
         node = following
 
 
-def _compute_measured(engine: Engine, node: Node) -> None:
+def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
     """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
     if node.slow:
         node.input.announce_room(engine.announce_room)
@@ -234,7 +234,8 @@ def _compute_measured(engine: Engine, node: Node) -> None:
         engine.compute_with_extra_work(node)
     finally:
         whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        node.slow = judge(node.slow, wall, own, whole)
+        node.slow = judge(node.slow, parker not in node.measured_by, wall, own, whole)
+        node.measured_by.add(parker)
         if not node.slow:
             node.is_measured = False
             if not node.serves_others:
