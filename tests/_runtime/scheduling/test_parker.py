@@ -91,6 +91,14 @@ def test_the_end_of_a_wait_is_not_for_messages_which_are_waited_for_in_milliseco
     assert messages.log == ["begins", "ends"]
 
 
+def test_a_worker_on_standby_does_not_wait_for_messages() -> None:
+    """It would take the lock from the runner for each of them."""
+    messages = Messages(arrived=("serves",))
+    messages.parker.ready_queue.standby = messages.parker
+    assert not messages.parker.park(2.5e-3)
+    assert messages.log == []
+
+
 def test_a_worker_leaves_where_no_message_comes_any_more_and_waits_for_its_permit() -> None:
     def close(parker: Parker) -> None:
         assert not messages.is_closed, "it waits there again"

@@ -12,7 +12,8 @@ Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that 
 Where messages arrive from other processes, one of the parked workers waits for them (`MessageWait`) instead of for
 its lock: to be told by another thread takes 40 µs, which is more than a message takes. Its permit then comes with a
 wake-up of that wait. Before it serves a message it is no longer parked (`WaitingWorkers.leave_parked`), so that
-whatever the message announces is left to it.
+whatever the message announces is left to it. A worker on standby does not wait for messages: it would take the lock
+of the engine from the runner for each of them.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Parker:
         """Wait for a permit or a message (True), or until `seconds` have passed (False)."""
         waiting = self._waiting
         find = None if waiting is None else waiting.find_messages
-        messages = None if find is None or (seconds is not None and seconds < _SHORT) else find()
+        is_short = self.ready_queue.standby is self or (seconds is not None and seconds < _SHORT)
+        messages = None if find is None or is_short else find()
         if waiting is None or messages is None:
             return self.wait_for_permit(seconds)
         self._messages = (
