@@ -122,8 +122,8 @@ PLANTS = [
     Plant(
         "the worker on standby never replaces the runner",
         _WAITING,
-        "        if node is watched and node.remaining == computes:\n",
-        "        if False:\n",
+        "                if ready_queue.current is watched and watched.remaining == computes:\n",
+        "                if False:\n",
         "uneven-2",
         (_LOST, _WRONG),
     ),
@@ -162,8 +162,13 @@ PLANTS = [
     Plant(
         "a worker on standby takes two computes of one operator for one that takes long",
         _WAITING,
-        "        if node is watched and node.remaining == computes:\n",
-        "        if node is watched:\n",
+        "            if goes_on:\n                watched, computes = node, node.remaining\n"
+        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                if ready_queue.current is watched and watched.remaining == computes:\n",
+        "            if goes_on and node is not watched:\n"
+        "                watched, computes = node, node.remaining\n"
+        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                if ready_queue.current is watched:\n",
         "short-pair-2",
         (_WRONG,),
     ),
@@ -194,9 +199,25 @@ PLANTS = [
     Plant(
         "short computes are never measured again",
         _WAITING,
-        "            node.is_measured = True\n",
-        "            pass\n",
+        "                node.is_measured = True\n",
+        "                pass\n",
         "turning-slow-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "an operator whose first compute is slow counts as slow",
+        _WORKERS,
+        "judge(node.slow, parker not in node.measured_by, wall",
+        "judge(node.slow, False, wall",
+        "slow-at-first-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "no compute on a worker is taken for slow",
+        _WORKERS,
+        "        node.measured_by.add(parker)\n",
+        "",
+        "mostly-slow-2",
         (_WRONG,),
     ),
     # The lock.

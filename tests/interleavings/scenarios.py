@@ -111,6 +111,30 @@ def _check_short_pair(world: World) -> None:
 _add((2, 3), Scenario("short-pair", _short_pair, check=_check_short_pair))
 
 
+def _slow_at_first(world: World) -> None:
+    """Two operators whose first compute alone is slow, as if it compiled something."""
+    world.notes["together"] = []
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(MS // 2) if op.ticks == 1 else world.control.work(50_000)
+        if op.ticks > 2 and {"one", "two"} <= world.inside:
+            world.notes["together"].append(op.ticks)
+
+    world.op("one", CountCondition(world.app, 6), body=body)
+    world.op("two", CountCondition(world.app, 6), body=body)
+
+
+def _check_slow_at_first(world: World) -> None:
+    counts = [world.count(name) for name in ("one", "two")]
+    assert counts == [6, 6], f"computes: {counts}"
+    if world.is_on_time:
+        together = world.notes["together"]
+        assert not together, f"short computes ran at the same time, from compute {together[0]} on"
+
+
+_add((2,), Scenario("slow-at-first", _slow_at_first, check=_check_slow_at_first))
+
+
 def _mixed(world: World) -> None:
     """A slow operator beside a short one, which goes on at once on another worker."""
     world.op("short", CountCondition(world.app, 40), body=lambda *args: world.control.work(90_000))
@@ -152,6 +176,30 @@ def _check_turning_slow(world: World) -> None:
 
 
 _add((2,), Scenario("turning-slow", _turning_slow, check=_check_turning_slow))
+
+
+def _mostly_slow(world: World) -> None:
+    """Two operators that block in all of their computes but one."""
+    world.notes["together"] = set()
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(50_000) if op.ticks == 5 else world.control.sleep(700_000)
+        if {"one", "two"} <= world.inside:
+            world.notes["together"].add(op.ticks)
+
+    world.op("one", CountCondition(world.app, 6), body=body)
+    world.op("two", CountCondition(world.app, 6), body=body)
+
+
+def _check_mostly_slow(world: World) -> None:
+    counts = [world.count(name) for name in ("one", "two")]
+    assert counts == [6, 6], f"computes: {counts}"
+    if world.is_on_time:
+        together = sorted(world.notes["together"])
+        assert 6 in together, f"only the computes {together} ran at the same time"
+
+
+_add((2,), Scenario("mostly-slow", _mostly_slow, check=_check_mostly_slow))
 
 
 def _lent_late(world: World) -> None:

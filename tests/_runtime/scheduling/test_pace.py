@@ -20,12 +20,12 @@ US = 1_000
     ],
 )
 def test_a_compute_that_takes_long_or_is_blocked_is_slow(slow: int, times: tuple[int, int, int]) -> None:
-    assert judge(slow, *times) == SLOW
+    assert judge(slow, False, *times) == SLOW
 
 
 @pytest.mark.parametrize("slow", [0, UNKNOWN, 5])
 def test_a_compute_that_others_kept_from_running_says_nothing(slow: int) -> None:
-    assert judge(slow, 3000 * US, 5 * US, 2990 * US) == slow
+    assert judge(slow, False, 3000 * US, 5 * US, 2990 * US) == slow
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,28 @@ def test_a_compute_that_others_kept_from_running_says_nothing(slow: int) -> None
 def test_an_operator_is_short_after_several_short_computes(times: tuple[int, int, int]) -> None:
     slow, computes = SLOW, 0
     while slow:
-        slow = judge(slow, *times)
+        slow = judge(slow, False, *times)
         computes += 1
     assert computes == SLOW
-    assert judge(0, *times) == 0
+    assert judge(0, False, *times) == 0
 
 
 def test_an_operator_that_is_unknown_is_short_after_one_short_compute() -> None:
-    assert judge(UNKNOWN, US, US, US) == 0
+    assert judge(UNKNOWN, True, US, US, US) == 0
+
+
+@pytest.mark.parametrize("slow", [UNKNOWN, 5])
+def test_a_first_compute_on_a_worker_that_is_slow_says_nothing(slow: int) -> None:
+    """It may have compiled a kernel, or made CUDA ready for the thread."""
+    assert judge(slow, True, 3000 * US, 3000 * US, 3000 * US) == slow
+    assert judge(slow, True, 3000 * US, 5 * US, 5 * US) == slow
+
+
+def test_an_operator_that_was_short_is_slow_at_once_on_any_worker() -> None:
+    assert judge(0, True, 3000 * US, 5 * US, 5 * US) == SLOW
 
 
 def test_an_operator_that_is_handed_over_does_not_stay_slow_for_that() -> None:
     """Alone it takes 30 µs. Beside others, the hand-over takes 150 more in which nobody computes."""
-    assert judge(0, 30 * US, 30 * US, 30 * US) == 0
-    assert judge(SLOW, 180 * US, 30 * US, 60 * US) == SLOW - 1
+    assert judge(0, False, 30 * US, 30 * US, 30 * US) == 0
+    assert judge(SLOW, False, 180 * US, 30 * US, 60 * US) == SLOW - 1

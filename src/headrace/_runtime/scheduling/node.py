@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.ending import Ending
     from headrace._runtime.scheduling.faults import Faults
+    from headrace._runtime.scheduling.parker import Parker
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace._runtime.scheduling.resume import Resume
@@ -49,7 +50,7 @@ class Node(RunningOperator):
     __slots__ = (
         *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
         *("input_states", "is_closing", "is_fed_elsewhere", "is_guarded", "is_measured", "joined", "joining"),
-        *("output_states",),
+        *("measured_by", "output_states"),
         *("place", "ready_queue", "routing", "serves_others", "shared_room", "slow", "stop_requested"),
         *("sweep", "wants_alone"),
     )
@@ -89,9 +90,11 @@ class Node(RunningOperator):
         # Whether its next compute is to take place while no other does (`alone`).
         self.wants_alone = False
         # For how many more short computes it counts as slow (`pace`), and whether its next compute is measured. The
-        # worker on standby changes them too, under the lock. Without several workers they have no meaning.
+        # worker on standby changes them too, `slow` under the lock. Without several workers they have no meaning.
         self.slow = UNKNOWN
         self.is_measured = True
+        # The workers that have measured it.
+        self.measured_by: set[Parker] = set()
 
         # Changed under the engine's lock.
         # The number of its queues that keep it from running, plus 1 if it has ended or is throttled.

@@ -14,6 +14,10 @@ Reading the clocks costs about 2 µs. So a short node is measured only when a wo
 a while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row:
 many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
 parallel from the first compute on.
+
+If a node that is handed over anyway is slow the first time that a worker runs it, that says nothing, either: it may
+have compiled a kernel, or made CUDA ready for this thread. Otherwise, each worker could make a short node count as
+slow 16 times over, and each hand-over costs more than its compute.
 """
 
 from __future__ import annotations
@@ -34,19 +38,21 @@ _ALONE = 10_000
 _BLOCKED_BESIDE_OTHERS = 500_000
 
 
-def judge(slow: int, wall: int, own: int, whole: int) -> int:
+def judge(slow: int, is_first: bool, wall: int, own: int, whole: int) -> int:
     """Return for how many more short computes a node counts as slow.
 
     Parameters
     ----------
     slow
         The number before its last compute.
+    is_first
+        Whether that was its first compute on that worker.
     wall, own, whole
         The wall time of that compute, and the CPU time of its thread and of the process meanwhile, in nanoseconds.
     """
     limit = _BLOCKED if whole - own < _ALONE else _BLOCKED_BESIDE_OTHERS
     if own > _LONG or wall - whole > limit:
-        return SLOW
+        return slow if is_first and slow else SLOW
     if wall - own > limit:
         return slow  # others computed meanwhile, perhaps with the interpreter lock
     return max(slow - 1, 0)

@@ -11,8 +11,8 @@ running    It computes, or holds the engine's lock to take or finish a node. It 
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
            itself at that time; the parked worker with the earliest deadline is the timer worker. One of them may
            wait for messages of other processes as well; it is waking before it serves one (`leave_parked`).
-standby    Parked, and it checks every millisecond whether the runner of its ready queue (`workers`) is still in the
-           same compute. If so, it takes its place.
+standby    Parked, and after a millisecond it looks whether the runner of its ready queue (`workers`) is still in
+           the same compute. If so, it takes its place. If not, it looks again, but less and less often.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
            does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
@@ -64,6 +64,10 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
+
+# The most seconds between two looks of a worker on standby. A look takes the interpreter lock from the runner. The
+# time between looks doubles from `PATIENCE` on, so nobody waits much longer than the runner went on without one.
+_MOST_PATIENCE = 8e-3
 
 # The results of `_decide`.
 _WAIT = "wait"
@@ -237,7 +241,6 @@ class WaitingWorkers:
         # Nobody would take over in a pause.
         stands_by = ready_queue.runner is not None and ready_queue.standby is None and not is_paused
         watched = ready_queue.current if stands_by else None
-        computes = 0 if watched is None else watched.remaining
         for_alone = engine.alone.is_waiting
         seconds: float | None = _LONGEST if for_alone else None
         polls = False
@@ -268,7 +271,7 @@ class WaitingWorkers:
                 woken = self._park(parker, seconds, is_paused)
             elif watched is not None:
                 ready_queue.standby = parker
-                woken = self._stand_by(parker, lock)
+                woken = self._stand_by(parker, lock, watched)
                 ready_queue.standby = None
             else:
                 lock.release()
@@ -289,9 +292,7 @@ class WaitingWorkers:
                 self._leave(parker)
             parker.deadline = None
         if not woken:
-            if watched is not None:
-                self._judge(ready_queue, watched, computes)
-            elif polls:
+            if polls:
                 engine.polling.poll()
             elif for_alone:
                 engine.alone.give_up()
@@ -323,25 +324,33 @@ class WaitingWorkers:
             parker.park(None)
             self.waking.pop(parker, None)
 
-    def _stand_by(self, parker: Parker, lock: LendableLock) -> bool:
-        """Release the lock until woken (True), or until the runner computes after a while (False)."""
+    def _stand_by(self, parker: Parker, lock: LendableLock, watched: Node) -> bool:
+        """Release the lock until woken (True), or until the runner may be gone or is replaced (False).
+
+        It is replaced if it was in one compute from one look to the next. At first, that is `watched`.
+        """
+        clock, ready_queue, lent = self._engine.clock, parker.ready_queue, lock.lent
+        computes, seconds = watched.remaining, PATIENCE
         lock.release()
-        while not self._engine.clock.park(parker, PATIENCE):
-            # Otherwise the runner is between two computes, and not to be disturbed.
-            if lock.try_acquire():
+        while not clock.park(parker, seconds):
+            # A look takes no lock if the runner goes on: the runner would have to get the lock back.
+            try:
+                node = lent[0]
+                goes_on = node.ready_queue is ready_queue and (
+                    node is not watched or node.remaining != computes
+                )
+            except IndexError:
+                goes_on = False  # or it is between two computes, and holds the lock
+            if goes_on:
+                watched, computes = node, node.remaining
+                node.is_measured = True
+            elif lock.try_acquire():
+                if ready_queue.current is watched and watched.remaining == computes:
+                    self._engine.overtake(ready_queue, watched)
                 return False
+            seconds = min(2 * seconds, _MOST_PATIENCE)
         lock.acquire()
         return True
-
-    def _judge(self, ready_queue: ReadyQueue, watched: Node, computes: int) -> None:
-        """Replace the runner of a queue if it is in the same compute as a while ago; if not, measure it."""
-        node = ready_queue.current
-        if ready_queue.runner is None or node is None:
-            return
-        if node is watched and node.remaining == computes:
-            self._engine.overtake(ready_queue, node)
-        else:
-            node.is_measured = True
 
     def _decide(self) -> tuple[str, int | None]:
         """Return whether to wait, and for which time; called when nothing runs and nothing is ready."""

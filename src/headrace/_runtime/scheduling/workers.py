@@ -12,8 +12,9 @@ forth at every call. A chain of CuPy operators took 65 µs per compute on four w
 Before the runner begins a compute that is slow (`pace`), it releases the lock, wakes another worker for the nodes
 that are left, and is not the runner any more. After that compute it goes on as the runner, unless there is one.
 
-A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: every
-millisecond it checks whether the runner is still in the same compute, and takes its place if so (`waiting`).
+A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: it looks
+every one to eight milliseconds whether the runner is still in the same compute, and takes its place if so
+(`waiting`).
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
         lent.append(node)
         try:
             if node.is_measured:
-                _compute_measured(engine, node)
+                _compute_measured(engine, parker, node)
             elif node.has_extra_work:
                 engine.compute_with_extra_work(node)
             else:
@@ -226,7 +227,7 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
         node = following
 
 
-def _compute_measured(engine: Engine, node: Node) -> None:
+def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
     """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
     if node.slow:
         node.input.announce_room(engine.announce_room)
@@ -236,7 +237,8 @@ def _compute_measured(engine: Engine, node: Node) -> None:
         engine.compute_with_extra_work(node)
     finally:
         whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        node.slow = judge(node.slow, wall, own, whole)
+        node.slow = judge(node.slow, parker not in node.measured_by, wall, own, whole)
+        node.measured_by.add(parker)
         if not node.slow:
             node.is_measured = False
             if not node.serves_others:
