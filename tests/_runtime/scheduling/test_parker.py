@@ -115,14 +115,6 @@ def test_a_worker_beside_others_leaves_messages_to_them_before_a_deadline() -> N
     assert messages.log == ["begins", "ends"]
 
 
-def test_a_worker_on_standby_does_not_wait_for_messages() -> None:
-    """It would take the lock from the runner for each of them."""
-    messages = Messages(arrived=("serves",))
-    messages.parker.ready_queue.standby = messages.parker
-    assert not messages.parker.park(2.5e-3)
-    assert messages.log == []
-
-
 def test_a_worker_leaves_where_no_message_comes_any_more_and_waits_for_its_permit() -> None:
     def close(parker: Parker) -> None:
         assert not messages.is_closed, "it waits there again"
