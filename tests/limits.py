@@ -11,7 +11,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,6 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
     _stderr = os.dup(
         2
     )  # while a test runs, pytest has what is written there captured, and lost with the process
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "sendevent"):  # this is a process of pytest-xdist
+            plugin.sendevent = partial(_send, plugin.sendevent)
+
+
+def _send(send: Callable[..., None], name: str, **event: Any) -> None:
+    """Send the process that reports half of the events of a test: not its start, nor a short phase that passed."""
+    report = event.get("data", {})
+    is_short = report.get("outcome") == "passed" and report["when"] != "call" and report["duration"] < 0.05
+    if name != "logstart" and not is_short:
+        send(name, **event)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
