@@ -9,9 +9,10 @@ long sets a higher one with ``pytest.mark.timeout``.
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,22 @@ _stderr = 2
 def examples(number: int) -> int:
     """Return how many examples of a property to take: a third of a number, and all of them in a thorough run."""
     return number if THOROUGH else -(-number // 3)
+
+
+def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return combinations in which any two values of two parameters meet, and all of them in a thorough run."""
+    every = list(itertools.product(*parameters))
+    if THOROUGH:
+        return every
+
+    def met(row: tuple[Any, ...]) -> set[tuple[tuple[int, Any], ...]]:
+        return set(itertools.combinations(enumerate(row), 2))
+
+    missing, chosen = set().union(*map(met, every)), []
+    while missing:
+        chosen.append(max(every, key=lambda row: len(met(row) & missing)))
+        missing -= met(chosen[-1])
+    return chosen
 
 
 def pytest_configure(config: pytest.Config) -> None:
