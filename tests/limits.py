@@ -9,9 +9,11 @@ long sets a higher one with ``pytest.mark.timeout``.
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,12 +32,39 @@ def examples(number: int) -> int:
     return number if THOROUGH else -(-number // 3)
 
 
+def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return combinations in which any two values of two parameters meet, and all of them in a thorough run."""
+    every = list(itertools.product(*parameters))
+    if THOROUGH:
+        return every
+
+    def met(row: tuple[Any, ...]) -> set[tuple[tuple[int, Any], ...]]:
+        return set(itertools.combinations(enumerate(row), 2))
+
+    missing, chosen = set().union(*map(met, every)), []
+    while missing:
+        chosen.append(max(every, key=lambda row: len(met(row) & missing)))
+        missing -= met(chosen[-1])
+    return chosen
+
+
 def pytest_configure(config: pytest.Config) -> None:
     global _stderr
     config.addinivalue_line("markers", "timeout: the limit of a test, for pytest-timeout")
     _stderr = os.dup(
         2
     )  # while a test runs, pytest has what is written there captured, and lost with the process
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "sendevent"):  # this is a process of pytest-xdist
+            plugin.sendevent = partial(_send, plugin.sendevent)
+
+
+def _send(send: Callable[..., None], name: str, **event: Any) -> None:
+    """Send the process that reports half of the events of a test: not its start, nor a short phase that passed."""
+    report = event.get("data", {})
+    is_short = report.get("outcome") == "passed" and report["when"] != "call" and report["duration"] < 0.05
+    if name != "logstart" and not is_short:
+        send(name, **event)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

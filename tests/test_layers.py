@@ -144,8 +144,13 @@ def source_of(file: Path) -> str:
     return file.read_text() + (stub.read_text() if stub.exists() else "")
 
 
-def imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
+@cache
+def imported_modules(source: str, module: str) -> list[tuple[int, str]]:
     """Return every module of headrace that `module` imports, wherever the statement stands, with its line."""
+    return list(_imported_modules(source, module))
+
+
+def _imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]

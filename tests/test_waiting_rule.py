@@ -118,14 +118,15 @@ def bindings(modules: Modules) -> dict[str, set[str]]:
     return bound
 
 
-def functions(tree: ast.AST, where: str = "") -> Iterator[tuple[str, ast.AST]]:
+def functions(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Return every node with the function that it is in."""
-    for child in ast.iter_child_nodes(tree):
-        inside = where
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inside = f"{where}.{child.name}".lstrip(".")
-        yield inside, child
-        yield from functions(child, inside)
+    following = [("", tree)]
+    while following:
+        where, node = following.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            where = f"{where}.{node.name}".lstrip(".")
+        yield where, node
+        following += [(where, child) for child in ast.iter_child_nodes(node)][::-1]
 
 
 def returns_at_once(call: ast.Call) -> bool:

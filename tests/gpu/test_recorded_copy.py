@@ -14,6 +14,7 @@ from headrace.gpu.executables import AddressTable, Executables
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
 from tests.gpu.test_graphs import building
+from tests.limits import pairs
 
 MORE_THAN_A_GRID = (4 << 20) + 4096 + 3  # bytes; the threads of the largest grid copy 16 bytes each
 
@@ -44,10 +45,10 @@ def filled(bench: Bench, stream: Any, size: int, value: int) -> Any:
     return upload(bench, stream, np.full(size, value, np.uint8))
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 15, 16, 17, 33, 4096, MORE_THAN_A_GRID])
-@pytest.mark.parametrize("target_offset", [0, 1, 4, 16])
-@pytest.mark.parametrize("source_offset", [0, 2, 12, 32])
-@pytest.mark.parametrize("enters", [True, False])
+@pytest.mark.parametrize(
+    ("size", "target_offset", "source_offset", "enters"),
+    pairs([1, 3, 4, 15, 16, 17, 33, 4096, MORE_THAN_A_GRID], [0, 1, 4, 16], [0, 2, 12, 32], [True, False]),
+)
 def test_every_byte_is_copied_and_no_other(
     bench: Bench, stream: Any, size: int, target_offset: int, source_offset: int, enters: bool
 ) -> None:

@@ -30,6 +30,7 @@ from tests.gpu.segment_programs import (
     three,
 )
 from tests.harness import PATIENCE, App, MakeScheduler, event_based, greedy
+from tests.limits import pairs
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
@@ -56,16 +57,24 @@ def two_segments(app: Any) -> None:
     app.capture(c, d, name="second")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-@pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        (EventBasedScheduler, 1),
+        (MultiThreadScheduler, 2),
+        (EventBasedScheduler, 3),
+        (MultiThreadScheduler, 5),
+    ],
+)
 def test_any_number_of_workers(kind: type, count: int) -> None:
     ran = both(two_segments, scheduler=workers(kind, count))
     assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 29)] * 2
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
+@pytest.mark.parametrize(
+    ("kind", "count", "outputs"),
+    pairs([EventBasedScheduler, MultiThreadScheduler], [2, 3, 5], ["copy", "ring"]),
+)
 def test_operators_on_other_workers_may_wait_for_the_device(
     kind: type, count: int, outputs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

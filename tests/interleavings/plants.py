@@ -38,7 +38,7 @@ PLANTS = [
         "        self.waiting.announced(node.ready_queue)\n        self.inbox.append(node)\n",
         "event-1",
         (_LOST,),
-        order=10,
+        order=146,
     ),
     Plant(
         "an announcement wakes nobody",
@@ -260,7 +260,7 @@ PLANTS = [
         "                    if self._lock.acquire():\n",
         "lent-late-2",
         (_HANG, _LOST, _WRONG),
-        order=3,
+        order=72,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -648,7 +648,7 @@ PLANTS = [
         "        if True:\n            return self.popleft()\n",
         "pop-2",
         (_WRONG, _ERROR),
-        order=34,
+        order=100,
     ),
     # Pausing.
     Plant(
@@ -716,6 +716,7 @@ PLANTS = [
         "        if until is None:\n",
         "step-pooled-1",
         (_WRONG,),
+        order=90,
     ),
     # Computing alone.
     Plant(

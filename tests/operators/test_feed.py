@@ -15,6 +15,7 @@ from headrace.operators import FeedOp, ResultsOp
 from tests.harness import (
     MS,
     PATIENCE,
+    SCHEDULERS,
     App,
     Doubler,
     MakeScheduler,
@@ -26,6 +27,7 @@ from tests.harness import (
     wait_until,
     write_frame,
 )
+from tests.limits import pairs
 
 
 @op
@@ -403,8 +405,7 @@ def fed_frames(app: App) -> None:
     app.add_flow(doubler, ResultsOp(app, name="found"))
 
 
-@pytest.mark.parametrize("ahead", [1, 3])
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(("scheduler", "named", "ahead"), pairs(SCHEDULERS, [False, True], [1, 3]))
 def test_frames_on_a_device_keep_their_order_and_their_memory(
     machine: sim.Machine, scheduler: MakeScheduler, named: bool, ahead: int
 ) -> None:

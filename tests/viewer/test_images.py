@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.viewer import ImageFormat, LayerError
+from tests.limits import pairs
 from tests.viewer.drawing import draw, draw_one
 
 RNG = np.random.default_rng(11)
@@ -120,15 +121,17 @@ def yuv_of(rgb: np.ndarray, model: str, is_narrow: bool, bits: int = 8) -> np.nd
     return np.rint(np.clip(np.stack(planes, axis=-1), 0, most)).astype(np.uint8 if bits == 8 else np.uint16)
 
 
-@pytest.mark.parametrize("yuv_range", ["itu_full", "itu_narrow"])
-@pytest.mark.parametrize("model", ["yuv_601", "yuv_709", "yuv_2020"])
 @pytest.mark.parametrize(
-    "name",
-    [
-        "y8u8y8v8_422",
-        "u8y8v8y8_422",
-        *(f"y{bits}_{planes}_{sub}" for bits in (8, 16) for planes in ("2", "3") for sub in ("420", "422")),
-    ],
+    ("name", "model", "yuv_range"),
+    pairs(
+        [
+            "y8u8y8v8_422",
+            "u8y8v8y8_422",
+            *(f"y{bits}_{planes}_{sub}" for bits in (8, 16) for planes in "23" for sub in ("420", "422")),
+        ],
+        ["yuv_601", "yuv_709", "yuv_2020"],
+        ["itu_full", "itu_narrow"],
+    ),
 )
 def test_every_yuv_format_gives_back_the_colours_it_was_made_of(
     name: str, model: str, yuv_range: str

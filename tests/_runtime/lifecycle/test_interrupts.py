@@ -16,8 +16,8 @@ import pytest
 import headrace
 from headrace import CountCondition, waits
 from headrace.core import Resource
-from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, sink, threaded
-from tests.limits import THOROUGH
+from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, event_based, greedy, sink, threaded
+from tests.limits import THOROUGH, pairs
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +108,14 @@ def test_further_interrupts_wait_for_the_compute_and_name_it(scheduler: MakeSche
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace worker")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["compose", "initialize", "start", "compute", "stop", "release"])
+@pytest.mark.parametrize(
+    ("scheduler", "where", "number"),
+    pairs(
+        SCHEDULERS,
+        ["compose", "initialize", "start", "compute", "stop", "release"],
+        [signal.SIGINT, signal.SIGTERM],
+    ),
+)
 def test_an_interrupt_anywhere_stops_what_was_started_and_then_comes_out(
     scheduler: MakeScheduler, where: str, number: int
 ) -> None:

@@ -11,6 +11,7 @@ from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
+from tests.limits import pairs
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 
@@ -108,10 +109,10 @@ def test_an_output_of_which_any_condition_will_do_counts_as_free_where_its_queue
     assert app.graph.find("middle").ticks == 4  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
-@pytest.mark.parametrize("real", [False, True])
-@pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
-@pytest.mark.parametrize("policy", [POP, REJECT])
+@pytest.mark.parametrize(
+    ("workers", "real", "kind", "policy"),
+    pairs([1, 2, 3, 5], [False, True], [EventBasedScheduler, MultiThreadScheduler], [POP, REJECT]),
+)
 def test_whatever_is_emitted_is_received_or_counted_whoever_runs_it(
     workers: int, real: bool, kind: Any, policy: Any
 ) -> None:

@@ -13,8 +13,9 @@ from headrace.core import PortError
 from headrace.gpu import sim
 from headrace.tensor import DLDataType, TensorError
 from headrace.tensor.tensor_map import map_of_arrays
-from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
+from tests.harness import MS, SCHEDULERS, MakeScheduler, Step, greedy, launch, run
 from tests.harness.producers import Library, Made
+from tests.limits import pairs
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -247,9 +248,10 @@ def test_every_receiver_gets_the_same_memory(scheduler: MakeScheduler) -> None:
     assert [message["frame"].data for [message] in got] == 3 * [array.ctypes.data]
 
 
-@pytest.mark.parametrize("kind", [dict, TensorMap])
-@pytest.mark.parametrize("stamp", [-1, 5])
-@pytest.mark.parametrize("size", [1, 2, IOSpec.ANY_SIZE])
+@pytest.mark.parametrize(
+    ("size", "stamp", "kind", "scheduler"),
+    pairs([1, 2, IOSpec.ANY_SIZE], [-1, 5], [dict, TensorMap], SCHEDULERS),
+)
 def test_what_a_receiver_does_to_its_map_is_its_own_business(
     size: Any, stamp: int, kind: Any, scheduler: MakeScheduler
 ) -> None:
