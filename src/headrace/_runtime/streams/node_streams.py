@@ -240,6 +240,8 @@ class NodeStreams:
             return
         own.wait(order.fences_on(shared).insert())
         self.run.manage(own)
+        if self.run.observer is not None:
+            self.run.observer.uses_stream(self.node, own, shared)
         self.lifetimes.move(order.fences_on(own))
         self._current = LastingStream(own.handle)
         for port in self._ports:

@@ -50,7 +50,7 @@ class NodeRecorder:
     timer
         Takes the times of its work on the device.
     computes
-        A row for each compute: its start, its end.
+        A row for each compute: its start, its end; during a compute, the last one is not complete.
     threads
         The thread of each compute, if threads are recorded.
     timed
@@ -83,22 +83,28 @@ class NodeRecorder:
         """The first compute from which messages may yet follow; may be read on any thread."""
         return self.number
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether a compute has begun and not ended; may be read on any thread."""
+        return len(self.computes) % 2 == 1  # the reader takes whole rows
+
     def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
         """Return a compute that records `compute`, with its thread if `notes_threads`."""
         now, computes, threads, timer = self.now, self.computes, self.threads, self.timer
 
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             started = now()
-            if started >= timer.next:
-                self.is_timing = timer.begin(started)
+            computes.append(started)
             try:
+                if started >= timer.next:
+                    self.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
             finally:
                 if self.is_timing:
                     self._end_timing()
-                computes.append(started)
-                computes.append(now())
+                # In this order: `TimedStream.others` asks whether there was a compute.
                 self.number += 1
+                computes.append(now())
 
         def run_on_thread(op_input: Any, op_output: Any, context: Any) -> None:
             threads.append(get_ident())
