@@ -8,9 +8,10 @@ The chain of `benchmarks.chain` runs with and without a tracker, in turn. On a G
 stream as long as the GPU keeps up. The columns, in microseconds per compute until the sink has its last message:
 
 - *recording*: the computes write down what happens, and nobody reads it. Short runs: what a compute itself pays.
-  The machine varies by more than that. So a round runs every way once, beginning with another one each time, and
-  two figures are shown: *more, least* is the difference of the least of all rounds, and *more, median* the median
-  over the rounds of the difference from the untracked run of the same round. The median counts.
+  The machine varies by more than that. So a run on the GPU counts by the median over blocks of 25 frames. A round
+  runs every way once, beginning with another one each time. Two figures are shown: *more, least* is the difference
+  of the least of all rounds, and *more, median* the median over the rounds of the difference from the untracked run
+  of the same round. The median counts.
 - *with the reader*: as in a program. Long runs, in which the reader's thread works several times: what the run
   pays for its own work, for that of the reader, and for the threads that wait for each other.
 - *reader*: the processor time of the reader's thread in these runs.
@@ -25,6 +26,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from benchmarks.chain import chain
@@ -37,7 +39,10 @@ from headrace.observe.events.reader import Reader
 from headrace.observe.figures.data_flow_tracker import DataFlowTracker
 
 MESSAGES, FRAMES = 4_000, 1_000
-WARM_UP = 300  # frames of a chain of functions that do not count
+WARM_UP, BLOCK = (
+    200,
+    25,
+)  # frames of a chain of functions that do not count, and frames that are timed together
 LIMITS = {"tracked": 1.0, "tracked with GPU times": 2.0}
 
 
@@ -154,14 +159,14 @@ def function_chain(kind: str, frames: int) -> float:
     import cupy
 
     zeros = cupy.zeros(4_096, cupy.float32)
-    began = ended = 0.0
-    sent, received = itertools.count(), itertools.count(1)
+    times: list[float] = []
+    sent = itertools.count()
 
     @op(outputs="out")
     def source() -> Any:
-        nonlocal began
-        if next(sent) == WARM_UP:
-            began = time.perf_counter()
+        number = next(sent)
+        if number >= WARM_UP and number % BLOCK == 0:
+            times.append(time.perf_counter())
         return zeros + 1
 
     @op
@@ -170,11 +175,7 @@ def function_chain(kind: str, frames: int) -> float:
 
     @op
     def sink(x: Any) -> None:
-        nonlocal ended
         x + 1
-        if next(received) == WARM_UP + frames:
-            cupy.cuda.Device().synchronize()
-            ended = time.perf_counter()
 
     class Chain(Application):
         def compose(self) -> None:
@@ -191,7 +192,23 @@ def function_chain(kind: str, frames: int) -> float:
                 self.add_flow(one, other)
 
     Chain().run()
-    return (ended - began) * 1e6 / (frames * 5)
+    return median_of(times)
+
+
+def kernel_chain(kind: str, frames: int) -> float:
+    """Run the chain of `benchmarks.gpu_chain`; return the microseconds per compute."""
+    from benchmarks import gpu_chain
+
+    gpu_chain.FRAMES = frames
+    gpu_chain.with_headrace(kind)
+    return median_of(gpu_chain.times[:-1])
+
+
+def median_of(times: list[float]) -> float:
+    """Return the microseconds per compute of the median block, from the times at which the source began each."""
+    return (
+        statistics.median(after - before for before, after in itertools.pairwise(times)) * 1e6 / (BLOCK * 5)
+    )
 
 
 def main() -> None:
@@ -218,19 +235,11 @@ def main() -> None:
         from benchmarks import gpu_chain
 
         device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-        for kind in gpu_chain.LIMITS:
-
-            def once(messages: int, kind: str = kind) -> float:
-                gpu_chain.FRAMES = messages
-                return gpu_chain.with_headrace(kind)
-
-            rows += rows_of(f"chain of five CuPy kernels, {kind}", list(LIMITS), once, FRAMES, options)
-        for kind in gpu_chain.LIMITS:
-
-            def once(messages: int, kind: str = kind) -> float:
-                return function_chain(kind, messages)
-
-            rows += rows_of(f"chain of five functions, {kind}", list(LIMITS), once, FRAMES, options)
+        for name, run in (("CuPy kernels", kernel_chain), ("functions", function_chain)):
+            for kind in gpu_chain.LIMITS:
+                rows += rows_of(
+                    f"chain of five {name}, {kind}", list(LIMITS), partial(run, kind), FRAMES, options
+                )
     runs = f"{options.rounds} short runs"
     more = ["more, least", "more, median"]
     header = ["", "", "recording", *more, "with the reader", *more, "reader", "at the end", "allowed"]

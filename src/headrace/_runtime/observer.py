@@ -66,6 +66,9 @@ class Observer(Protocol):
     def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute to run in place of `compute`."""
 
+    def replace(self, node: Any, compute: Callable[..., None], other: Callable[..., None]) -> None:
+        """Call another function where `around` was given this compute, unless a watcher is around it."""
+
     def uses_stream(self, node: Any, managed: Any, former: Any = None) -> None:
         """Note that a node will submit work to a stream; called once for each, in its compute.
 

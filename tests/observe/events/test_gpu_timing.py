@@ -259,14 +259,20 @@ def test_only_a_timed_compute_times_its_waits() -> None:
 
 
 def test_an_operator_that_leaves_a_stream_is_timed_on_its_new_one() -> None:
-    clock, shared, own, found = Clock(), Stream(), Stream(), ComputeTimer()
-    found.add(stream_timer(shared, clock))
+    clock, shared, own, found = Clock(is_sampled=False), Stream(), Stream(), ComputeTimer()
+    timed: Any = TimedStream(shared)  # type: ignore[arg-type]
+    stays, leaves = stream_timer(shared, clock, timed), stream_timer(shared, clock, timed)
+    found.add(leaves)
     found.begin(0)
     found.end()
     found.add(stream_timer(own, clock), shared)  # type: ignore[arg-type]
     found.begin(MS)
     assert found.end() == [(1, 1)]
     assert (len(shared.recorded), len(own.recorded)) == (2, 2)
+    leaves.recorder.is_computing = True
+    stays.begin()
+    stays.end()
+    assert stays.pieces[-1][-1], "who has left does not work on the stream"
 
 
 def on_one_stream(during: Any, body: Any = lambda: None) -> list[bool]:
@@ -302,29 +308,33 @@ def test_the_piece_before_another_operator_computes_is_alone() -> None:
 
 
 def test_work_within_the_compute_of_another_operator_is_not_alone() -> None:
-    found: list[bool] = []
     clock, stream = Clock(is_sampled=False), Stream()
     timed: Any = TimedStream(stream)  # type: ignore[arg-type]
     within, around = stream_timer(stream, clock, timed), stream_timer(stream, clock, timed)
-    around.recorder.is_computing = True  # from before its beginning until after its end
-    within.begin()
-    within.end()
-    found.append(within.pieces[-1][-1])
-    timed.remove(around)
-    within.begin()
-    within.end()
-    assert [*found, within.pieces[-1][-1]] == [False, True]
+    for is_computing in (True, False):  # from before its beginning until after its end, or not at all
+        around.recorder.is_computing = is_computing
+        within.begin()
+        within.end()
+    assert [piece[-1] for piece in within.pieces] == [False, True]
 
 
 def test_a_wait_on_another_thread_is_no_part_of_a_compute() -> None:
     clock, stream = Clock(is_sampled=False), Stream()
-    within = stream_timer(stream, clock)
-    within.begin()
-    elsewhere = threading.Thread(target=stream.wait, args=("other",))
+    timed: Any = TimedStream(stream)  # type: ignore[arg-type]
+    here, there = stream_timer(stream, clock, timed), stream_timer(stream, clock, timed)
+
+    def compute() -> None:
+        stream.wait("before")
+        there.begin()
+        there.end()
+
+    here.begin()
+    elsewhere = threading.Thread(target=compute)
     elsewhere.start()
     elsewhere.join()
-    assert within.end() == 1
-    assert list(map(str, stream.recorded)) == ["0", "wait other", "1"]
+    stream.wait("own")
+    assert here.end() == 2
+    assert list(map(str, stream.recorded)) == ["0", "wait before", "1", "2", "3", "wait own", "4", "5"]
 
 
 def test_the_time_of_work_that_is_not_alone_is_a_bound() -> None:

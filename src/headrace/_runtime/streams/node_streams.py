@@ -177,7 +177,12 @@ class NodeStreams:
             # Something may have been put around the compute meanwhile.
             if self._state is _ON and is_usual and self.node.compute == self._watched_compute:
                 self._steady = self.node.compute = steady_compute(
-                    self.node, self._compute, self._current, self.allocation, self.lifetimes
+                    self.node,
+                    self._compute,
+                    self._current,
+                    self.allocation,
+                    self.lifetimes,
+                    self.run.observer,
                 )
 
     def _end_steady(self) -> None:

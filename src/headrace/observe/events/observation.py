@@ -190,6 +190,12 @@ class Observation:
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
+    def replace(self, node: Node, compute: Callable[..., None], other: Callable[..., None]) -> None:
+        """Take the times of another compute, which does the same as one that is called as it is."""
+        recorder = self._recorders.get(node)
+        if recorder is not None:
+            recorder.replace(compute, other)
+
     def uses_stream(self, node: Node, managed: ManagedStream, former: ManagedStream | None = None) -> None:
         """Time a node's work on a stream, and no longer that on the former one, which it has left."""
         recorder = self._recorders.get(node)

@@ -61,10 +61,13 @@ class NodeRecorder:
         The number of the current compute, or of the next one.
     is_timing
         Whether the current compute is timed on the device.
+    replace
+        Replaces a compute, given to `around`, by another one that does the same.
     """
 
     __slots__ = (
-        *("computes", "info", "is_timing", "now", "number", "replayed", "threads", "timed", "timer"),
+        *("computes", "info", "is_timing", "now", "number", "replace", "replayed", "threads", "timed"),
+        "timer",
     )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
@@ -77,6 +80,7 @@ class NodeRecorder:
         self.replayed: list[int] = []
         self.number = 0
         self.is_timing = False
+        self.replace: Callable[[Compute, Compute], None] = lambda before, after: None
 
     @property
     def oldest_producer(self) -> int:
@@ -91,6 +95,14 @@ class NodeRecorder:
     def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
         """Return a compute that records `compute`, with its thread if `notes_threads`."""
         now, computes, threads, timer = self.now, self.computes, self.threads, self.timer
+        given = compute
+
+        def replace(before: Compute, after: Compute) -> None:
+            nonlocal compute
+            if before is given:
+                compute = after
+
+        self.replace = replace
 
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             started = now()
