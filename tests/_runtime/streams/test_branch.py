@@ -30,6 +30,7 @@ from tests.harness import (
     write,
 )
 from tests.harness.libraries import fresh_registry
+from tests.observe.loggers.test_data_loggers import AsyncListing
 
 ROW = ("first", "one", "two", "three", "last")
 FRAMES = 40
@@ -458,6 +459,21 @@ def test_messages_that_are_logged_have_fences_on_the_stream_that_operators_share
     app = run(compose, scheduler)
     assert len({stream for seen in app.streams.values() for stream in seen}) == 1
     assert (app.seen, logged) == (RIGHT, [True] * FRAMES * (len(ROW) - 1))
+
+
+@pytest.mark.parametrize("seconds", [0.0, MS])
+def test_frames_are_logged_when_their_work_on_the_shared_stream_is_done(
+    scheduler: MakeScheduler, seconds: float
+) -> None:
+    logger = AsyncListing(log_inputs=False)
+
+    def compose(app: Any) -> None:
+        compose_row(app, seconds)
+        app.add_data_logger(logger)
+
+    assert run(compose, scheduler).seen == RIGHT
+    logged = [data.elements().view("int64")[0] for port, data in logger.seen if port == "three.out"]
+    assert logged == RIGHT
 
 
 def test_the_frames_kept_are_bounded_while_they_part() -> None:
