@@ -244,9 +244,12 @@ class TimedStream:
         An operator that ends a compute raises the number first, and is asked for it last: what is the same twice,
         with nobody computing, tells that none of them has launched anything in between.
         """
+        timers = self.timers
+        if len(timers) == 1:
+            return []
         return [
             (timer.recorder.is_computing, timer.recorder.number)
-            for timer in self.timers
+            for timer in timers
             if timer.recorder is not recorder
         ]
 
@@ -295,14 +298,15 @@ class StreamTimer(Timer):
         self._timed = timed
         self._began: Any = None
         self._count = 0
-        # What the other operators on the stream did when the compute began.
-        self._others: list[tuple[bool, int]] = []
+        # What the other operators on the stream did when the compute began; None if one of them computed.
+        self._others: list[tuple[bool, int]] | None = None
         timed.add(self)
 
     def begin(self, receives: bool = False) -> None:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
         self._timed.begin(self)
-        self._others = self._timed.others(self.recorder)
+        others = self._timed.others(self.recorder)
+        self._others = None if others and any(computes for computes, _ in others) else others
         if not receives:
             self._began = self._mark()
 
@@ -342,8 +346,7 @@ class StreamTimer(Timer):
     def _end(self) -> None:
         if self._began is not None:
             ended = self._mark()
-            is_alone = not any(computes for computes, _ in self._others)
-            is_alone = is_alone and self._timed.others(self.recorder) == self._others
+            is_alone = self._timed.others(self.recorder) == self._others
             self.pieces.append((self._began, ended, ended, None, is_alone))
             self._began = None
             self._count += 1
