@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_times [--frames 300] [--save]        needs a GPU and CuPy; uses PyTorch if it is there
     python -m benchmarks.gpu_times --dry                          on the simulated device, in a moment
 
-Three operators work every 2 ms: `a` launches a kernel of 200 µs, `b` five of 10 µs, `c` one of 400 µs. The kernels
+Three operators work every 2 ms: `a` launches a kernel of 200 µs, `b` five of 10 µs, `c` one of 400 µs. They have a
+stream each from the time on at which it is clear that they are slow, or share one stream for good. The kernels
 spin on the GPU's clock (%globaltimer), and write down when they began and ended: this is the truth. The columns,
 medians in µs:
 
@@ -129,6 +130,7 @@ class SimulatedClocks:
 
     def launch(self, name: str, stream: Any = None) -> None:
         gpu.Device(0).set_current()
+        stream = stream or gpu.current_stream()
         target = gpu.LEGACY_DEFAULT_STREAM if stream is None else stream.stream
         for length in LENGTHS[name]:
             config = gpu.LaunchConfig(grid=1, block=32)
@@ -172,7 +174,7 @@ class Work(Operator):
             spec.input("in")
         if self.name != "c":
             spec.output("out")
-        if self.place == "own":
+        if self.place in ("own", "one"):
             spec.ambient_stream()
         elif self.place == "default":
             spec.default_stream()
@@ -249,8 +251,10 @@ class Pipeline(Application):
         else:
             self.scheduler(GreedyScheduler(self))
         often = PeriodicCondition(self, 2_000 * US)
+        if self.way.endswith("one stream"):
+            self.stream_per = "branch"
         stages: list[Any]
-        if self.way == "functions":
+        if self.way.startswith("functions"):
             stages = [first(self, often, frames=self.frames, make=self.make, name="a")]
             stages += [second(self, name="b"), third(self, name="c")]
         else:
@@ -370,14 +374,15 @@ def main() -> int:
         make: Callable[[], Any] = int
         ways = [
             (f"classes, {place} stream", workers, False)
-            for place in ("asked for", "default")
+            for place in ("asked for", "default", "one")
             for workers in (0, 2)
         ]
         ways.append(("captured", 0, False))
     else:
         clocks = Clocks()
         make = lambda: clocks.cupy.zeros(16, np.float32)  # noqa: E731
-        names = ["classes, own stream", "classes, default stream", "functions", "captured"]
+        names = ["classes, own stream", "classes, one stream", "classes, default stream"]
+        names += ["functions", "functions, one stream", "captured"]
         try:
             import torch
 

@@ -44,7 +44,15 @@ class Replays(Protocol):
 
 
 class Observer(Protocol):
-    """What watches a run: the only way in which tracking, traces and loggers take part in it."""
+    """What watches a run: the only way in which tracking, traces and loggers take part in it.
+
+    Attributes
+    ----------
+    sees_messages
+        Whether it is shown messages, which need fences then, whoever receives them.
+    """
+
+    sees_messages: bool
 
     def make_queue(self, consumer: Any, port: str, limit: int, policy: Any) -> Any:
         """Return a queue in place of the runtime's own, with the same arguments."""
@@ -58,8 +66,14 @@ class Observer(Protocol):
     def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute to run in place of `compute`."""
 
-    def uses_stream(self, node: Any, managed: Any) -> None:
-        """Note that a node will submit work to a stream; called once for each, in its compute."""
+    def replace(self, node: Any, compute: Callable[..., None], other: Callable[..., None]) -> None:
+        """Call another function where `around` was given this compute, unless a watcher is around it."""
+
+    def uses_stream(self, node: Any, managed: Any, former: Any = None) -> None:
+        """Note that a node will submit work to a stream; called once for each, in its compute.
+
+        Between two computes, it may move to a stream from the former one.
+        """
 
     def watch_replays(self, captured: Any) -> Replays:
         """Return what watches the replays of operators that are recorded together, which do not compute then."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from headrace import CountCondition, gpu, op
 from headrace._runtime.streams.branch import Branch
 from headrace.conditions import MemoryAvailableCondition
 from headrace.gpu import sim
+from headrace.observe import Watcher, watch
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from tests.harness import (
@@ -30,6 +30,7 @@ from tests.harness import (
     write,
 )
 from tests.harness.libraries import fresh_registry
+from tests.observe.loggers.test_data_loggers import AsyncListing
 
 ROW = ("first", "one", "two", "three", "last")
 FRAMES = 40
@@ -390,14 +391,89 @@ def test_memory_of_a_pool_comes_back_after_the_work_on_the_new_stream(scheduler:
     assert run(compose, scheduler).seen == list(range(1, FRAMES + 1))
 
 
-def test_those_who_watch_see_a_stream_for_each() -> None:
+def in_order(streams: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Return the streams of each compute, numbered in the order in which they appear."""
+    numbers = {
+        stream: number for number, stream in enumerate(dict.fromkeys(itertools.chain(*streams.values())))
+    }
+    return {name: [numbers[stream] for stream in seen] for name, seen in streams.items()}
+
+
+@pytest.mark.parametrize("seconds", [0.0, MS])
+def test_a_tracked_run_has_the_streams_and_the_order_of_an_untracked_one(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    orders: list[Any] = []
+    for name in ("record", "wait"):
+        usual = getattr(sim.Stream, name)
+        monkeypatch.setattr(
+            sim.Stream, name, lambda self, event, usual=usual: orders.append(self) or usual(self, event)
+        )
+    found = []
+    for is_tracked in (False, True):
+        orders.clear()
+
+        def compose(app: Any, is_tracked: bool = is_tracked) -> None:
+            compose_row(app, seconds)
+            if is_tracked:
+                watch(app, Counting())
+
+        app = run(compose)
+        assert app.seen == RIGHT
+        found.append((in_order(app.streams), len(orders)))
+    assert found[0] == found[1]
+
+
+class Counting(Watcher):
+    wants_gpu_times = False
+
+
+def test_times_are_right_while_operators_share_a_stream_and_after_they_part(scheduler: MakeScheduler) -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, MS)
+        app.tracker = app.track(0, 0)
+
+    app = run(compose, scheduler)
+    assert app.seen == RIGHT
+    for name in ROW[1:]:
+        shown = app.tracker.statistics.operator(name).gpu
+        assert shown.count >= FRAMES - 1
+        assert (shown.p50, shown.is_bound) == (pytest.approx(MS * 1e9), False)
+
+
+def test_messages_that_are_logged_have_fences_on_the_stream_that_operators_share(
+    scheduler: MakeScheduler,
+) -> None:
+    logged: list[Any] = []
+
+    class Fenced(Watcher):
+        wants_data = True
+
+        def emitted(self, output: Any, item: Any, time: int) -> None:
+            logged.append(item.fences is not None)
+
     def compose(app: Any) -> None:
         compose_row(app, seconds=0.0)
-        app.track(0, 0)
+        watch(app, Fenced())
 
-    app = run(compose)
-    assert Counter(len(set(seen)) for seen in app.streams.values()) == {1: len(ROW)}
-    assert len({seen[0] for seen in app.streams.values()}) == len(ROW)
+    app = run(compose, scheduler)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert (app.seen, logged) == (RIGHT, [True] * FRAMES * (len(ROW) - 1))
+
+
+@pytest.mark.parametrize("seconds", [0.0, MS])
+def test_frames_are_logged_when_their_work_on_the_shared_stream_is_done(
+    scheduler: MakeScheduler, seconds: float
+) -> None:
+    logger = AsyncListing(log_inputs=False)
+
+    def compose(app: Any) -> None:
+        compose_row(app, seconds)
+        app.add_data_logger(logger)
+
+    assert run(compose, scheduler).seen == RIGHT
+    logged = [data.elements().view("int64")[0] for port, data in logger.seen if port == "three.out"]
+    assert logged == RIGHT
 
 
 def test_the_frames_kept_are_bounded_while_they_part() -> None:

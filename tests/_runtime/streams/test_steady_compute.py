@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -10,15 +11,17 @@ from weakref import ref
 
 import pytest
 
-from headrace import CountCondition, gpu, op
+from headrace import CountCondition, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.streams import lifetimes, owners, watch
-from headrace.conditions import MemoryAvailableCondition
+from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.gpu import sim
+from headrace.observe import DataFlowTracker, Watcher
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from headrace.tensor.libraries import owner_sizes
-from tests.harness import MakeScheduler, Step, greedy, run
+from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
 from tests.harness.internals import node_of
 from tests.harness.libraries import fresh_registry
 
@@ -37,6 +40,15 @@ class Array:
         self.memory = Memory()
 
 
+class Here(threading.local):
+    """The current stream of the library, of each thread."""
+
+    stream: Any = None
+
+
+here = Here()
+
+
 class Arrays(Library):
     name = "Arrays"
     types = (Array,)
@@ -51,7 +63,7 @@ class Arrays(Library):
         return None
 
     def set_stream(self, state: Any) -> None:
-        pass
+        here.stream = state
 
     def stream_state(self, handle: gpu.StreamHandle) -> Any:
         return handle
@@ -63,9 +75,17 @@ def library(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
     register_library(Arrays())
 
 
-def chain(function: Any, last: Any, scheduler: MakeScheduler = greedy, metadata: bool = False) -> Any:
+def chain(
+    function: Any,
+    last: Any,
+    scheduler: MakeScheduler = greedy,
+    metadata: bool = False,
+    watcher: Watcher | None = None,
+) -> Any:
     def compose(app: Any) -> None:
         app.stream_per = "operator"
+        if watcher is not None:
+            observe.watch(app, watcher)
         app.enable_metadata(metadata)
         pool = CudaStreamPool(app, stream_flags=1)
 
@@ -86,8 +106,11 @@ def chain(function: Any, last: Any, scheduler: MakeScheduler = greedy, metadata:
     return run(compose, scheduler)
 
 
+@pytest.mark.parametrize("watcher", [None, Watcher()])
 @pytest.mark.parametrize("metadata", [False, True])
-def test_arrays_other_values_and_nothing_come_in_order(scheduler: MakeScheduler, metadata: bool) -> None:
+def test_arrays_other_values_and_nothing_come_in_order(
+    scheduler: MakeScheduler, metadata: bool, watcher: Watcher | None
+) -> None:
     seen: list[Any] = []
 
     def function(x: Array) -> Any:
@@ -97,8 +120,68 @@ def test_arrays_other_values_and_nothing_come_in_order(scheduler: MakeScheduler,
     def last(x: Any) -> None:
         seen.append(x.number if isinstance(x, Array) else x["number"] if isinstance(x, dict) else x)
 
-    chain(function, last, scheduler, metadata)
+    chain(function, last, scheduler, metadata, watcher)
     assert seen == [number for number in range(1, FRAMES + 1) if number % 6]
+
+
+@not_compiled
+def test_a_tracked_function_is_called_in_short_until_its_stream_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    received: list[int] = []
+    receive = InputContext.receive
+    monkeypatch.setattr(
+        InputContext, "receive", lambda self, *args: received.append(numbers[-1]) or receive(self, *args)
+    )
+    numbers = [0]
+
+    def compose(app: Any) -> None:
+        observe.watch(app, Watcher())
+        pool = CudaStreamPool(app, stream_flags=1)
+        often = PeriodicCondition(app, 1_000_000)  # so far apart that the operators part
+
+        @op(outputs="out")
+        def source() -> Array:
+            numbers.append(numbers[-1] + 1)
+            return Array(0)
+
+        first = source(app, CountCondition(app, LONG), often, pool, name="first")
+        app.last = op(lambda x: None)(app, pool, name="last")
+        app.add_flow(first, app.last)
+
+    run(compose)
+    # The first compute, and the one after the change.
+    assert (received[0], len(received)) == (1, 2)
+    assert 6 <= received[1] <= LONG
+
+
+def test_the_time_for_which_a_tracked_function_waits_is_not_its_own() -> None:
+    def work(x: Array) -> Array:
+        launch(here.stream, MS, lambda: None)
+        return Array(1)
+
+    tracker = DataFlowTracker()
+    chain(work, work, watcher=tracker)
+    for name in ("middle", "last"):
+        shown = tracker.statistics.operator(name).gpu
+        assert (shown.p50, shown.is_bound) == (pytest.approx(MS * 1e9), False)
+
+
+def test_a_watcher_around_a_function_is_called_in_every_compute() -> None:
+    class Around(Watcher):
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def around(self, operator: Any, compute: Any) -> Any:
+            def called(*args: Any) -> None:
+                self.calls += operator.name == "middle"
+                compute(*args)
+
+            return called
+
+    watcher = Around()
+    chain(lambda x: Array(x.number), lambda x: None, watcher=watcher)
+    assert watcher.calls == FRAMES
 
 
 def test_metadata_passes_an_array_that_is_sent_in_short() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from types import SimpleNamespace
@@ -12,7 +13,10 @@ import pytest
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import Computes, Watcher, watch
-from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer
+from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer, TimedStream, Timer
+from headrace.observe.events.node_log import NodeLog
+from headrace.observe.events.recorder import NodeRecorder
+from headrace.observe.events.records import OperatorInfo, StreamInfo
 from headrace.observe.events.sampling import Sampling
 from headrace.resources import RealtimeClock
 from tests.harness.application import App
@@ -73,9 +77,15 @@ class Clock:
 
 def timer(is_sampled: bool = True) -> tuple[ComputeTimer, Stream, Clock]:
     clock, stream, found = Clock(is_sampled), Stream(), ComputeTimer()
-    info = SimpleNamespace(operator=SimpleNamespace(name="one"))
-    found.add(StreamTimer(info, stream, stream.wait, clock))  # type: ignore[arg-type]
+    found.add(stream_timer(stream, clock))
     return found, stream, clock
+
+
+def stream_timer(stream: Stream, clock: Clock, timed: TimedStream | None = None) -> Any:
+    info, recorder = SimpleNamespace(operator=SimpleNamespace(name="one")), SimpleNamespace(number=0)
+    recorder.is_computing = False
+    on = TimedStream(stream) if timed is None else timed  # type: ignore[arg-type]
+    return StreamTimer(info, on, recorder, clock)  # type: ignore[arg-type]
 
 
 def timed(times: list[int], **options: Any) -> list[bool]:
@@ -145,7 +155,7 @@ def test_computes_read_the_times_of_earlier_ones_if_many_wait() -> None:
         clock.complete()
     assert len(stream.pieces) <= clock.most_unread + 1
     assert len(stream.times) >= 1000 - clock.most_unread - 1
-    assert list(stream.times)[:2] == [(0, 1), (2, 3)]
+    assert list(stream.times)[:2] == [(0, 1, True), (2, 3, True)]
     assert len(clock.created) <= 2 * clock.most_unread + 4  # the events are used again
 
 
@@ -158,7 +168,7 @@ def test_computes_leave_few_times_to_the_resolver() -> None:
         clock.complete()
     assert not stream.times
     stream.read(is_last=False)
-    assert list(stream.times) == [(2 * number, 2 * number + 1) for number in range(clock.most_unread)]
+    assert list(stream.times) == [(2 * number, 2 * number + 1, True) for number in range(clock.most_unread)]
 
 
 def test_work_that_is_added_while_times_are_read_waits_for_the_next_time() -> None:
@@ -229,12 +239,11 @@ def test_a_wait_in_the_middle_makes_two_pieces() -> None:
 
 def test_the_default_stream_is_not_timed_once_the_operator_asks_for_another() -> None:
     clock, default, own, found = Clock(), Stream(), Stream(), ComputeTimer()
-    info: Any = SimpleNamespace(operator=SimpleNamespace(name="one"))
-    assumed = StreamTimer(info, default, default.wait, clock)  # type: ignore[arg-type]
+    assumed = stream_timer(default, clock)
     assumed.is_assumed = True
     found.add(assumed)
     assert found.begin(0)
-    found.add(StreamTimer(info, own, own.wait, clock))  # type: ignore[arg-type]
+    found.add(stream_timer(own, clock))
     found.in_use[0].begin()
     assert found.end() == [(1, 1)]
     assert (len(default.recorded), len(own.recorded)) == (1, 2)
@@ -247,6 +256,105 @@ def test_only_a_timed_compute_times_its_waits() -> None:
     assert stream.wait is not stream.waits
     found.end()
     assert stream.wait is stream.waits
+
+
+def test_an_operator_that_leaves_a_stream_is_timed_on_its_new_one() -> None:
+    clock, shared, own, found = Clock(is_sampled=False), Stream(), Stream(), ComputeTimer()
+    timed: Any = TimedStream(shared)  # type: ignore[arg-type]
+    stays, leaves = stream_timer(shared, clock, timed), stream_timer(shared, clock, timed)
+    found.add(leaves)
+    found.begin(0)
+    found.end()
+    found.add(stream_timer(own, clock), shared)  # type: ignore[arg-type]
+    found.begin(MS)
+    assert found.end() == [(1, 1)]
+    assert (len(shared.recorded), len(own.recorded)) == (2, 2)
+    leaves.recorder.is_computing = True
+    stays.begin()
+    stays.end()
+    assert stays.pieces[-1][-1], "who has left does not work on the stream"
+
+
+def on_one_stream(during: Any, body: Any = lambda: None) -> list[bool]:
+    """Return whether each piece of work of an operator is alone, while another does something on its stream.
+
+    `body` and `during` are called in its compute: with nothing, and with the recorder and the compute of the other.
+    """
+    clock, stream = Clock(is_sampled=False), Stream()
+    timed: Any = TimedStream(stream)  # type: ignore[arg-type]
+    one, other = (
+        NodeRecorder(OperatorInfo(name, 0), iter(range(1000)).__next__, ComputeTimer())
+        for name in ("one", "other")
+    )
+    for recorder in (one, other):
+        recorder.timer.add(StreamTimer(StreamInfo(recorder.info, 0, 1, 0), timed, recorder, clock))  # type: ignore[arg-type]
+    run_other = other.around(lambda *_: body())
+    run_other(None, None, None)
+    one.around(lambda *_: during(stream, run_other))(None, None, None)
+    return [piece[-1] for piece in one.timer.in_use[0].pieces]
+
+
+def test_work_is_alone_on_a_stream_unless_another_operator_computes_meanwhile() -> None:
+    assert on_one_stream(lambda stream, other: None) == [True]
+    assert on_one_stream(lambda stream, other: other(None, None, None)) == [False]
+
+
+def test_the_piece_before_another_operator_computes_is_alone() -> None:
+    def wait_and_compute(stream: Stream, other: Any) -> None:
+        stream.wait("event")
+        other(None, None, None)
+
+    assert on_one_stream(wait_and_compute) == [True, False]
+
+
+def test_work_within_the_compute_of_another_operator_is_not_alone() -> None:
+    clock, stream = Clock(is_sampled=False), Stream()
+    timed: Any = TimedStream(stream)  # type: ignore[arg-type]
+    within, around = stream_timer(stream, clock, timed), stream_timer(stream, clock, timed)
+    for is_computing in (True, False):  # from before its beginning until after its end, or not at all
+        around.recorder.is_computing = is_computing
+        within.begin()
+        within.end()
+    assert [piece[-1] for piece in within.pieces] == [False, True]
+
+
+def test_a_wait_on_another_thread_is_no_part_of_a_compute() -> None:
+    clock, stream = Clock(is_sampled=False), Stream()
+    timed: Any = TimedStream(stream)  # type: ignore[arg-type]
+    here, there = stream_timer(stream, clock, timed), stream_timer(stream, clock, timed)
+
+    def compute() -> None:
+        stream.wait("before")
+        there.begin()
+        there.end()
+
+    here.begin()
+    elsewhere = threading.Thread(target=compute)
+    elsewhere.start()
+    elsewhere.join()
+    stream.wait("own")
+    assert here.end() == 2
+    assert list(map(str, stream.recorded)) == ["0", "wait before", "1", "2", "3", "wait own", "4", "5"]
+
+
+def test_the_time_of_work_that_is_not_alone_is_a_bound() -> None:
+    clock: Any = SimpleNamespace(margin=5)
+    recorder = NodeRecorder(OperatorInfo("one", 0), int, ComputeTimer())
+    recorder.info.streams.append(StreamInfo(recorder.info, 0, 1, 0))
+    timer: Any = Timer(recorder.info.streams[0], clock)
+    recorder.timer.streams.append(timer)
+    # Two computes, from 0 to 10 and from 50 to 60; the device begins long after they have returned.
+    recorder.computes += (0, 10, 50, 60)
+    recorder.timed += (0, 0, 1, 1, 0, 1)
+    timer.times += ((20, 40, True), (70, 90, False))
+    log = NodeLog(recorder)
+    log.read(100)
+    log.read_gpu_times(is_last=False)
+    computes = log.take_ready()
+    assert computes is not None
+    (work,) = computes.gpu
+    assert work.is_exact.tolist() == [True, False]
+    assert work.certain.tolist() == [20, 90]
 
 
 def test_a_compute_is_shown_only_after_those_it_follows_from() -> None:

@@ -177,7 +177,12 @@ class NodeStreams:
             # Something may have been put around the compute meanwhile.
             if self._state is _ON and is_usual and self.node.compute == self._watched_compute:
                 self._steady = self.node.compute = steady_compute(
-                    self.node, self._compute, self._current, self.allocation, self.lifetimes
+                    self.node,
+                    self._compute,
+                    self._current,
+                    self.allocation,
+                    self.lifetimes,
+                    self.run.observer,
                 )
 
     def _end_steady(self) -> None:
@@ -240,6 +245,8 @@ class NodeStreams:
             return
         own.wait(order.fences_on(shared).insert())
         self.run.manage(own)
+        if self.run.observer is not None:
+            self.run.observer.uses_stream(self.node, own, shared)
         self.lifetimes.move(order.fences_on(own))
         self._current = LastingStream(own.handle)
         for port in self._ports:

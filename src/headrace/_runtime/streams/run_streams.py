@@ -92,8 +92,7 @@ class RunStreams:
         # A program that needs no device does not choose one.
         if any(each is not Placement.LEFT_ALONE for each in placed.values()) and self.has_device:
             self.placements = placed
-            # Those who watch a run time the work of each operator on a stream of its own.
-            if per == "branch" or (per == "auto" and self.observer is None and not self.checks):
+            if per == "branch" or (per == "auto" and not self.checks):
                 self.branches = find_branches(placed, self.fragment.graph, apart, per == "auto")
 
     def place_new(self, operators: Iterable[Operator]) -> None:
@@ -117,7 +116,8 @@ class RunStreams:
     def is_handed_on(self, operator: Operator, targets: list[Operator]) -> bool:
         """Return whether all messages of an operator are received on its own stream, so that none needs a fence."""
         branch = self.branches.get(operator)
-        if branch is None or branch.is_split or self.observer is not None or self.fragment.data_loggers:
+        is_shown = self.observer is not None and self.observer.sees_messages
+        if branch is None or branch.is_split or is_shown:
             return False
         return bool(targets) and all(self.branches.get(target) is branch for target in targets)
 

@@ -25,6 +25,7 @@ from headrace.gpu.ambient import Current, LastingStream, thread
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.ports import InputPort
+    from headrace._runtime.observer import Observer
     from headrace._runtime.streams.allocation import StreamAllocation
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -41,6 +42,7 @@ def steady_compute(
     current: LastingStream | None,
     allocation: StreamAllocation,
     lifetimes: Lifetimes,
+    observer: Observer | None,
 ) -> Callable[..., None]:
     """Return a compute that keeps what it received alive, for an operator that uses one stream.
 
@@ -49,8 +51,12 @@ def steady_compute(
     plain = node.operator._plain_function
     if current is None:
         return _with_streams(compute, lifetimes, node.input.ports)
-    if plain is not None and plain.compute is compute and lifetimes.held.is_on:
-        return _plain_compute(node, current, allocation, lifetimes)
+    if plain is not None and lifetimes.held.is_on:
+        if plain.compute is compute:
+            return _plain_compute(node, current, allocation, lifetimes)
+        if observer is not None:
+            inner = _plain_compute(node, current, allocation, lifetimes, is_inside=True)
+            observer.replace(node, plain.compute, inner)
     return _on_stream(compute, current, allocation, lifetimes, node.input.ports)
 
 
@@ -124,9 +130,17 @@ def _on_stream(
 
 
 def _plain_compute(
-    node: RunningOperator, current: LastingStream, allocation: StreamAllocation, lifetimes: Lifetimes
+    node: RunningOperator,
+    current: LastingStream,
+    allocation: StreamAllocation,
+    lifetimes: Lifetimes,
+    is_inside: bool = False,
 ) -> Callable[..., None]:
-    """Return the compute of a function of one array."""
+    """Return the compute of a function of one array.
+
+    If it is inside one of `_on_stream`, with an observer in between, that one does what comes before and after.
+    It may be called once more when the operator has another stream, and goes the general way then.
+    """
     assert node.operator._plain_function is not None
     general, function, input_name, output_name, emit = node.operator._plain_function
     (port,) = [port for port in node.input.ports if port.name == input_name]
@@ -135,9 +149,8 @@ def _plain_compute(
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     own = fences.stream
-    events, record, wait, look = fences.events, fences.record, own.wait, lifetimes.look_unless_early
+    events, record, look = fences.events, fences.record, lifetimes.look_unless_early
     rotate, keep, end = events.rotate, received.append, numbers.append
-    shared = port.shared
     # As in `_on_stream`.
     known = -1
     here = Current()
@@ -153,7 +166,9 @@ def _plain_compute(
         known = allocation.current_on
 
     def compute_function(op_input: Any, op_output: Any, context: Any) -> None:
-        if get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
+        if is_inside:
+            pass
+        elif get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
             here.innermost = current
             set_streams()
         else:
@@ -173,7 +188,8 @@ def _plain_compute(
                 data = item.data
                 theirs = item.fences
                 if theirs is not None and item.number > theirs.completed and theirs.stream is not own:
-                    wait(item.event)
+                    own.wait(item.event)  # an observer changes it
+                shared = port.shared
                 try:
                     if shared is None:
                         keep(port.owner_of(data))
@@ -228,11 +244,12 @@ def _plain_compute(
                 else:
                     queue.offer(value)
         finally:
-            port.item = NOTHING
-            end(fences.last + 1)
-            if len(numbers) >= reader.look_at:
-                look()
-            elif in_use and has_allocations(received):
-                lifetimes.held.sort_allocations()
+            if not is_inside:
+                port.item = NOTHING
+                end(fences.last + 1)
+                if len(numbers) >= reader.look_at:
+                    look()
+                elif in_use and has_allocations(received):
+                    lifetimes.held.sort_allocations()
 
     return compute_function

@@ -11,7 +11,7 @@ import itertools
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +26,15 @@ Bytes = NDArray[np.uint8]
 _MAX_RETAINED = 64 << 20
 
 
-def find_in(memories: Mapping[int, Bytes], address: int, size: int) -> Bytes | None:
+def find_in(memories: weakref.WeakValueDictionary[int, Bytes], address: int, size: int) -> Bytes | None:
     """Return the bytes at an address that lie in one of these memories, which are listed by address; or None."""
     found = memories.get(address)
     if found is not None and size <= found.size:
         return found[:size]
-    for start, memory in list(memories.items()):
-        if start <= address and address + size <= start + memory.size:
+    # Not `items`, which takes one step after the other: other threads allocate meanwhile.
+    for reference in memories.valuerefs():
+        start, memory = reference.key, reference()
+        if memory is not None and start <= address and address + size <= start + memory.size:
             return memory[address - start : address - start + size]
     return None
 

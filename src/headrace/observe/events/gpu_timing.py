@@ -6,6 +6,9 @@ the operator waits again in the middle of a compute, the time of that wait does 
 several pieces. If its compute waits for nothing, the time begins when it first receives something, or with the
 compute if there is nothing to receive.
 
+Operators may share a stream. Work of the others lies before the first event or after the last one, unless they
+compute at the same time on other threads. A piece is not alone then, and its time is a bound (`TimedStream`).
+
 Between the first event and the first kernel lies the time in which the host prepares the launch. If the device
 reaches the event only after the compute has returned, all of the work was launched by then, and the time is exact.
 An idle device reaches it at once and waits for the host. The time is a bound then: too long by some ten
@@ -31,6 +34,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import gpu
@@ -39,13 +43,14 @@ from headrace.observe.events.sampling import ALWAYS, Sampling
 
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
+    from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import StreamInfo
 
 _log = logging.getLogger("headrace.observe")
 
-Piece: TypeAlias = "tuple[Any, Any, Any, deque[None] | None]"
-"""The events at the beginning and the end of work, one that is complete when both are, and, if they are not free
-afterwards, the entries of times that were not read."""
+Piece: TypeAlias = "tuple[Any, Any, Any, deque[None] | None, bool]"
+"""The events at the beginning and the end of work, one that is complete when both are, if they are not free
+afterwards the entries of times that were not read, and whether no work of others lies between the events."""
 
 
 class ComputeTimer(Sampling):
@@ -70,11 +75,11 @@ class ComputeTimer(Sampling):
         self.in_use: list[StreamTimer] = []
         self.queues: Sequence[Any] = ()
 
-    def add(self, stream: StreamTimer) -> None:
-        """Time the work on another stream; the default stream, if it was assumed, is then not timed any more."""
-        for assumed in [other for other in self.in_use if other.is_assumed]:
-            assumed.drop()
-            self.in_use.remove(assumed)
+    def add(self, stream: StreamTimer, former: ManagedStream | None = None) -> None:
+        """Time the work on another stream, no longer on the former one, nor on the default stream if assumed."""
+        for other in [each for each in self.in_use if each.is_assumed or each.managed is former]:
+            other.drop()
+            self.in_use.remove(other)
         if not self.in_use:
             self.next = ALWAYS
         self.in_use.append(stream)
@@ -117,11 +122,11 @@ class Timer:
     pieces
         The work whose times were not read yet, oldest first.
     times
-        When each earlier piece began and ended; None if the device has failed.
+        When each earlier piece began and ended, and whether it was alone; None if the device has failed.
     is_exact
         Whether all times begin with the work itself. Otherwise an idle device may have waited for the host.
     may_be_exact
-        Whether the times of work that was launched in time are exact: no other operator works there meanwhile.
+        Whether the times of work that was launched in time, and was alone, are exact.
     """
 
     __slots__ = ("_reading", "is_exact", "may_be_exact", "pieces", "stream", "time", "times")
@@ -132,7 +137,7 @@ class Timer:
         self.is_exact = False
         self.may_be_exact = True
         self.pieces: deque[Piece] = deque()
-        self.times: deque[tuple[int, int] | None] = deque()
+        self.times: deque[tuple[int, int, bool] | None] = deque()
         self._reading = threading.Lock()
 
     def read(self, is_last: bool = False) -> None:
@@ -162,10 +167,10 @@ class Timer:
             self._reading.release()
 
     def _read_first(self, is_last: bool) -> None:
-        began, ended, _, unread = self.pieces[0]
-        times: tuple[int, int] | None = None
+        began, ended, _, unread, is_alone = self.pieces[0]
+        times: tuple[int, int, bool] | None = None
         try:
-            times = self.time.times(began, ended)
+            times = (*self.time.times(began, ended), is_alone)
         except Exception as error:
             if not is_last:
                 raise
@@ -178,6 +183,81 @@ class Timer:
             unread.popleft()
 
 
+class TimedStream:
+    """A stream whose work is timed, and the operators that work on it.
+
+    Parameters
+    ----------
+    managed
+        The stream.
+
+    Attributes
+    ----------
+    timers
+        The timers of the operators that use it now; a list that does not change.
+    """
+
+    __slots__ = ("_lock", "_timing", "_wait", "managed", "timers")
+
+    def __init__(self, managed: ManagedStream) -> None:
+        self.managed = managed
+        self.timers: list[StreamTimer] = []
+        self._wait = managed.wait
+        # The timers of computes that are timed now, by their threads.
+        self._timing: dict[int, StreamTimer] = {}
+        self._lock = threading.Lock()
+
+    def add(self, timer: StreamTimer) -> None:
+        """Note that an operator uses the stream."""
+        with self._lock:
+            self.timers = [*self.timers, timer]
+
+    def remove(self, timer: StreamTimer) -> None:
+        """Note that an operator uses the stream no more."""
+        with self._lock:
+            self.timers = [each for each in self.timers if each is not timer]
+
+    def begin(self, timer: StreamTimer) -> None:
+        """Leave out the time of waits in a compute on this thread."""
+        with self._lock:
+            self._timing[get_ident()] = timer
+            self.managed.wait = self.wait
+
+    def end(self) -> None:
+        """End that; without a timed compute, a wait costs nothing more."""
+        with self._lock:
+            self._timing.pop(get_ident(), None)
+            if not self._timing:
+                self.managed.wait = self._wait
+
+    def wait(self, event: Any) -> None:
+        """Make the stream wait, for the compute on this thread."""
+        timer = self._timing.get(get_ident())
+        if timer is None:
+            self._wait(event)
+        else:
+            timer.wait(event, self._wait)
+
+    def others(self, recorder: NodeRecorder) -> list[tuple[bool, int]]:
+        """Return whether each other operator computes, and the number of its compute.
+
+        An operator that ends a compute raises the number first, and is asked for it last: what is the same twice,
+        with nobody computing, tells that none of them has launched anything in between.
+        """
+        timers = self.timers
+        if len(timers) == 1:
+            return []
+        return [
+            (timer.recorder.is_computing, timer.recorder.number)
+            for timer in timers
+            if timer.recorder is not recorder
+        ]
+
+    def close(self) -> None:
+        """Do not time the stream any more."""
+        self.managed.wait = self._wait
+
+
 class StreamTimer(Timer):
     """Records timed events around an operator's work on one stream.
 
@@ -187,43 +267,46 @@ class StreamTimer(Timer):
     ----------
     stream
         The stream in the observation.
-    managed
-        The stream.
-    wait
-        Makes the stream wait for an event.
+    timed
+        The stream, with the others who use it.
+    recorder
+        The recorder of the operator.
     time
         The clock of the device.
 
     Attributes
     ----------
+    managed
+        The stream.
     is_assumed
         Whether the operator did not ask for the stream: the default stream, if it declares that.
-    splits
-        Whether the time of waits is left out. If several operators use the stream at the same time, nobody knows
-        whose waits they are.
     """
 
-    __slots__ = ("_began", "_count", "_wait", "is_assumed", "managed", "splits")
+    __slots__ = ("_began", "_count", "_others", "_timed", "is_assumed", "managed", "recorder")
 
     def __init__(
         self,
         stream: StreamInfo,
-        managed: ManagedStream,
-        wait: Callable[[Any], None],
+        timed: TimedStream,
+        recorder: NodeRecorder,
         time: DeviceTime,
     ) -> None:
         super().__init__(stream, time)
         self.is_assumed = False
-        self.splits = True
-        self.managed = managed
-        self._wait = wait
+        self.managed = timed.managed
+        self.recorder = recorder
+        self._timed = timed
         self._began: Any = None
         self._count = 0
+        # What the other operators on the stream did when the compute began; None if one of them computed.
+        self._others: list[tuple[bool, int]] | None = None
+        timed.add(self)
 
     def begin(self, receives: bool = False) -> None:
         """Begin to time a compute; if it receives something, `receive` or `wait` begins."""
-        if self.splits:
-            self.managed.wait = self.wait
+        self._timed.begin(self)
+        others = self._timed.others(self.recorder)
+        self._others = None if others and any(computes for computes, _ in others) else others
         if not receives:
             self._began = self._mark()
 
@@ -239,16 +322,15 @@ class StreamTimer(Timer):
                 return
         self._began = self._mark()
 
-    def wait(self, event: Any) -> None:
+    def wait(self, event: Any, wait: Callable[[Any], None]) -> None:
         """Make the stream wait, and leave the time of the wait out."""
         self._end()
-        self._wait(event)
+        wait(event)
         self._began = self._mark()
 
     def end(self) -> int:
         """End to time a compute, and return the number of its pieces."""
-        if self.splits:
-            self.managed.wait = self._wait
+        self._timed.end()
         self._end()
         if len(self.pieces) > self.time.most_unread:
             self.read_some()
@@ -256,13 +338,16 @@ class StreamTimer(Timer):
         return count
 
     def drop(self) -> None:
-        """Do not time the current compute."""
+        """Do not time the current compute, nor later ones: the operator does not use the stream any more."""
         self._began = None
+        self._timed.end()
+        self._timed.remove(self)
 
     def _end(self) -> None:
         if self._began is not None:
             ended = self._mark()
-            self.pieces.append((self._began, ended, ended, None))
+            is_alone = self._timed.others(self.recorder) == self._others
+            self.pieces.append((self._began, ended, ended, None, is_alone))
             self._began = None
             self._count += 1
 

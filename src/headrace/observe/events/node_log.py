@@ -93,9 +93,9 @@ class NodeLog:
         # The first compute that used a stream.
         self._first_timed: int | None = None
         # Work on the device that is not complete, as (compute, position of the timer, number of pieces), and work
-        # that is, as (compute, position of the timer, start, end).
+        # that is, as (compute, position of the timer, start, end, whether it was alone).
         self._submitted: list[list[int]] = []
-        self._completed: list[tuple[int, int, int, int]] = []
+        self._completed: list[tuple[int, int, int, int, bool]] = []
 
     def add_feed(self, feed: Feed, consumer: NodeLog, earlier: int) -> None:
         """Read what this operator emits through a feed, and what another receives.
@@ -218,22 +218,25 @@ class NodeLog:
         if not self._completed:
             return []
         count = next((place for place, work in enumerate(self._completed) if work[0] >= end), None)
-        compute, position, started, ended = np.array(self._completed[:count], np.int64).reshape(-1, 4).T
+        columns = np.array(self._completed[:count], np.int64).reshape(-1, 5).T
+        compute, position, started, ended, is_alone = columns
         del self._completed[:count]
         timers = self._recorder.timer.streams
         margin, may_be_exact, is_exact = np.array(
             [(each.time.margin, each.may_be_exact, each.is_exact) for each in timers]
         )[position].T
         back = returned[compute - (end - len(returned))]
-        is_exact = (is_exact > 0) | ((started >= back + margin) & (may_be_exact > 0))
-        certain = np.where(is_exact, started, np.clip(back, started, ended))
+        is_exact = (is_exact > 0) | ((started >= back + margin) & (may_be_exact > 0) & (is_alone > 0))
+        # Of work that was not alone, nobody knows how long the device worked for whom.
+        certain = np.where(is_alone > 0, np.clip(back, started, ended), ended)
+        certain = np.where(is_exact, started, certain)
         found = []
         streams = self.info.streams
         # Ordinary computes and replays have different timers, and one stream in the observation.
         for stream in dict.fromkeys(streams[each] for each in np.unique(position)):
             chosen = np.isin(position, [at for at, other in enumerate(streams) if other is stream])
-            columns: Any = (column[chosen] for column in (compute, started, ended, is_exact, certain))
-            found.append(GpuWork(stream, *columns))
+            shown: Any = (column[chosen] for column in (compute, started, ended, is_exact, certain))
+            found.append(GpuWork(stream, *shown))
         return found
 
 

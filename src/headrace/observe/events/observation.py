@@ -9,13 +9,19 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime import UnconnectedQueue, source_of
+from headrace._runtime import UnconnectedQueue, is_default, source_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
 from headrace.core.graph_queries import edges_back
 from headrace.gpu.backend import active
 from headrace.observe.events.cupti_activity import CuptiActivity
-from headrace.observe.events.gpu_timing import ComputeTimer, DeviceTime, SimulatedTime, StreamTimer
+from headrace.observe.events.gpu_timing import (
+    ComputeTimer,
+    DeviceTime,
+    SimulatedTime,
+    StreamTimer,
+    TimedStream,
+)
 from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
 from headrace.observe.events.reader import Change, NewFeed, Reader
 from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
@@ -66,13 +72,13 @@ class Observation:
         self._left_out = frozenset(left_out)
         self.watchers = list(watchers)
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
+        self.sees_messages = any(watcher.wants_data for watcher in watchers)
         self.run: RunInfo
         self._recorders: dict[Node, NodeRecorder] = {}
         self._node_count = 0
         self._queue_count = 0
         self._times: dict[int, DeviceTime] = {}
-        # How each stream waits, apart from any timer, and its timers.
-        self._streams: dict[ManagedStream, tuple[Callable[[Any], None], list[StreamTimer]]] = {}
+        self._streams: dict[ManagedStream, TimedStream] = {}
         self._reader: Reader | None = None
         self._lock = threading.Lock()
         self._now: Callable[[], int] = time.perf_counter_ns
@@ -184,10 +190,19 @@ class Observation:
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
-    def uses_stream(self, node: Node, managed: ManagedStream) -> None:
-        """Time a node's work on a stream."""
+    def replace(self, node: Node, compute: Callable[..., None], other: Callable[..., None]) -> None:
+        """Take the times of another compute, which does the same as one that is called as it is."""
+        recorder = self._recorders.get(node)
+        if recorder is not None:
+            recorder.replace(compute, other)
+
+    def uses_stream(self, node: Node, managed: ManagedStream, former: ManagedStream | None = None) -> None:
+        """Time a node's work on a stream, and no longer that on the former one, which it has left."""
         recorder = self._recorders.get(node)
         if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
+            return
+        if former is not None:
+            self._add_timer(recorder, managed, former=former)
             return
         # Not this compute if its work on an earlier stream is not timed: half of the time would be missing.
         is_timed = recorder.is_timing or not recorder.timer.in_use
@@ -215,8 +230,8 @@ class Observation:
                 self._reader.finish()
         finally:
             self._stop_kernels()
-            for managed, (wait, _) in self._streams.items():
-                managed.wait = wait
+            for timed in self._streams.values():
+                timed.close()
             for device_time in self._times.values():
                 self.run.clock_errors[device_time.device_id] = device_time.error
                 device_time.close()
@@ -404,23 +419,29 @@ class Observation:
         return show
 
     def _add_timer(
-        self, recorder: NodeRecorder, managed: ManagedStream, is_assumed: bool = False
+        self,
+        recorder: NodeRecorder,
+        managed: ManagedStream,
+        is_assumed: bool = False,
+        former: ManagedStream | None = None,
     ) -> StreamTimer:
         info = recorder.info
         stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
         info.streams.append(stream)
         time = self._device_time(managed.device_id)
-        time.add_events()
+        if former is None:
+            time.add_events()
         with self._lock:
-            wait, timers = self._streams.setdefault(managed, (managed.wait, []))
-            timer = StreamTimer(stream, managed, wait, time)
+            timed = self._streams.get(managed)
+            if timed is None:
+                timed = self._streams[managed] = TimedStream(managed)
+            timer = StreamTimer(stream, timed, recorder, time)
             timer.is_assumed = is_assumed
-            timers.append(timer)
-            if len({each.stream.operator for each in timers}) > 1 and not self._is_serial:
-                managed.wait = wait
-                for each in timers:
-                    each.splits = each.may_be_exact = False
-        recorder.timer.add(timer)
+            # Operators that nobody knows of may use the default stream, too.
+            if is_default(managed.handle) and len(timed.timers) > 1 and not self._is_serial:
+                for each in timed.timers:
+                    each.may_be_exact = False
+        recorder.timer.add(timer, former)
         return timer
 
     def _device_time(self, device_id: int) -> DeviceTime:

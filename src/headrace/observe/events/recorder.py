@@ -50,7 +50,7 @@ class NodeRecorder:
     timer
         Takes the times of its work on the device.
     computes
-        A row for each compute: its start, its end.
+        A row for each compute: its start, its end; during a compute, the last one is not complete.
     threads
         The thread of each compute, if threads are recorded.
     timed
@@ -61,10 +61,13 @@ class NodeRecorder:
         The number of the current compute, or of the next one.
     is_timing
         Whether the current compute is timed on the device.
+    replace
+        Replaces a compute, given to `around`, by another one that does the same.
     """
 
     __slots__ = (
-        *("computes", "info", "is_timing", "now", "number", "replayed", "threads", "timed", "timer"),
+        *("computes", "info", "is_timing", "now", "number", "replace", "replayed", "threads", "timed"),
+        "timer",
     )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
@@ -77,28 +80,43 @@ class NodeRecorder:
         self.replayed: list[int] = []
         self.number = 0
         self.is_timing = False
+        self.replace: Callable[[Compute, Compute], None] = lambda before, after: None
 
     @property
     def oldest_producer(self) -> int:
         """The first compute from which messages may yet follow; may be read on any thread."""
         return self.number
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether a compute has begun and not ended; may be read on any thread."""
+        return len(self.computes) % 2 == 1  # the reader takes whole rows
+
     def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
         """Return a compute that records `compute`, with its thread if `notes_threads`."""
         now, computes, threads, timer = self.now, self.computes, self.threads, self.timer
+        given = compute
+
+        def replace(before: Compute, after: Compute) -> None:
+            nonlocal compute
+            if before is given:
+                compute = after
+
+        self.replace = replace
 
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             started = now()
-            if started >= timer.next:
-                self.is_timing = timer.begin(started)
+            computes.append(started)
             try:
+                if started >= timer.next:
+                    self.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
             finally:
                 if self.is_timing:
                     self._end_timing()
-                computes.append(started)
-                computes.append(now())
+                # In this order: `TimedStream.others` asks whether there was a compute.
                 self.number += 1
+                computes.append(now())
 
         def run_on_thread(op_input: Any, op_output: Any, context: Any) -> None:
             threads.append(get_ident())

@@ -304,7 +304,7 @@ class _TimedGraph:
         self._graph.launch(addresses, stream)
         stream.stream.record(self._done)
         self.unread.extend([None] * len(self._spans))
-        return {place: (*events, self._done, self.unread) for place, events in self._spans.items()}
+        return {place: (*events, self._done, self.unread, True) for place, events in self._spans.items()}
 
     def close(self) -> None:
         """Release the graph; the device has finished."""
