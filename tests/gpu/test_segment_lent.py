@@ -157,8 +157,16 @@ def test_no_reader_sees_a_later_frame(options: dict[str, Any], how: str, is_pass
     def compose(app: Any) -> None:
         stage = Work(app, body=emit_array, name="stage")
         reader = Work(app, **reading(how), name="reader")
+        reader.max_in_flight = FRAMES  # so that its work is further behind than arrays are sent again
         between = [Work(app, body=pass_on, name="between")] if is_passed_on else []
-        chain(app, Source(app, frames=FRAMES, name="source"), stage, *between, reader, Sink(app, name="sink"))
+        chain(
+            app,
+            Source(app, frames=FRAMES, name="source"),
+            stage,
+            *between,
+            reader,
+            Sink(app, late=30, name="sink"),
+        )
         app.capture(stage, **options)
 
     assert is_captured(both(compose), FRAMES, 3 + 2 * options.get("slots", 1))
