@@ -12,7 +12,7 @@ import pytest
 from headrace import gpu
 from headrace.gpu.allocation import Allocation, allocation_at, in_use
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
-from headrace.tensor.lent_arrays import LentArray
+from headrace.tensor.lent_arrays import LentArray, LentArrays
 
 SIZE = 64
 
@@ -183,3 +183,96 @@ def test_what_is_lent_at_the_end_keeps_its_memory(lent: LentArray) -> None:
     array = lent.lend()
     lent.close()
     assert allocation_at(lent.address) is array.pointer[0].owner
+
+
+# Several of them.
+
+
+class Stream:
+    """Notes what it is told to do."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def create_event(self) -> str:
+        return f"event of {self.name}"
+
+    def record(self, event: str) -> None:
+        done.append(f"record {event}")
+
+    def wait(self, event: str) -> None:
+        done.append(f"wait {event}")
+
+    def streams(self) -> list[Any]:
+        return [self, own]
+
+
+class New:
+    """Makes arrays on memory of their own."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def take(self) -> Array:
+        self.made += 1
+        return Array([Memory(None, 4096 * self.made)])
+
+
+done: list[str] = []
+own = Stream("own")
+
+
+def read_by(user: Stream, array: Array) -> None:
+    allocation = allocation_at(array.pointer[0].address)
+    assert allocation is not None
+    allocation.add_user(user)
+
+
+@pytest.fixture
+def arrays() -> Iterator[tuple[LentArrays, New]]:
+    new: Any = New()
+    done.clear()
+    made = LentArrays(Layout(Lasting(), (SIZE,), (1,), None, 0), new, own)
+    yield made, new
+    made.close()
+
+
+def test_arrays_that_nobody_holds_are_lent_again(arrays: tuple[LentArrays, New]) -> None:
+    lent, new = arrays
+    addresses = [lent.take().pointer[0].address for _ in range(200)]
+    assert new.made == len(set(addresses)) == 16
+
+
+def test_the_writer_comes_after_the_readers_of_what_it_writes(arrays: tuple[LentArrays, New]) -> None:
+    """It waits for a mark that was made some arrays earlier, and once for several."""
+    lent, _ = arrays
+    reader = Stream("reader")
+    for _ in range(200):
+        first, at = len(done), lent.take()
+        read_by(reader, at)
+        assert len(done) - first <= 2
+        del at
+    assert done[:3] == ["record event of reader", "wait event of reader", "record event of reader"]
+    assert 40 < len(done) < 60
+
+
+def test_arrays_that_are_held_are_not_lent_again(arrays: tuple[LentArrays, New]) -> None:
+    """Beyond a limit they are new ones, which are not lent."""
+    lent, new = arrays
+    held = [lent.take() for _ in range(200)]
+    assert new.made == len({array.pointer[0].address for array in held}) == 200
+    assert sum(allocation_at(array.pointer[0].address) is not None for array in held) == 48
+    held.clear()
+    again = {lent.take().pointer[0].address for _ in range(100)}
+    assert len(again) <= 48 + 16  # it looks twice, each time after eight new ones
+
+
+def test_the_memory_of_those_that_are_held_at_the_end_has_to_stay(arrays: tuple[LentArrays, New]) -> None:
+    lent, _ = arrays
+    reader = Stream("reader")
+    held, other = lent.take(), lent.take()
+    for array in (held, other):
+        read_by(reader, array)
+    del array, other
+    assert [each.address for each in lent.retire()] == [held.pointer[0].address]
+    assert done == ["record event of reader", "wait event of reader"]
