@@ -61,7 +61,7 @@ class Arrays(DeviceLibrary):
     """Memory goes back to a list, as to CuPy's pool."""
 
     types = (Array,)
-    free: list[Any]
+    lasts = True
 
     def owner(self, array: Array) -> Any:
         return array.data.mem
@@ -87,6 +87,12 @@ class Arrays(DeviceLibrary):
     def aliasing(self, layout: Layout, array: Any) -> Any:
         address = array.data.ptr
         return lambda owner: Array(Pointer(Memory(owner, address), address))
+
+    def links(self, array: Array) -> tuple[Any, ...]:
+        return (array, array.data, array.data.mem)
+
+    def state(self, array: Array) -> Any:
+        return array.shape
 
     def new(self, layout: Layout, stream: Any) -> Array:
         return new_array()

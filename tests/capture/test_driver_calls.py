@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headrace._runtime.compiled import is_compiled
-from headrace.capture.replay import Replay
+from headrace.capture.segment import CapturedSegment
 from headrace.gpu import sim
 from headrace.gpu.sim.backend import SimBackend
 from tests.harness import App
@@ -40,17 +40,20 @@ def counted(found: list[Counter[str]]) -> Iterator[None]:
 
         return counted_call
 
-    replay = Replay.replay
+    compute = CapturedSegment._compute
 
-    def watched(self: Replay, *args: Any) -> None:
+    def watched(self: CapturedSegment, *args: Any) -> None:
+        replayed = self.replayed
         inside.append(Counter())
         try:
-            replay(self, *args)
+            compute(self, *args)
         finally:
-            found.append(inside.pop())
+            calls = inside.pop()
+            if self.replayed > replayed:
+                found.append(calls)
 
     patches = [mock.patch.object(kind, name, counting(name, getattr(kind, name))) for kind, name in CALLS]
-    with mock.patch.object(Replay, "replay", watched):
+    with mock.patch.object(CapturedSegment, "_compute", watched):
         for patch in patches:
             patch.start()
         try:
@@ -83,7 +86,7 @@ def test_a_ring_orders_its_stream_for_several_slots_at_once() -> None:
         calls == {"wait": 1, "launch": 1, "record": 1 + RETURNED} for calls in found if calls["wait"] == 1
     )
     assert set(waits) == {1, 2}
-    assert waits.count(2) <= len(waits) // 6 + 1
+    assert waits.count(2) <= len(waits) // 5 + 1  # all slots but the one that was just sent
 
 
 class Scales(Work):

@@ -63,7 +63,7 @@ class Entry:
         """Return the graph for a frame, or one that nobody uses; None if there is none."""
         if self.slots is None:
             return self.graph
-        return self.slots.free.popleft().graph if self.slots.free else None
+        return self.slots.take()
 
 
 class Frame:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.capture.boundary import Input, Output, copied_arrays
-from headrace.capture.slots import Slot
 from headrace.gpu.executables import Executables
 from headrace.tensor.device_arrays import NewArrays
+from headrace.tensor.lent_arrays import LentArray, LentArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
     from headrace.capture.slots import Slots
+    from headrace.tensor.device_arrays import Layout
 
 
 class Graph:
@@ -35,6 +36,8 @@ class Graph:
         The number of frames that it emitted.
     compare_at
         The time at which the next one is compared with an ordinary compute; the first one is at any time.
+    lent
+        The arrays on its own memory that it sends, with ``outputs="ring"``.
     is_chain
         Whether what it emits carries the metadata and the timestamp of the one message that it receives.
     """
@@ -62,32 +65,32 @@ class Graph:
         self._handle = stream.handle
         self._executables: Launches = executables
         self._kept = kept
-        self._slot: Slot | None = None
+        self.lent: list[LentArray] = []
         # How a launch finds the addresses of its arrays and makes what it emits, so that a frame looks nothing up.
         copied = [(number, input_) for number, input_ in enumerate(inputs) if input_.copied]
         self._entering = [(number, input_.address_of, input_.before) for number, input_ in copied]
         self._copied_back = [place for place, (_, input_) in enumerate(copied) if input_.is_copied_back]
-        self._new: list[NewArrays] = []
+        self._new: list[NewArrays | LentArrays] = []
         self._leaving: list[tuple[int, Callable[[Any], int], int]] = []
         emitted = [array for output in outputs for array in output.arrays]
         if slots is None:
             sent = copied_arrays(outputs)
-            self._new = [NewArrays(array.layout, stream.handle) for array in sent]
+            self._new = [_outputs(array.layout, stream) for array in sent]
             self._leaving = [
                 (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
             ]
         else:
             sent = emitted
-            self._slot = Slot(slots, self, sent)
+            self.lent = [LentArray(array.layout, array.array, slots.tell) for array in sent]
         # Whether what is emitted are these arrays, one at each output.
         self._is_plain = all(output.is_array for output in outputs) and sent == emitted
         self._sent = sent
-        # The usual graph: one array enters it and one leaves it.
-        self._single: tuple[Callable[[Any], int], int, NewArrays, Callable[[Any], int], int] | None = None
-        is_single = len(self._entering) == len(self._leaving) == len(sent) == 1 and not self._copied_back
-        if is_single and self._is_plain and self._entering[0][0] == 0:
-            (_, enters, before), (_, leaves, before_made) = self._entering[0], self._leaving[0]
-            self._single = (enters, before, self._new[0], leaves, before_made)
+        # The usual graph: one array enters it and one leaves it, in new memory or in that of the graph.
+        self._single: tuple[Callable[[Any], int], int, Callable[[], Any]] | None = None
+        is_single = len(inputs) == len(self._entering) == len(sent) == 1 and not self._copied_back
+        if is_single and self._is_plain and sent[0].size:
+            (_, enters, before), *_ = self._entering
+            self._single = (enters, before, self.lent[0].lend if self.lent else self._new[0].take)
 
     @property
     def copied_back(self) -> set[int]:
@@ -97,21 +100,23 @@ class Graph:
     def launch(self, leaves: Leaves, values: Leaves) -> list[Any]:
         """Launch an executable on the arrays of a frame, and return what each output emits."""
         if self._single is not None:
-            enters, before, new, leaves_at, before_made = self._single
-            one = new.spare.pop() if new.spare else new.take()
-            self._executables.launch((enters(leaves[0]) - before, leaves_at(one) - before_made), self._handle)
-            return [one]
+            enters, before, make = self._single
+            made = [make()]
+            if self._leaving:
+                _, leaves_at, before_made = self._leaving[0]
+                addresses = [enters(leaves[0]) - before, leaves_at(made[0]) - before_made]
+            else:
+                addresses = [enters(leaves[0]) - before]
+            self._executables.launch(addresses, self._handle)
+            return made
         addresses = [address_of(leaves[number]) - before for number, address_of, before in self._entering]
         back = [addresses[place] for place in self._copied_back] if self._copied_back else None
-        if self._slot is None:
-            made = [new.spare.pop() if new.spare else new.take() for new in self._new]
-            for place, address_of, before in self._leaving:
-                addresses.append(address_of(made[place]) - before)
-        else:
-            made = self._slot.lend(self._stream)
+        made = [each.lend() for each in self.lent] if self.lent else [new.take() for new in self._new]
+        for place, address_of, before in self._leaving:
+            addresses.append(address_of(made[place]) - before)
         if back is not None:
             addresses += back
-        self._executables.launch(tuple(addresses), self._handle)
+        self._executables.launch(addresses, self._handle)
         return made if self._is_plain else self._emitted(made, values)
 
     def _emitted(self, made: list[Any], values: Leaves) -> list[Any]:
@@ -134,14 +139,27 @@ class Graph:
         """Let an observer see every launch; `spans` tells where the work of each operator begins and ends."""
         self._executables = replays.around_launches(self._executables, spans, self._stream)
 
+    def retire(self) -> list[LentArray]:
+        """Return the arrays that it sent and whose memory has to stay, since somebody uses them."""
+        return [array for new in self._new for array in new.retire()]
+
     def close(self) -> None:
         """Release the executables first, then the memory that they use; the device has finished."""
         self._executables.close()
+        for new in self._new:
+            new.close()
         self._new.clear()
         self._single = None
         self._sent.clear()
-        self._slot = None  # it refers to its graph
+        for each in self.lent:
+            each.close()
         self.outputs.clear()
         self._kept.clear()
         for input_ in self.inputs:
             input_.close(self._handle)
+
+
+def _outputs(layout: Layout, own: ManagedStream) -> NewArrays | LentArrays:
+    """Return what makes the arrays of an output."""
+    new = NewArrays(layout, own.handle)
+    return LentArrays(layout, new, own) if LentArrays.are_lent(layout) else new

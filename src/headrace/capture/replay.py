@@ -69,6 +69,7 @@ class Replay:
         self._group = group
         self._node = group.node
         self._streams = group.node.streams
+        self._allocation = group.node.streams.allocation
         self._ports = group.node.input.ports
         self._lifetimes = self._streams.lifetimes
         self._received = self._lifetimes.held.received
@@ -120,14 +121,14 @@ class Replay:
         began = time.perf_counter_ns() if is_timed else 0
         node, own = self._node, self._own
         assert own is not None
-        if get_ident() != self._streams.allocation.current_on:
-            self._streams.allocation.make_current(own.device_id)
+        if get_ident() != self._allocation.current_on:
+            self._allocation.make_current(own.device_id)
         has_details = False
         details: Details | None = None
-        emitted: list[Any] = []
+        emitted = leaves  # until there is something else that is to be emptied
         try:
-            item = items[0] if len(items) == 1 else None
-            if type(item) is Envelope and item.extra is None:
+            item = items[0]
+            if type(item) is Envelope and item.extra is None and len(items) == 1:
                 # `_receive` for a message with at most one fence and nothing else.
                 fences = item.fences
                 if fences is not None and fences.stream is not own and item.number > fences.completed:
@@ -147,14 +148,14 @@ class Replay:
             elif details is not None:
                 node.output.emit(emitted[0], graph.names[0], acq_timestamp=details.acq_timestamp)
             else:
-                emit = node.output.emit
                 for name in graph.names:
-                    emit(emitted.pop(0), name)
+                    node.output.emit(emitted.pop(0), name)
         finally:
+            item = None
             items.clear()
             leaves.clear()
             values.clear()
-            item, emitted = None, []
+            emitted.clear()
             self._lifetimes.note_compute()
         if node.has_details:
             node.clear_details()

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headrace._runtime import Group, Replays
     from headrace.capture.declaration import Segment
     from headrace.capture.graph import Graph
+    from headrace.tensor.lent_arrays import LentArray
 
 _SOON = 16  # frames within which a frame of the same kind comes again
 _CHANGING = 32  # frames in a row with new values, after which that is said
@@ -90,6 +91,7 @@ class CapturedSegment:
         self._lost = self._unknown = 0
         self._settled_for: Hashable = None
         self._graphs: list[Graph] = []
+        self._retired: list[LentArray] = []  # of closed graphs, while somebody may use them
         self._eager_times: deque[int] = deque(maxlen=32)
         self._seen_version = -1
         self._knob_count = 0
@@ -379,7 +381,7 @@ class CapturedSegment:
         if entry.slots is None:
             entry.graph = graph
         else:
-            entry.slots.made += 1
+            entry.slots.add(graph)
             if entry.slots.made < self.segment.options.slots:
                 self._will_record()
         self._replay.begin(has_recorded=True)
@@ -393,7 +395,7 @@ class CapturedSegment:
         is_settled = frame.kind == self._settled_for
         while True:
             if entry.slots is None and self._slot_available is not None:
-                entry.slots = Slots(self._slot_available)
+                entry.slots = Slots(self._slot_available, self._replay.own)
             uses: set[int] = set()
             values = frame.standing_for(used, uses)
             own, state = self._replay.own, self._state
@@ -506,6 +508,7 @@ class CapturedSegment:
             self._replay.own.stream.sync()
             self._count(entry.graph)
             self._graphs.remove(entry.graph)
+            self._retired += entry.graph.retire()
             entry.graph.close()
         entry.graph = entry.slots = None
 
@@ -547,6 +550,7 @@ class CapturedSegment:
             node.operator._parameter_version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed
             stack.callback(self._graphs.clear)
+            stack.callback(self._retired.clear)
             stack.callback(self._replay.close)
             for graph in self._graphs:
                 stack.callback(graph.close)

@@ -12,14 +12,13 @@ the device has taken the rows that were there.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
 from headrace.gpu.capture import RecordedAddresses, instantiate_with_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _ROWS: Final = 256
 _HALF: Final = 128
@@ -39,18 +38,17 @@ class AddressTable:
     ----------
     rows
         What takes the rows; it counts the launches.
-    memory, size, write
-        The table, the size of a row, and the function that writes one.
+    words, size
+        The table, a word for each address, and the size of a row.
     """
 
-    __slots__ = ("_passed", "memory", "rows", "size", "write")
+    __slots__ = ("_passed", "rows", "size", "words")
 
     def __init__(self, addresses: RecordedAddresses, stream: gpu.StreamHandle) -> None:
         self.rows: Any = addresses.rows
-        self.memory = addresses.open(_ROWS, stream)
-        row = Struct(f"={addresses.count}Q")
-        self.size = row.size
-        self.write = row.pack_into
+        memory = addresses.open(_ROWS, stream)
+        self.size = addresses.count
+        self.words = memory.cast("Q") if self.size else memory
         # For each half, an event after the launches that took its rows.
         self._passed: list[Any] = []
 
@@ -85,14 +83,17 @@ class Executables:
         self._is_first = executable is None
         self._executable: Any = executable or definition.instantiate()
 
-    def launch(self, addresses: tuple[int, ...], stream: gpu.StreamHandle) -> None:
+    def launch(self, addresses: Sequence[int], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
         table = self._table
         rows = table.rows
         number: int = rows.number
         if number % _HALF == 0:
             table.turn(number, stream)
-        table.write(table.memory, number % _ROWS * table.size, *addresses)
+        place = number % _ROWS * table.size
+        for address in addresses:
+            table.words[place] = address
+            place += 1
         self._executable.launch(stream.stream)
         rows.number = number + 1  # unless the launch has failed
 

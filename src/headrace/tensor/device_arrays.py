@@ -68,9 +68,12 @@ class DeviceLibrary(Library):
     ----------
     has_views
         Whether an array may be a part of another.
+    lasts
+        Whether an array may be sent more than once (`links`).
     """
 
     has_views: ClassVar[bool] = True
+    lasts: ClassVar[bool] = False
 
     def layout(self, array: Any) -> Layout:
         """Return the layout of an array; raise Unsupported if a captured segment cannot work on it."""
@@ -94,6 +97,18 @@ class DeviceLibrary(Library):
         """Return a function that makes arrays on the memory of another, which keep a given owner in its place."""
         at, address = self.at, self.address(array)
         return lambda owner: at(layout, address, owner)
+
+    def links(self, array: Any) -> tuple[Any, ...]:
+        """Return an array and what lies between it and the owner of its memory, if it may be sent more than once.
+
+        Whoever uses the array in any way has to refer to one of these objects, and only that. What a receiver can
+        change of the array itself is its `state`. Nothing is returned if each message needs an array of its own.
+        """
+        return ()
+
+    def state(self, array: Any) -> Any:
+        """Return what a receiver can change of an array itself, such as its shape."""
+        return None
 
     def matching(self, layout: Layout) -> Callable[[Any], bool]:
         """Return a function that tells, quickly, whether an object is an array of a layout."""
@@ -192,6 +207,14 @@ class NewArrays:
         (self._make,) = make_on(stream, kind, lambda: kind.making(layout, stream))
         self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
         self.spare: list[Any] = make_on(stream, kind, self._make, self._batch)
+
+    def retire(self) -> list[Any]:
+        """Return nothing: their memory goes with them."""
+        return []
+
+    def close(self) -> None:
+        """Release those that were made ahead."""
+        self.spare.clear()
 
     def take(self) -> Any:
         """Return a new array."""

@@ -127,7 +127,7 @@ class InputContext:
                         if item.work is not None:
                             streams.note_work(item.work, own)
                         data = item.data
-                        if type(data) is port.kind and not in_use:
+                        if type(data) is port.kind and not (in_use and port.allocation_of(data)):
                             shared = port.shared
                             try:
                                 if shared is None:
@@ -141,8 +141,8 @@ class InputContext:
                                 add_owners(data, kept)
                             return data
                         return self._keep(port, data, kept)
-                    if type(item) is port.kind and not in_use:  # of an operator on the same stream
-                        try:
+                    if type(item) is port.kind and not (in_use and port.allocation_of(item)):
+                        try:  # of an operator on the same stream
                             kept.append(port.owner_of(item))
                         except Exception:
                             add_owners(item, kept)
@@ -161,9 +161,9 @@ class InputContext:
 
     def keep(self, port: InputPort, data: Any, kept: list[Any]) -> None:
         """Keep a received object alive."""
-        if type(data) is port.kind and not in_use:
+        if type(data) is port.kind:
             try:
-                kept.append(port.owner_of(data))
+                kept.append((in_use and port.allocation_of(data)) or port.owner_of(data))
             except Exception:
                 add_owners(data, kept)
         else:
@@ -174,10 +174,12 @@ class InputContext:
         kind = type(data)
         if kind in PLAIN:
             return data
+        if kind is port.kind:
+            self.keep(port, data, kept)
+            return data
         add_owners(data, kept)
-        owner_of = array_owners.get(kind)
-        if owner_of is not None:
-            port.kind, port.owner_of = kind, owner_of
+        if kind in array_owners:
+            port.kind, (port.owner_of, port.allocation_of) = kind, array_owners[kind]
         return data.copy() if kind in MAPPINGS else data
 
     def receive_taken(self, port: InputPort, item: Any) -> Any:

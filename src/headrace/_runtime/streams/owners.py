@@ -33,7 +33,14 @@ from weakref import getweakrefcount
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 from headrace.tensor import Tensor, TensorMap
-from headrace.tensor.libraries import Library, find_library, hidden_users, owner_sizes, when_registered
+from headrace.tensor.libraries import (
+    NEVER_ALLOCATED,
+    Library,
+    find_library,
+    hidden_users,
+    owner_sizes,
+    when_registered,
+)
 from headrace.tensor.tree import Visitor, once
 
 _MOST = 1024
@@ -70,8 +77,8 @@ class _Visitors(dict[type, Visitor]):
 _visitors = _Visitors()
 # The functions for arrays whose library knows their owner.
 _arrays: dict[type, Visitor] = {}
-array_owners: dict[type, Callable[[Any], Any]] = {}
-"""For types of arrays that hold no Python objects: the function of their library that returns the owner."""
+array_owners: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Allocation | None]]] = {}
+"""For types of arrays that hold no Python objects: the functions that return the owner and the allocation."""
 
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
@@ -100,7 +107,7 @@ def _find_visitor(kind: type) -> Visitor:
     if type(library).owner is not Library.owner:
         visit = _arrays[kind] = _array_visitor(library)
         if not library.holds_objects:
-            array_owners[kind] = library.owner
+            array_owners[kind] = (library.owner, _finding(library))
         return visit
     names = {(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__}
     if names & _PLAIN_NAMES or isinstance(kind, EnumMeta) or issubclass(kind, type):
@@ -246,6 +253,19 @@ def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
 
 
 # Memory of allocators.
+
+
+def _finding(library: Library) -> Callable[[Any], Allocation | None]:
+    """Return the function that finds the allocation that an array of a library is on."""
+    owner_of, begin_of = library.owner, library.begin
+
+    def find(array: Any) -> Allocation | None:
+        try:
+            return None if type(owner_of(array)) in NEVER_ALLOCATED else allocation_at(begin_of(array))
+        except Exception:  # it has no owner, as a sparse tensor
+            return None
+
+    return find
 
 
 def has_allocations(owners: list[Any]) -> bool:

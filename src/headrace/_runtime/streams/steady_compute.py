@@ -182,7 +182,8 @@ def _plain_compute(
                 general(op_input, op_output, context)
                 return
             # A copy of `InputContext.receive` for an array with at most one fence and nothing else.
-            if in_use or op_input.announces or port.kept is not received or port.own is not own:
+            is_ours = in_use and _may_be_allocated(item, port)
+            if is_ours or op_input.announces or port.kept is not received or port.own is not own:
                 data = receive(port, item)
             elif type(item) is Envelope and type(item.data) is kind and item.extra is None:
                 data = item.data
@@ -253,3 +254,9 @@ def _plain_compute(
                     lifetimes.held.sort_allocations()
 
     return compute_function
+
+
+def _may_be_allocated(item: Any, port: InputPort) -> bool:
+    """Return whether what came at a port may be on memory of headrace's allocators."""
+    data = item.data if type(item) is Envelope else item
+    return type(data) is not port.kind or port.allocation_of(data) is not None

@@ -77,6 +77,9 @@ the largest number."""
 owner_sizes: dict[type, Callable[[Any], int]] = {}
 """For types of owners of memory: a function that returns the number of bytes."""
 
+NEVER_ALLOCATED: set[type] = set()
+"""Types of owners that are never on memory of headrace's allocators, nor on that of a captured segment."""
+
 ANY_LIBRARY = Library()
 """The library of all types that no other is for."""
 

@@ -13,7 +13,7 @@ import cupy
 
 from headrace.gpu import StreamHandle
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
-from headrace.tensor.libraries import owner_sizes
+from headrace.tensor.libraries import NEVER_ALLOCATED, owner_sizes
 from headrace.tensor.types import DLDataType, DLDevice, element_from_name
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _elements: dict[Any, DLDataType] = {}
 _device = cache(DLDevice)
 _current_stream = cupy.cuda.get_current_stream
+_describe = attrgetter("shape", "strides", "dtype", "data.device_id")
 
 
 class CuPy(DeviceLibrary):
@@ -32,6 +33,7 @@ class CuPy(DeviceLibrary):
 
     name = "CuPy"
     types = ("cupy.ndarray",)
+    lasts = True
 
     def for_type(self, kind: type) -> Library:
         """Return the library of CuPy's own arrays, or of subclasses."""
@@ -51,9 +53,8 @@ class CuPy(DeviceLibrary):
     owner: Callable[[Any], Any] = staticmethod(attrgetter("data.mem"))  # type: ignore[assignment]
     """Return CuPy's memory object."""
 
-    def begin(self, array: Any) -> int:
-        """Return the address of CuPy's memory object."""
-        return getattr(array.data.mem, "ptr", 0)
+    begin: Callable[[Any], int] = staticmethod(attrgetter("data.mem.ptr"))  # type: ignore[assignment]
+    """Return the address of CuPy's memory object."""
 
     # Streams.
 
@@ -107,6 +108,13 @@ class CuPy(DeviceLibrary):
 
         return place
 
+    def links(self, array: Any) -> tuple[Any, ...]:
+        """Return the array, its pointer and its memory; slices have pointers of their own to the same memory."""
+        return (array, array.data, array.data.mem)
+
+    state: Callable[[Any], Any] = staticmethod(attrgetter("shape", "data.ptr"))  # type: ignore[assignment]
+    """Return its shape, from which its strides follow, and its address: all that can be changed in place."""
+
     def new(self, layout: Layout, stream: StreamHandle) -> Any:
         """Return a new array."""
         before, size = self.extent(layout)
@@ -117,19 +125,8 @@ class CuPy(DeviceLibrary):
 
     def matching(self, layout: Layout) -> Callable[[Any], bool]:
         """Return a function that tells whether an object is an array of a layout."""
-        ndarray = cupy.ndarray
-        _, shape, strides, dtype, device_id = layout
-
-        def matches(data: Any) -> bool:
-            return (
-                type(data) is ndarray
-                and data.shape == shape
-                and data.strides == strides
-                and data.dtype is dtype
-                and data.data.device_id == device_id
-            )
-
-        return matches
+        ndarray, described = cupy.ndarray, layout[1:]
+        return lambda data: type(data) is ndarray and _describe(data) == described
 
     def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
         """Return a function that makes new arrays of a layout."""
@@ -183,5 +180,6 @@ def contiguous_copy(tensor: Tensor, stream: StreamHandle) -> Any:
 _memory = sys.modules.get("cupy.cuda.memory")
 if _memory is not None:
     owner_sizes.update(dict.fromkeys((_memory.Memory, _memory.PooledMemory), attrgetter("size")))
+    NEVER_ALLOCATED.update((_memory.Memory, _memory.PooledMemory))
 LIBRARY = CuPy()
 _EXACT = _Exact()

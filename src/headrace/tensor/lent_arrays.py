@@ -1,0 +1,239 @@
+"""LentArray: an array on memory that stays, which is sent again as soon as nobody uses it any more.
+
+A new array costs its library more than all the rest of a small message costs. So the array itself is sent again,
+where its library allows that (`DeviceLibrary.links`). It is *back* when nothing else refers to it, nor to what lies
+between it and its memory; then no slice and no export is left either. Python's reference counts tell, and they are
+read only when the memory is needed again. If a receiver has changed the shape of the array in place, or left a weak
+reference to it, the next one gets another array.
+
+Work of the receivers may still run when an array is back. So its memory is an allocation
+(`headrace.gpu.allocation`), to which each receiver adds its streams (`users`). Whoever writes the memory again is
+ordered after them.
+
+Nobody learns when an array comes back, unless somebody waits for that. Then this object lets go of it (`let_go`).
+So the allocation ends with the last reference, and its finalizer tells.
+
+This module is not compiled: reference counts are read here, and they differ in compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+from weakref import getweakrefcount
+
+from headrace import gpu
+from headrace.gpu.allocation import Allocation
+
+if TYPE_CHECKING:
+    from headrace.gpu.allocation import StreamUser
+    from headrace.tensor.device_arrays import Layout, NewArrays
+
+_BATCH, _MOST, _MOST_BYTES = 8, 48, 8 << 20
+
+
+class LentArray:
+    """An array that is lent to its receivers again and again; the pool and the block of its allocation.
+
+    Parameters
+    ----------
+    layout, array
+        What it looks like, and an array on its memory, which keeps the memory.
+    tell
+        Called when it has come back after `let_go`, from a finalizer.
+
+    Attributes
+    ----------
+    address, size
+        Its memory.
+    users
+        Those that have received it; whoever writes the memory again empties the list.
+    """
+
+    __slots__ = (
+        *("_count", "_is_gone", "_kept", "_links", "_links_of", "_make", "_state", "_state_of", "_tell"),
+        *("address", "size", "users"),
+    )
+
+    def __init__(self, layout: Layout, array: Any, tell: Callable[[], None]) -> None:
+        kind = layout.kind
+        before, self.size = kind.extent(layout)
+        self.address = kind.address(array) - before
+        self.users: list[StreamUser] = []
+        self._kept = array
+        self._make, self._links_of, self._state_of = kind.aliasing(layout, array), kind.links, kind.state
+        self._tell = tell
+        # The allocation, the array and what lies between them, as far as they last, and the sum of their
+        # reference counts while they are not lent; what can be changed of the array; and whether only others hold
+        # the allocation.
+        self._links: list[Any] = []
+        self._count = 0
+        self._state: Any = None
+        self._is_gone = False
+
+    def lend(self) -> Any:
+        """Return the array; it is back."""
+        links = self._links
+        if len(links) > 1:
+            if self._state_of(links[1]) == self._state:
+                return links[1]
+            links.clear()
+        if not links:
+            links.append(Allocation(self, self, self.size, self.users))
+            self._count = sum(map(getrefcount, links))
+            array = self._make(links[0])
+            links += self._links_of(array)
+            if len(links) == 1:
+                return array
+            array = None  # or it would count
+            self._count = sum(map(getrefcount, links))
+            self._state = self._state_of(links[1])
+            return links[1]
+        return self._make(links[0])
+
+    def is_back(self) -> bool:
+        """Return whether nobody refers to the array that was lent, or to its memory."""
+        links = self._links
+        # No count is ever less than it was at first, so their sum tells as well.
+        if self._is_gone or sum(map(getrefcount, links)) != self._count:
+            return False
+        if len(links) > 1 and getweakrefcount(links[1]):
+            self.let_go()  # or the weak reference could lead to the next message
+        return not self._is_gone
+
+    def let_go(self) -> None:
+        """Let the end of the last reference tell that the array is back."""
+        self._is_gone = True
+        self._count = 0
+        self._links.clear()
+
+    def give_back(self, block: Any, users: list[StreamUser]) -> None:
+        """Note that nobody refers to the allocation any more; called from a finalizer."""
+        if self._is_gone:
+            self._is_gone = False
+            self._tell()
+
+    def collect(self) -> None:
+        """Do nothing: the work of the users is waited for when the memory is used again."""
+
+    def close(self) -> None:
+        """Keep nothing any more; what was lent keeps its memory itself."""
+        self._links.clear()
+
+    def memory_bytes(self) -> Any:
+        """Return its bytes, where the device is simulated."""
+        return self.view(self.size, self._kept).__simulated_memory__()
+
+    def view(self, size: int, owner: object) -> Any:
+        """Return a buffer on its first bytes that keeps its owner and frees nothing."""
+        buffer: Any = gpu.Buffer
+        return buffer.from_handle(self.address, size, owner=owner)
+
+
+class LentArrays:
+    """Arrays of one layout for what a stream writes, each sent again as soon as nobody uses it; else new ones.
+
+    Those that are back are collected a few at a time: first the work that used them is marked on its streams, and
+    only the next time the writing stream is ordered after these marks. They have passed by then, as a rule, so that
+    the stream does not wait for readers of later arrays.
+
+    Parameters
+    ----------
+    layout, new
+        What they look like, and what makes new ones.
+    own
+        The stream (`ManagedStream`) that writes them.
+    """
+
+    __slots__ = (
+        "_events",
+        "_layout",
+        "_left",
+        "_lent",
+        "_made",
+        "_marked",
+        "_marks",
+        "_new",
+        "_own",
+        "_ready",
+    )
+
+    def __init__(self, layout: Layout, new: NewArrays, own: Any) -> None:
+        self._layout = layout
+        self._new = new
+        self._own = own
+        # Those that can be lent, that are lent, and that are back; the marks after the work on these.
+        self._ready: list[LentArray] = []
+        self._lent: list[LentArray] = []
+        self._marked: list[LentArray] = []
+        self._marks: list[Any] = []
+        self._events: dict[Any, Any] = {}
+        # The number of those that were made, and how many new arrays are sent before the next look.
+        self._made = self._left = 0
+
+    @staticmethod
+    def are_lent(layout: Layout) -> bool:
+        """Return whether small arrays like these may be sent again."""
+        kind = layout.kind
+        return kind.lasts and _MOST * kind.extent(layout).size <= _MOST_BYTES
+
+    def take(self) -> Any:
+        """Return an array that nobody uses."""
+        if not self._ready:
+            if not self._left:
+                self._collect()
+            if not self._ready:
+                self._left = (self._left or _BATCH) - 1
+                return self._new.take()
+        one = self._ready.pop()
+        self._lent.append(one)
+        return one.lend()
+
+    def _collect(self) -> None:
+        for event in self._marks:
+            self._own.wait(event)
+        self._ready = self._marked
+        lent, self._lent, self._marked = self._lent, [], []
+        users: list[StreamUser] = []
+        for each in lent:
+            if each.is_back():
+                self._marked.append(each)
+                users += each.users
+                each.users.clear()
+            else:
+                self._lent.append(each)
+        self._marks = mark_work(users, self._own, self._events)
+        if not self._ready and self._made < _MOST:
+            self._ready = [LentArray(self._layout, self._new.take(), _nothing) for _ in range(_BATCH)]
+            self._made += _BATCH
+
+    def retire(self) -> list[LentArray]:
+        """Order the stream after the work on those that are back; return the others, whose memory has to stay."""
+        held = [each for each in self._lent if not each.is_back()]
+        users = [user for each in self._lent if each not in held for user in each.users]
+        for event in (*self._marks, *mark_work(users, self._own, {})):
+            self._own.wait(event)
+        return held
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        for each in (*self._ready, *self._lent, *self._marked):
+            each.close()
+
+
+def mark_work(users: Iterable[StreamUser], own: Any, events: dict[Any, Any]) -> list[Any]:
+    """Record an event on each stream of some users except one; the events are kept by stream, and returned."""
+    marks = []
+    for stream in dict.fromkeys([stream for user in users for stream in user.streams()]):
+        if stream is not own:
+            event = events.get(stream)
+            if event is None:
+                event = events[stream] = stream.create_event()
+            stream.record(event)
+            marks.append(event)
+    return marks
+
+
+def _nothing() -> None:
+    pass

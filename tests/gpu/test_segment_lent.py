@@ -1,0 +1,196 @@
+"""What a segment sends is written again only when nobody reads it any more, on the host or on the device.
+
+The arrays are like those of CuPy: a segment sends the same ones again (`headrace.tensor.lent_arrays`).
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace import gpu
+from headrace.gpu.allocation import in_use
+from headrace.tensor import register_library
+from headrace.tensor.device_arrays import DeviceLibrary, Layout
+from headrace.tensor.lent_arrays import LentArray
+from tests.gpu.segment_programs import (
+    COUNT,
+    Sink,
+    Source,
+    Work,
+    affine,
+    both,
+    chain,
+    is_captured,
+    launch,
+    slowly,
+)
+
+pytestmark = pytest.mark.usefixtures("simulated_pipelines")
+FRAMES, BYTES = 70, 4 * COUNT
+
+
+class Memory:
+    def __init__(self, owner: Any, address: int) -> None:
+        self.owner, self.address = owner, address
+
+
+class Array:
+    """An array that refers to its memory by way of a pointer."""
+
+    def __init__(self, pointer: list[Memory], shape: tuple[int, ...] = (BYTES,)) -> None:
+        self.pointer, self.shape = pointer, shape
+
+    def part(self) -> Array:
+        return Array([self.pointer[0]])
+
+    def __simulated_memory__(self) -> Any:
+        memory: Any = gpu.Buffer
+        return memory.from_handle(self.pointer[0].address, BYTES, owner=self).__simulated_memory__()
+
+
+class Arrays(DeviceLibrary):
+    types = (Array,)
+    lasts = True
+
+    def owner(self, array: Array) -> Any:
+        return array.pointer[0]
+
+    def begin(self, array: Array) -> int:
+        return array.pointer[0].address
+
+    def layout(self, array: Array) -> Layout:
+        return Layout(self, array.shape, (1,), None, 0)
+
+    def itemsize(self, layout: Layout) -> int:
+        return 1
+
+    def numpy_dtype(self, layout: Layout) -> Any:
+        return None
+
+    address = begin
+
+    def at(self, layout: Layout, address: int, owner: Any) -> Array:
+        return Array([Memory(owner, address)], layout.shape)
+
+    def links(self, array: Array) -> tuple[Any, ...]:
+        return (array, array.pointer, array.pointer[0])
+
+    def state(self, array: Array) -> Any:
+        return array.shape
+
+
+register_library(Arrays())
+
+
+@pytest.fixture
+def simulated_pipelines(of_this_process: Any) -> Iterator[None]:
+    if not of_this_process.is_simulated:
+        pytest.skip("the arrays are simulated")
+    yield
+    gc.collect()
+    assert not in_use  # nothing is kept after the run
+
+
+def emit_array(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    made = self.new(stream)
+    launch(stream, affine, made, frame, COUNT, 2, 1)
+    op_output.emit(Array([Memory(made, made.data)]), "out")
+
+
+def changed(array: Array) -> Array:
+    array.shape = (2, BYTES // 2)
+    return array
+
+
+def seen_weakly(array: Array) -> Array:
+    seen.append(weakref.ref(array))
+    return array
+
+
+seen: list[weakref.ref[Array]] = []
+# What a reader makes of each frame, and for how many computes it holds it before the device reads it.
+READERS: dict[str, tuple[Callable[[Array], Any], int]] = {
+    "drops it at once": (lambda array: array, 0),
+    "holds it": (lambda array: array, 2),
+    "holds a part": (Array.part, 2),
+    "holds it for long": (lambda array: array, 20),
+    "changes its shape": (changed, 0),
+    "has a weak reference": (seen_weakly, 0),
+}
+
+
+def reading(how: str) -> dict[str, Any]:
+    """Return the functions of an operator that reads frames slowly, and lets go of them before the device has."""
+    take, held = READERS[how]
+
+    def begin(self: Any) -> None:
+        self.frames = []
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.frames.append(take(op_input.receive("in")))
+        stream = op_input.receive_cuda_stream("in")
+        frame = self.frames.pop(0) if len(self.frames) > held else self.frames[0]
+        result = self.new(stream)
+        launch(stream, slowly, result, frame, COUNT)
+        op_output.emit(result, "out")
+
+    return {"body": body, "begin": begin}
+
+
+def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    op_input.receive_cuda_stream("in")
+    op_output.emit(frame, "out")
+
+
+@pytest.mark.parametrize("is_passed_on", [False, True])
+@pytest.mark.parametrize("how", READERS)
+@pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 24}], ids=["copy", "ring"])
+def test_no_reader_sees_a_later_frame(options: dict[str, Any], how: str, is_passed_on: bool) -> None:
+    def compose(app: Any) -> None:
+        stage = Work(app, body=emit_array, name="stage")
+        reader = Work(app, **reading(how), name="reader")
+        reader.max_in_flight = FRAMES  # so that its work is further behind than arrays are sent again
+        between = [Work(app, body=pass_on, name="between")] if is_passed_on else []
+        chain(
+            app,
+            Source(app, frames=FRAMES, name="source"),
+            stage,
+            *between,
+            reader,
+            Sink(app, late=30, name="sink"),
+        )
+        app.capture(stage, **options)
+
+    assert is_captured(both(compose), FRAMES, 3 + 2 * options.get("slots", 1))
+    assert not [one for each in seen if (one := each()) is not None]
+    seen.clear()
+
+
+@pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"])
+def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    lent: list[tuple[int, Any]] = []
+    lend = LentArray.lend
+
+    def noting(self: LentArray) -> Any:
+        lent.append((self.address, id(array := lend(self))))
+        return array
+
+    monkeypatch.setattr(LentArray, "lend", noting)
+
+    def compose(app: Any) -> None:
+        stage = Work(app, body=emit_array, name="stage")
+        reader = Work(app, **reading("drops it at once"), name="reader")
+        chain(app, Source(app, frames=FRAMES, name="source"), stage, reader, Sink(app, name="sink"))
+        app.capture(stage, **options)
+
+    both(compose)
+    assert len(lent) > FRAMES // 2
+    assert len(set(lent)) <= 24  # the arrays, too, are the same
