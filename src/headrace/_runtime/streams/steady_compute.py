@@ -20,6 +20,7 @@ from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import NOTHING, InputPort, OutputPort
 from headrace._runtime.streams.owners import add_owners, has_allocations
 from headrace._runtime.streams.watch import Watched
+from headrace.core.ports import IOSpec
 from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
 
@@ -33,7 +34,7 @@ _modules = sys.modules
 _NOWHERE = OutputPort(())
 _NOWHERE.stamp_object = lambda data: data
 # The input of an operator without one.
-_NO_INPUT = InputPort.__new__(InputPort)
+_NO_INPUT = InputPort(IOSpec("", IOSpec.IOType.INPUT, IOSpec.ANY_SIZE), ())
 
 
 def steady_compute(
