@@ -11,6 +11,7 @@ from headrace import gpu
 from headrace.gpu.capture import RecordedAddresses, captured_frontier
 from headrace.gpu.executables import AddressTable, Executables
 from tests.gpu.bench import Bench
+from tests.gpu.kernels import spin
 from tests.gpu.test_graphs import building
 from tests.gpu.test_recorded_copy import contents, filled, upload
 
@@ -49,6 +50,22 @@ def test_every_launch_has_the_addresses_that_were_written_for_it(bench: Bench, s
         at = place * SIZE
         passing.executables.launch((int(source.handle) + at, int(target.handle) + at), stream)
     assert (contents(bench, stream.stream, target) == values.reshape(-1)).all()
+    passing.executables.close()
+
+
+def test_rows_are_used_again_after_the_device_has_taken_them(bench: Bench, stream: Any) -> None:
+    """The device is busy when the host begins. The host goes on at once until all rows of the table are in use."""
+    source, target = (filled(bench, stream.stream, SIZE, value) for value in (1, 2))
+    passing = Passing(bench, stream)
+    bench.launch(stream.stream, spin, np.int64(100_000_000))
+    taken = []  # an event after each launch
+    for number in range(257):
+        if number == 256:
+            assert not taken[0].is_done
+        passing.executables.launch((int(source.handle), int(target.handle)), stream)
+        taken.append(stream.stream.record())
+    assert all(event.is_done for event in taken[:128])
+    stream.stream.sync()
     passing.executables.close()
 
 

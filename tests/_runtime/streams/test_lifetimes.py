@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
+from headrace._runtime.streams.held_frames import HeldFrames
+from headrace._runtime.streams.lifetimes import ReaderStreams
+from headrace._runtime.streams.watch import Watch
 from headrace.conditions import BooleanCondition
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
@@ -394,3 +397,15 @@ def test_a_frame_of_several_receivers_lives_until_one_that_held_it_has_read_it(
 
     app: Any = run(compose, scheduler)
     assert app.late.seen == list(range(40))
+
+
+def test_a_buffer_that_is_received_again_and_again_is_kept_once() -> None:
+    held = HeldFrames(Watch(), ReaderStreams())
+    buffer, other = bytearray(), bytearray()
+    held.received += [buffer] * 6
+    held.keep_once()
+    assert len(held.received) == 1
+    assert held.received[0] is buffer
+    held.received[:] = [buffer, other, buffer]
+    held.keep_once()
+    assert len(held.received) == 3

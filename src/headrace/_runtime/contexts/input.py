@@ -42,11 +42,14 @@ class InputContext:
         Whether a receive announces the room that it makes (`announce_room`).
     details
         The metadata and timestamps of this compute's messages, by port.
+    usual_on, is_usual
+        The thread on which the operator's device is current, if `receive_cuda_stream` has no more to do there than
+        to order the stream; otherwise -1. And whether there is no other thread.
     """
 
     __slots__ = (
-        *("_announce", "_by_name", "_is_watched", "_node", "_streams"),
-        *("announces", "details", "ports"),
+        *("_announce", "_by_name", "_is_watched", "_node", "_pending", "_streams"),
+        *("announces", "details", "is_usual", "ports", "usual_on"),
     )
 
     def __init__(self, node: RunningOperator) -> None:
@@ -64,6 +67,10 @@ class InputContext:
         self.announces = False
         self._streams: NodeStreams | None = None
         self.details: dict[str, list[Details]] = {}
+        self.usual_on = -1
+        self.is_usual = False
+        # The received fences that the streams may not be ordered after yet, always in the same dict.
+        self._pending: dict[Any, Any] = {}
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues at an ``ANY_SIZE`` input."""
@@ -81,13 +88,15 @@ class InputContext:
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
         self._streams = streams
+        if streams is not None:
+            self._pending = streams.order.pending
         self._is_watched = self._announce is not None or streams is not None
 
     def clear(self) -> None:
         """Clear the metadata and timestamps of one compute's messages."""
         self.details.clear()
 
-    def receive(self, name: str = "", *, kind: str = "") -> Any:
+    def receive(self, name: str = "", kind: str = "") -> Any:
         """Take the waiting message or messages from an input, and return them.
 
         Returns the emitted object; on a port with a queue longer than one, a tuple of all waiting messages; on an
@@ -107,50 +116,54 @@ class InputContext:
         if self._is_watched:
             if self.announces:
                 self._announce(self._node, port.queues)  # type: ignore[misc]
-            streams = self._streams
-            if streams is None:
+            # A copy of `NodeStreams.received`, `wait_for` and `_open` for an array with at most one fence: most
+            # messages between operators that use streams are of this kind. `kind` is the last one's type.
+            kept = port.kept
+            if kept is not None:
+                if port.item is NOTHING:
+                    port.item = item
+                else:
+                    port.add(item)
+                if type(item) is Envelope:
+                    if item.extra is None:
+                        own = port.own
+                        fences = item.fences
+                        if fences is not None and item.number > fences.completed and fences.stream is not own:
+                            own.wait(item.event)  # type: ignore[union-attr]
+                        data = item.data
+                        if type(data) is port.kind and not (in_use and port.allocation_of(data)):
+                            try:
+                                if port.shared is None:
+                                    kept.append(port.owner_of(data))
+                                else:
+                                    record = item.record
+                                    if record is None:
+                                        record = item.record = Watched(port.owner_of(data))
+                                    port.shared.append(record)
+                            except Exception:  # a sparse tensor has no owner
+                                add_owners(data, kept)
+                            return data
+                        if item.work is not None:
+                            self._streams.note_work(item.work, own)  # type: ignore[union-attr, arg-type]
+                        return self._keep(port, data, kept)
+                elif type(item) is port.kind and not (in_use and port.allocation_of(item)):
+                    try:  # of an operator on the same stream
+                        kept.append(port.owner_of(item))
+                    except Exception:
+                        add_owners(item, kept)
+                    return item
+                elif type(item) is not Batch:
+                    return self._keep(port, item, kept)
+                self._streams.received(port, item)  # type: ignore[union-attr]
+            elif self._streams is None:
                 port.received_in = self._node.remaining
             else:
                 if port.item is NOTHING:
                     port.item = item
                 else:
                     port.add(item)
-                # A copy of `NodeStreams.received`, `wait_for` and `_open` for an array with at most one fence: most
-                # messages between operators that use streams are of this kind. `kind` is the last one's type.
-                kept = port.kept
-                if kept is not None:
-                    own = port.own
-                    if type(item) is Envelope and item.extra is None and own is not None:
-                        fences = item.fences
-                        if fences is not None and item.number > fences.completed and fences.stream is not own:
-                            own.wait(item.event)
-                        if item.work is not None:
-                            streams.note_work(item.work, own)
-                        data = item.data
-                        if type(data) is port.kind and not (in_use and port.allocation_of(data)):
-                            shared = port.shared
-                            try:
-                                if shared is None:
-                                    kept.append(port.owner_of(data))
-                                else:
-                                    record = item.record
-                                    if record is None:
-                                        record = item.record = Watched(port.owner_of(data))
-                                    shared.append(record)
-                            except Exception:  # a sparse tensor has no owner
-                                add_owners(data, kept)
-                            return data
-                        return self._keep(port, data, kept)
-                    if type(item) is port.kind and not (in_use and port.allocation_of(item)):
-                        try:  # of an operator on the same stream
-                            kept.append(port.owner_of(item))
-                        except Exception:
-                            add_owners(item, kept)
-                        return item
-                    if type(item) is not Envelope and type(item) is not Batch:
-                        return self._keep(port, item, kept)
                 if type(item) not in PLAIN:
-                    streams.received(port, item)
+                    self._streams.received(port, item)
         else:
             port.received_in = self._node.remaining
         if type(item) is Envelope:
@@ -265,16 +278,16 @@ class InputContext:
             port = self._by_name[input_port_name]
         except KeyError:
             raise self._unknown(input_port_name) from None
-        streams, own, item = self._node.streams, port.own, port.item
+        item = port.item
         if (
-            own is not None
-            and type(item) is Envelope
+            type(item) is Envelope
             and item.work is None
-            and get_ident() == streams.allocation.current_on
-            and not (sync_to_default or streams.order.pending or streams.is_unusual)
+            and (self.is_usual or get_ident() == self.usual_on)
+            and port.own is not None
+            and not (self._pending or sync_to_default)
         ):  # a copy of `NodeStreams.receive`, for most messages
-            return own.handle
-        handle: StreamHandle = streams.receive(port, allocate, sync_to_default)
+            return port.own.handle
+        handle: StreamHandle = self._node.streams.receive(port, allocate, sync_to_default)
         return handle
 
     def has_ended(self, name: str = "") -> bool:

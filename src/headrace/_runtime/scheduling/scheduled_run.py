@@ -42,6 +42,7 @@ class ScheduledRun:
         if pools:
             run_workers(self._engine, 1, (), pools)
             return
+        self._engine.streams.is_on_one_thread = True
         with self._engine.clock.attach():
             run_alone(self._engine, self._parker())
 

@@ -102,6 +102,11 @@ class StreamAllocation:
         if get_ident() != self.current_on and self._run.make_current(device_id):
             self.current_on = get_ident()
 
+    @property
+    def stays_current(self) -> bool:
+        """Whether the operator's device is current in all of its further computes: there is no other thread."""
+        return self.current_on != -1 and self._run.is_on_one_thread
+
     def make_own_current(self) -> None:
         """Make the device of the operator's own stream current."""
         assert self.own is not None

@@ -19,6 +19,8 @@ class Inputs(InputContext, Protocol):
 
     ports: list[InputPort]
     announces: bool
+    usual_on: int
+    is_usual: bool
 
     def receive_taken(self, port: InputPort, item: Any) -> Any:
         """Receive what was taken from a port."""

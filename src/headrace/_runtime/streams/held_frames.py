@@ -20,6 +20,8 @@ If many frames are watched, they are checked less often, so that a look pays for
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.owners import (
@@ -70,6 +72,12 @@ class HeldFrames:
     def sort_allocations(self) -> None:
         """Add the operator to the users of received memory of headrace's own allocators; keep it no more."""
         sort_allocations(self.received, self._user)
+
+    def keep_once(self) -> None:
+        """Keep the received owners once if they are all the same: that of a producer that reuses one buffer."""
+        received = self.received
+        if received[-1] is received[0] and all(map(is_, received, repeat(received[0]))):
+            del received[1:]
 
     def look(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, between computes."""

@@ -14,9 +14,10 @@ that no more is kept than the limit says, and the operator goes on as soon as th
 A query costs 2 µs, and the next launch of a library takes up to 2 µs longer. So a look (`look_unless_early`) is put
 off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with
 those that the program held then, are small and came within a few milliseconds. Looks are then up to 48 computes
-apart. The bytes are counted after every sixth compute. So a look comes at most 8 MiB and the frames of six computes
-late. It finds a device that falls behind after at most 48 computes, or after six if these take more than a few
-milliseconds. A limit below 8 is kept exactly.
+apart. The bytes are counted after every sixth compute; for an operator that emits in every compute, after every
+twelfth while less than half of the bytes and of the time is used up. So a look comes at most 8 MiB and the frames
+of twelve computes late. It finds a device that falls behind after at most 48 computes, or after six if these take
+more than a few milliseconds. A limit below 8 is kept exactly.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
@@ -142,16 +143,20 @@ class Lifetimes:
         received, shared = held.received, held.shared
         if in_use and has_allocations(received):
             held.sort_allocations()
+        if len(received) > 1:
+            held.keep_once()
         if reader.may_put_off() and len(self.readers) == 1:
             if not (self._counted or self._counted_shared):
-                self._bytes = held.watched_bytes()
-            self._bytes += size_of_all(received[self._counted :])
-            self._counted = len(received)
+                self._bytes = held.watched_bytes() if held.watched else 0
+            if len(received) > self._counted:
+                self._bytes += size_of_all(received[self._counted :])
+                self._counted = len(received)
             if shared:
                 self._bytes += size_of_all([frame.owner for frame in shared[self._counted_shared :]])
                 self._counted_shared = len(shared)
-            if self._bytes <= _MOST_BYTES and monotonic_ns() - self._looked <= _MOST_NS:
-                reader.put_off()
+            elapsed = monotonic_ns() - self._looked
+            if self._bytes <= _MOST_BYTES and elapsed <= _MOST_NS:
+                reader.put_off(2 * self._bytes <= _MOST_BYTES and 2 * elapsed <= _MOST_NS)
                 if self.after_look is not None:
                     self.after_look(True)
                 return
@@ -335,14 +340,20 @@ class InFlight:
         """Return whether the next look may come some computes later, because the device has kept up."""
         return len(self.numbers) - self._left + _COMPUTES <= self._patience
 
-    def put_off(self) -> None:
-        """Go on without a look for a few computes; the look will find a fence from here."""
+    def put_off(self, is_quiet: bool) -> None:
+        """Go on without a look for a few computes; the look will find a fence from here.
+
+        With `is_quiet`, go on for twice as many, if the operator emits: the look will find a later fence then.
+        """
         numbers, fences = self.numbers, self.fences
-        count = len(numbers)
-        self.look_at = count + _COMPUTES
-        if count > 1 and numbers[count - 2] > fences.last:  # the operator emits nothing, or seldom
+        count, last = len(numbers), fences.last
+        more = _COMPUTES
+        if is_quiet and count >= _COMPUTES and last - numbers[-_COMPUTES] >= _COMPUTES - 2:
+            more = min(2 * _COMPUTES, self._patience - count + self._left)
+        elif count > 1 and numbers[count - 2] > last:  # the operator emits nothing, or seldom
             fences.insert()
-            self._last = fences.last
+            self._last = last + 1
+        self.look_at = count + more
 
     def _release_some(self, released: list[Any] | None) -> None:
         fences, numbers, earlier = self.fences, self.numbers, self._earlier

@@ -74,6 +74,7 @@ class NodeStreams:
         *(
             "_compute",
             "_current",
+            "_given",
             "_member",
             "_placement",
             "_ports",
@@ -103,6 +104,8 @@ class NodeStreams:
         self._current: LastingStream | None = None
         # If it shares a stream with its neighbours until the device falls behind.
         self._member: Member | None = None
+        # The handles of the named streams that the operator uses.
+        self._given: dict[str, Any] = {}
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
@@ -403,6 +406,9 @@ class NodeStreams:
         # The stream was already ordered when the messages were received.
         if get_ident() != self.allocation.current_on:
             self.allocation.make_current(own.device_id)
+        if not self.is_unusual:
+            inputs = self.node.input
+            inputs.usual_on, inputs.is_usual = self.allocation.current_on, self.allocation.stays_current
         if type(item) is Envelope:
             if item.work is not None:
                 item.work.note_ordered(own)
@@ -490,12 +496,17 @@ class NodeStreams:
 
     def allocate(self, name: str) -> Any:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
+        known = self._given.get(name)
+        if known is not None and get_ident() == self.allocation.current_on:
+            return known
         found = self.allocation.named(name)
         if found is None:
             return None
         self._use(found)
         self.allocation.make_current(found.device_id)
-        if self.checker is not None:
+        if self.checker is None:
+            self._given[name] = found.handle
+        else:
             self.checker.uses_own_stream()
         return found.handle
 

@@ -297,10 +297,14 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> None:
 
 def size_of_all(owners: list[Any]) -> int:
     """Return the bytes of memory that owners keep alive; very many if that is not known of one of them."""
-    kinds = set(map(type, owners))
-    if len(kinds) == 1:  # most operators
-        size = owner_sizes.get(kinds.pop())
-        return MANY_BYTES if size is None else sum(map(size, owners))
+    if not owners:
+        return 0
+    kind = type(owners[0])
+    size = owner_sizes.get(kind)
+    if size is None:
+        return MANY_BYTES
+    if list(map(type, owners)).count(kind) == len(owners):  # most operators
+        return sum(map(size, owners))
     return sum([size_of_all([owner]) for owner in owners])
 
 

@@ -38,6 +38,8 @@ class RunStreams:
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
         # The observer of the run, if there is one.
         self.observer: Observer | None = None
+        # Whether one thread runs all computes.
+        self.is_on_one_thread = False
         # The received frames that are still held.
         self.watch = Watch()
         # The streams to wait for, by handle; default streams share one handle and are identified by their device.

@@ -17,14 +17,14 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
-from headrace._runtime.messages.ports import NOTHING, OutputPort
+from headrace._runtime.messages.ports import NOTHING, InputPort, OutputPort
 from headrace._runtime.streams.owners import add_owners, has_allocations
 from headrace._runtime.streams.watch import Watched
+from headrace.core.ports import IOSpec
 from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.ports import InputPort
     from headrace._runtime.observer import Observer
     from headrace._runtime.streams.allocation import StreamAllocation
     from headrace._runtime.streams.lifetimes import Lifetimes
@@ -34,6 +34,8 @@ _modules = sys.modules
 # The output of a function without one: what it returns goes the general way, which reports it.
 _NOWHERE = OutputPort(())
 _NOWHERE.stamp_object = lambda data: data
+# The input of an operator without one.
+_NO_INPUT = InputPort(IOSpec("", IOSpec.IOType.INPUT, IOSpec.ANY_SIZE), ())
 
 
 def steady_compute(
@@ -67,13 +69,16 @@ def _with_streams(
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     end, look = numbers.append, lifetimes.look_unless_early
+    first, *others = ports or [_NO_INPUT]  # most operators have one input
 
     def compute_with_streams(op_input: Any, op_output: Any, context: Any) -> None:
         try:
             compute(op_input, op_output, context)
         finally:
-            for port in ports:
-                port.item = NOTHING
+            first.item = NOTHING
+            if others:
+                for port in others:
+                    port.item = NOTHING
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
@@ -94,23 +99,29 @@ def _on_stream(
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     end, look = numbers.append, lifetimes.look_unless_early
-    # The thread of the last compute, if the device stays current there, and what is current on that thread. A
-    # thread that has left the run remembers no libraries, so another one with its number is not taken for it.
-    known = -1
+    first, *others = ports or [_NO_INPUT]
+    # The thread of the last compute, if the device stays current there; whether there is no other thread; and what
+    # is current on that thread. A thread that has left the run remembers no libraries, so another one with its
+    # number is not taken for it.
+    known, is_always = -1, False
     here = Current()
     libraries, set_streams = current.libraries, current.make_current
 
     def make_current() -> None:
-        nonlocal known, here, libraries, set_streams
+        nonlocal known, is_always, here, libraries, set_streams
         if get_ident() != allocation.current_on:
             allocation.make_own_current()
         here = thread.current  # which takes three times as long as the number of the thread
         current.enter(here)
         libraries, set_streams = current.libraries, current.make_current
-        known = allocation.current_on
+        known, is_always = allocation.current_on, allocation.stays_current
 
     def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
-        if get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
+        if (
+            (is_always or get_ident() == known)
+            and here.remembered is libraries
+            and len(_modules) == current.modules
+        ):
             here.innermost = current
             set_streams()
         else:
@@ -118,8 +129,10 @@ def _on_stream(
         try:
             compute(op_input, op_output, context)
         finally:
-            for port in ports:
-                port.item = NOTHING
+            first.item = NOTHING
+            if others:
+                for port in others:
+                    port.item = NOTHING
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
@@ -152,23 +165,27 @@ def _plain_compute(
     events, record, look = fences.events, fences.record, lifetimes.look_unless_early
     rotate, keep, end = events.rotate, received.append, numbers.append
     # As in `_on_stream`.
-    known = -1
+    known, is_always = -1, False
     here = Current()
     libraries, set_streams = current.libraries, current.make_current
 
     def make_current() -> None:
-        nonlocal known, here, libraries, set_streams
+        nonlocal known, is_always, here, libraries, set_streams
         if get_ident() != allocation.current_on:
             allocation.make_own_current()
         here = thread.current
         current.enter(here)
         libraries, set_streams = current.libraries, current.make_current
-        known = allocation.current_on
+        known, is_always = allocation.current_on, allocation.stays_current
 
     def compute_function(op_input: Any, op_output: Any, context: Any) -> None:
         if is_inside:
             pass
-        elif get_ident() == known and here.remembered is libraries and len(_modules) == current.modules:
+        elif (
+            (is_always or get_ident() == known)
+            and here.remembered is libraries
+            and len(_modules) == current.modules
+        ):
             here.innermost = current
             set_streams()
         else:

@@ -40,6 +40,21 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
     assert found == {0: {0}, 1: {1}}
 
 
+def test_a_stream_that_is_asked_for_again_makes_its_device_current(scheduler: MakeScheduler) -> None:
+    found: list[int] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            sim.Device(0).set_current()
+            context.allocate_cuda_stream("own")
+            found.append(current())
+
+        app.add_operator(Step(app, CountCondition(app, 3), CudaStreamPool(app, 1), body=body, name="step"))
+
+    run(compose, scheduler)
+    assert found == [1, 1, 1]
+
+
 def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
     scheduler: MakeScheduler,
 ) -> None:
