@@ -11,8 +11,8 @@ running    It computes, or holds the engine's lock to take or finish a node. It 
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
            itself at that time; the parked worker with the earliest deadline is the timer worker. One of them may
            wait for messages of other processes as well; it is waking before it serves one (`leave_parked`).
-standby    Parked, and after a millisecond it looks whether the runner of its ready queue (`workers`) is still in
-           the same compute. If so, it takes its place. If not, it looks again, but less and less often.
+standby    Parked, and it looks every millisecond whether the runner of its ready queue (`workers`) is still in the
+           same compute. If so, it takes its place.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
            does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
@@ -64,10 +64,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
-
-# The most seconds between two looks of a worker on standby. A look takes the interpreter lock from the runner. The
-# time between looks doubles from `PATIENCE` on, so nobody waits much longer than the runner went on without one.
-_MOST_PATIENCE = 8e-3
 
 # The results of `_decide`.
 _WAIT = "wait"
@@ -330,9 +326,9 @@ class WaitingWorkers:
         It is replaced if it was in one compute from one look to the next. At first, that is `watched`.
         """
         clock, ready_queue, lent = self._engine.clock, parker.ready_queue, lock.lent
-        computes, seconds = watched.remaining, PATIENCE
+        computes = watched.remaining
         lock.release()
-        while not clock.park(parker, seconds):
+        while not clock.park(parker, PATIENCE):
             # A look takes no lock if the runner goes on: the runner would have to get the lock back.
             try:
                 node = lent[0]
@@ -348,7 +344,6 @@ class WaitingWorkers:
                 if ready_queue.current is watched and watched.remaining == computes:
                     self._engine.overtake(ready_queue, watched)
                 return False
-            seconds = min(2 * seconds, _MOST_PATIENCE)
         lock.acquire()
         return True
 
