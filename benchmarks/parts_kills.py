@@ -87,9 +87,9 @@ def main() -> None:
 
 {circumstances("no GPU")}; load {os.getloadavg()[0]:.1f}
 
-Three parts pass numbers on, 10 ms apart; one of them gets a signal. Milliseconds until the others have ended, and the
-command: the median of {arguments.runs} runs (the least and the most). `python -m benchmarks.parts_kills`. Allowed: 100
-for the others and 250 for the command after SIGKILL, 3,000 after SIGSTOP.
+Three parts pass numbers on, 10 ms apart; one of them gets a signal. Milliseconds until the others have ended, and
+the command: the median of {arguments.runs} runs (the least and the most). `python -m benchmarks.parts_kills`.
+Allowed: 100 for the others and 250 for the command after SIGKILL, 3,000 after SIGSTOP.
 
 {table(["signal", "to", "ms, the other parts", "ms, the command"], rows)}""",
     )
