@@ -437,7 +437,7 @@ def test_times_are_right_while_operators_share_a_stream_and_after_they_part(sche
     assert app.seen == RIGHT
     for name in ROW[1:]:
         shown = app.tracker.statistics.operator(name).gpu
-        assert shown.count >= FRAMES - 1
+        assert shown.count >= FRAMES // 2  # a burst is timed as a whole, the rest is sampled
         assert (shown.p50, shown.is_bound) == (pytest.approx(MS * 1e9), False)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +79,20 @@ def test_rates_and_percentiles_are_those_of_the_last_seconds(operator: OperatorI
     assert found.rate == pytest.approx(100, rel=0.03)
     assert found.busy == pytest.approx(0.1, rel=0.03)
     assert (found.host.p50, found.host.p99) == (MS, MS), "the slow ones are forgotten"
+
+
+def test_a_message_that_is_being_dropped_is_not_counted_as_waiting(operator: OperatorInfo) -> None:
+    class Dropping(deque[int]):
+        held = 0
+
+        @property
+        @contextmanager
+        def lock(self) -> Iterator[None]:
+            """The producer has released it as soon as the older message is gone."""
+            self.popleft()
+            yield
+
+    assert QueueInfo(operator, "in", 1, 0, queue=Dropping([1, 2])).depth == 1
 
 
 def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(operator: OperatorInfo) -> None:

@@ -8,6 +8,7 @@ Computes come in batches, as NumPy arrays: thousands of them cost little more th
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -177,7 +178,10 @@ class QueueInfo:
     @property
     def depth(self) -> int:
         """The number of messages that wait now, also in a join."""
-        return len(self.queue) + int(self.queue.held)
+        lock = getattr(self.queue, "lock", None)
+        # A message that is dropped leaves the queue after the one that it is dropped for was added.
+        with nullcontext() if lock is None else lock:
+            return len(self.queue) + int(self.queue.held)
 
     @property
     def waiting(self) -> int:
