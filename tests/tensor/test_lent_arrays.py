@@ -179,6 +179,16 @@ def test_an_array_that_comes_back_while_it_is_let_go_tells_as_well(lent: LentArr
     assert lent.is_back()
 
 
+def test_an_array_that_is_back_already_is_not_lost_when_it_is_let_go_once_more(lent: LentArray) -> None:
+    """Its last receiver may drop it between a look that finds it in use and the call."""
+    kept = [lent.lend()]
+    lent.let_go()
+    kept.clear()
+    lent.let_go()
+    assert told == ["back"]
+    assert lent.is_back()
+
+
 def test_what_is_lent_at_the_end_keeps_its_memory(lent: LentArray) -> None:
     array = lent.lend()
     lent.close()
