@@ -174,6 +174,34 @@ def test_no_reader_sees_a_later_frame(options: dict[str, Any], how: str, is_pass
     seen.clear()
 
 
+@pytest.mark.parametrize("how", READERS)
+def test_a_graph_that_is_closed_leaves_its_arrays_to_their_readers(how: str) -> None:
+    """The next graph, for state of another shape, does not get their memory before they have read it."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        made = self.new(stream)
+        launch(stream, affine, made, frame, COUNT, 2, 1)
+        self.last = frame
+        op_output.emit(Array([Memory(made, made.data)]), "out")
+
+    def begin(self: Any) -> None:
+        self.last = None
+
+    def compose(app: Any) -> None:
+        counts = [COUNT + number // 12 for number in range(FRAMES)]
+        stage = Work(app, body=body, begin=begin, state=["last"], name="stage")
+        reader = Work(app, **reading(how), name="reader")
+        reader.max_in_flight = FRAMES
+        source = Source(app, frames=FRAMES, counts=counts, name="source")
+        chain(app, source, stage, reader, Sink(app, late=30, name="sink"))
+        app.capture(stage)
+
+    assert both(compose).segment.recordings == 6
+    seen.clear()
+
+
 @pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"])
 def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lent: list[tuple[int, Any]] = []

@@ -286,3 +286,26 @@ def test_the_memory_of_those_that_are_held_at_the_end_has_to_stay(arrays: tuple[
     del array, other
     assert [each.address for each in lent.retire()] == [held.pointer[0].address]
     assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_those_that_read_arrays_long_ago_are_not_waited_for_again(arrays: tuple[LentArrays, New]) -> None:
+    lent, _ = arrays
+    reader = Stream("reader")
+    for _ in range(8):
+        read_by(reader, lent.take())
+    for _ in range(100):
+        lent.take()
+    assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_at_the_end_the_writer_comes_after_marks_that_were_made_before(
+    arrays: tuple[LentArrays, New],
+) -> None:
+    lent, _ = arrays
+    reader = Stream("reader")
+    for _ in range(8):
+        read_by(reader, lent.take())
+    lent.take()
+    assert done == ["record event of reader"]
+    assert lent.retire() == []
+    assert done == ["record event of reader", "wait event of reader"]
