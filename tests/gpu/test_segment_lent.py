@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace import gpu
+from headrace import gpu, op
 from headrace.gpu.allocation import in_use
+from headrace.resources import CudaStreamPool
 from headrace.tensor import register_library
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
 from headrace.tensor.lent_arrays import LentArray
@@ -27,6 +28,7 @@ from tests.gpu.segment_programs import (
     chain,
     is_captured,
     launch,
+    run_with,
     slowly,
 )
 
@@ -222,3 +224,18 @@ def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: p
     both(compose)
     assert len(lent) > FRAMES // 2
     assert len(set(lent)) <= 24  # the arrays, too, are the same
+
+
+def test_a_function_gives_its_array_back_after_each_compute() -> None:
+    """The segment waits for it, so a look after some computes would come too late."""
+    read: list[int] = []
+
+    def compose(app: Any) -> None:
+        stage = Work(app, body=emit_array, name="stage")
+        function = op(lambda frame: read.append(frame.shape[0]))
+        reader = function(app, CudaStreamPool(app, stream_flags=1), name="reader")
+        chain(app, Source(app, frames=FRAMES, name="source"), stage, reader)
+        app.capture(stage, outputs="ring", slots=4)
+
+    run_with(compose)
+    assert read == [BYTES] * FRAMES
