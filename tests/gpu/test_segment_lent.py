@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace import gpu
+from headrace import gpu, op
 from headrace.gpu.allocation import in_use
+from headrace.resources import CudaStreamPool
 from headrace.tensor import register_library
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
 from headrace.tensor.lent_arrays import LentArray
@@ -27,6 +28,7 @@ from tests.gpu.segment_programs import (
     chain,
     is_captured,
     launch,
+    run_with,
     slowly,
 )
 
@@ -174,6 +176,34 @@ def test_no_reader_sees_a_later_frame(options: dict[str, Any], how: str, is_pass
     seen.clear()
 
 
+@pytest.mark.parametrize("how", READERS)
+def test_a_graph_that_is_closed_leaves_its_arrays_to_their_readers(how: str) -> None:
+    """The next graph, for state of another shape, does not get their memory before they have read it."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        made = self.new(stream)
+        launch(stream, affine, made, frame, COUNT, 2, 1)
+        self.last = frame
+        op_output.emit(Array([Memory(made, made.data)]), "out")
+
+    def begin(self: Any) -> None:
+        self.last = None
+
+    def compose(app: Any) -> None:
+        counts = [COUNT + number // 12 for number in range(FRAMES)]
+        stage = Work(app, body=body, begin=begin, state=["last"], name="stage")
+        reader = Work(app, **reading(how), name="reader")
+        reader.max_in_flight = FRAMES
+        source = Source(app, frames=FRAMES, counts=counts, name="source")
+        chain(app, source, stage, reader, Sink(app, late=30, name="sink"))
+        app.capture(stage)
+
+    assert both(compose).segment.recordings == 6
+    seen.clear()
+
+
 @pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"])
 def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lent: list[tuple[int, Any]] = []
@@ -194,3 +224,18 @@ def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: p
     both(compose)
     assert len(lent) > FRAMES // 2
     assert len(set(lent)) <= 24  # the arrays, too, are the same
+
+
+def test_a_function_gives_its_array_back_after_each_compute() -> None:
+    """The segment waits for it, so a look after some computes would come too late."""
+    read: list[int] = []
+
+    def compose(app: Any) -> None:
+        stage = Work(app, body=emit_array, name="stage")
+        function = op(lambda frame: read.append(frame.shape[0]))
+        reader = function(app, CudaStreamPool(app, stream_flags=1), name="reader")
+        chain(app, Source(app, frames=FRAMES, name="source"), stage, reader)
+        app.capture(stage, outputs="ring", slots=4)
+
+    run_with(compose)
+    assert read == [BYTES] * FRAMES

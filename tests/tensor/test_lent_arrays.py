@@ -179,6 +179,16 @@ def test_an_array_that_comes_back_while_it_is_let_go_tells_as_well(lent: LentArr
     assert lent.is_back()
 
 
+def test_an_array_that_is_back_already_is_not_lost_when_it_is_let_go_once_more(lent: LentArray) -> None:
+    """Its last receiver may drop it between a look that finds it in use and the call."""
+    kept = [lent.lend()]
+    lent.let_go()
+    kept.clear()
+    lent.let_go()
+    assert told == ["back"]
+    assert lent.is_back()
+
+
 def test_what_is_lent_at_the_end_keeps_its_memory(lent: LentArray) -> None:
     array = lent.lend()
     lent.close()
@@ -275,4 +285,27 @@ def test_the_memory_of_those_that_are_held_at_the_end_has_to_stay(arrays: tuple[
         read_by(reader, array)
     del array, other
     assert [each.address for each in lent.retire()] == [held.pointer[0].address]
+    assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_those_that_read_arrays_long_ago_are_not_waited_for_again(arrays: tuple[LentArrays, New]) -> None:
+    lent, _ = arrays
+    reader = Stream("reader")
+    for _ in range(8):
+        read_by(reader, lent.take())
+    for _ in range(100):
+        lent.take()
+    assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_at_the_end_the_writer_comes_after_marks_that_were_made_before(
+    arrays: tuple[LentArrays, New],
+) -> None:
+    lent, _ = arrays
+    reader = Stream("reader")
+    for _ in range(8):
+        read_by(reader, lent.take())
+    lent.take()
+    assert done == ["record event of reader"]
+    assert lent.retire() == []
     assert done == ["record event of reader", "wait event of reader"]

@@ -104,9 +104,10 @@ class LentArray:
 
     def let_go(self) -> None:
         """Let the end of the last reference tell that the array is back."""
-        self._is_gone = True
-        self._count = 0
-        self._links.clear()
+        if self._links:  # or nobody would tell: it came back since the caller looked
+            self._is_gone = True
+            self._count = 0
+            self._links.clear()
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Note that nobody refers to the allocation any more; called from a finalizer."""
