@@ -80,6 +80,7 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     problems.append("operator 'slow' has computed for 3.0 s")
     channel.is_full = True
     made.tick(1.9)
+    assert not channel.sent
     channel.is_full = False
     made.tick(2.8)
     problems.clear()
