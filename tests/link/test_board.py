@@ -11,6 +11,7 @@ import pytest
 from headrace.core.errors import PeerLost, ProtocolError
 from headrace.link import ends
 from headrace.link.board import SIZE as SIZE_OF_BOARD
+from headrace.link.board import Board
 from headrace.link.ends import Parcel
 from headrace.link.ring import Segment
 from headrace.link.wire import Kind
@@ -141,6 +142,24 @@ class TestEarlyFrames:
                 link.complete(rest)
             assert np.array_equal(link.take(), image(number))
 
+    def test_are_seen_if_they_are_complete_just_before_the_receiver_says_that_it_waits(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sender, shared = Board.create()
+        receiver = Board.from_peer(*shared)
+        os.close(shared[0])
+        read = os.eventfd_read
+
+        def read_early(counter: int) -> int:
+            monkeypatch.setattr(os, "eventfd_read", read)
+            try:
+                return read(counter)
+            finally:
+                assert not sender.note_written(1)  # so the sender sends nothing
+
+        monkeypatch.setattr(os, "eventfd_read", read_early)
+        assert receiver.wait_for(0)
+
     def test_of_a_link_that_was_closed_meanwhile_harm_nothing(self, link: Any) -> None:
         link.sender.send(Parcel(image(9)))
         link.sender.close()
@@ -204,6 +223,17 @@ class TestBeats:
         link.sender.close()
         link.receiver.close()
 
+    def test_of_a_time_to_come_do_not_keep_a_link(self) -> None:
+        link = Pair(silence=3.0)
+        now = link.receiver._machine.heard
+        link.sender._machine.board.beat(now + 1e6, 0)
+        link.receiver.tick(now + 1.0)
+        assert link.receiver.failure is None
+        link.receiver.tick(now + 1.0 + 2.75)
+        assert isinstance(link.receiver.failure, PeerLost)
+        link.sender.close()
+        link.receiver.close()
+
     @pytest.mark.parametrize("ahead", [-1e6, -3.0, -2.5, -2.0, -0.5, 0.5, 2.0, 2.5, 3.0, 1e6])
     def test_of_a_clock_that_differs_neither_end_a_link_nor_keep_it(self, ahead: float) -> None:
         """As in two containers with time namespaces: a peer is lost when it notes nothing, and not before."""
@@ -244,6 +274,13 @@ class TestStrangers:
             os.close(descriptor)
         link.sender.close()
         link.receiver.close()
+
+    def test_a_counter_that_would_block_does_not(self) -> None:
+        page, counter = Segment.create(SIZE_OF_BOARD), os.eventfd(0)
+        board = Board.from_peer(page.fileno(), counter)
+        assert not os.get_blocking(counter)  # otherwise the next line waits for ever
+        assert not board.is_written(0)
+        os.close(counter)
 
     @pytest.mark.parametrize(
         ("body", "said"), [(b"", "with 0 descriptors and 0 bytes, again"), (b"x", "1 bytes")]

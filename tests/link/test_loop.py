@@ -63,6 +63,33 @@ def test_a_wait_is_never_too_long_where_the_system_waits_in_milliseconds(
     assert epoll.waits == [pytest.approx(0.001), 1.0, 1.0]
 
 
+def test_a_wait_may_be_for_a_year(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop.waits, "limit", lambda seconds: seconds)  # as on any thread but the main one
+    for exact in (loop._exact_wait, None):
+        monkeypatch.setattr(loop, "_exact_wait", exact)
+        watch = loop._Watch({})
+        watch.wake()
+        assert watch.wait(365 * 24 * 3600.0) == []
+        watch.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_used"), [(errno.EBADF, True), (errno.ENOSYS, False), (errno.EPERM, False)]
+)
+def test_an_exact_wait_is_used_where_the_system_has_it(
+    monkeypatch: pytest.MonkeyPatch, answer: int, is_used: bool
+) -> None:
+    def wait(*_: Any) -> int:
+        ctypes.set_errno(answer)
+        return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(epoll_pwait2=wait))
+    assert (loop._find_exact_wait() is wait) == is_used
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace())
+    ctypes.set_errno(errno.EBADF)  # of something else
+    assert loop._find_exact_wait() is None
+
+
 def test_an_exact_wait_gets_the_time_to_a_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = loop._Watch({})
     times: list[tuple[int, ...]] = []

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headrace.core.errors import LinkError, PeerAborted, PeerLost, ProtocolError
 from headrace.link.ends import Parcel, Sender
-from headrace.link.protocol import IN_BULK, ReceivingEnd, SendingEnd
+from headrace.link.protocol import _DESCRIPTION_IN_PLACE, IN_BULK, ReceivingEnd, SendingEnd
 from headrace.link.wire import Header, Kind, pack_header, unpack_header
 from tests.limits import examples
 from tests.link.pipes import ByteCarrier, Bytes
@@ -333,6 +333,13 @@ def test_a_frame_that_begins_as_the_one_before_is_read_like_every_other() -> Non
     assert [each.loan for each in found] == [0, 0, 0, 0, 1, 2, 2, 2]
     assert [each.places for each in found][2:6] == [[in_bulk], [elsewhere], [elsewhere], [in_bulk]]
     assert end.frames == 8
+
+
+def test_a_frame_that_has_its_description_in_its_place_has_it_there_again() -> None:
+    end = receiving(size=2)
+    body = struct.pack("<H", _DESCRIPTION_IN_PLACE) + frame((IN_BULK, 0, 9))[2:]
+    found = [say(end, Kind.FRAME, body, number, bulk=9) for number in (1, 2)]
+    assert [each.description for each in found] == [None, None]
 
 
 @pytest.mark.parametrize(

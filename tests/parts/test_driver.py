@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Application, Fragment
+from headrace.parts.control import Beat
 from headrace.parts.driver import Driver, DriverControl
 from headrace.parts.launch import Launch
 from headrace.parts.values import Values
@@ -258,6 +259,19 @@ def test_the_driver_looks_at_what_a_process_has_noted() -> None:
     os.eventfd_write(driver._wake, 1)
     driver._step()
     assert driver.supervisor.parts["part"].heard_at == 123.5
+    os.close(driver._wake)
+    driver._selector.close()
+
+
+def test_what_was_wrong_in_a_process_is_forgotten_with_it() -> None:
+    """The process that takes its place says nothing as long as nothing is wrong."""
+    driver = _driver()
+    process = SimpleNamespace(part="part", how=lambda: "its process was killed")
+    driver._processes["part"] = process
+    driver._handle(process, Beat(("operator 'slow' has computed for 3.0 s",)))
+    assert driver.problems() == ["operator 'slow' has computed for 3.0 s"]
+    driver._exited(process)
+    assert driver.problems() == []
     os.close(driver._wake)
     driver._selector.close()
 

@@ -28,7 +28,7 @@ from headrace.observe import (
 )
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.goals import Goal, GoalsWatcher
-from headrace.parts.forwarding import Forwarder, PartGraph, Wishes
+from headrace.parts.forwarding import Forwarder, PartGraph, Round, Wishes
 from headrace.parts.joined_run import JoinedRun
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness import Step, sink, source
@@ -382,6 +382,23 @@ def test_operators_that_begin_in_a_part_are_shown_like_the_others(
     if lives == 1:
         assert found.path("edge.camera,server.detector,server.late").count == late
         assert goal.count == 20
+
+
+def test_what_was_seen_before_a_change_is_sent_before_the_graph() -> None:
+    sent = Recorded(Changing, ["edge", "server"]).sent["server"]
+    [changed] = [number for number, piece in enumerate(sent) if getattr(piece, "is_changed", False)]
+    assert isinstance(sent[changed - 1], bytes)
+
+
+def test_a_queue_is_counted_once_it_is_described() -> None:
+    """A flow to an operator that is known may begin before the round ends."""
+    joined = JoinedRun(Plant(1, []), ["edge", "server"], (), {})
+    for part, pieces in Recorded(lambda: Plant(1, []), ["edge", "server"]).sent.items():
+        joined.describe(part, pieces[0])
+    part = joined._parts["server"]
+    part.count(Round(queues=[(99, 1, 1, 0, 0, 4), (0, 3, 5, 0, 0, 4)]))
+    assert part._queues[0].most == 5
+    joined.end(None)
 
 
 def test_a_restarted_part_that_begins_other_operators_is_not_watched(

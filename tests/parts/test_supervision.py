@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED
+from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK, LoopPart
 from headrace.core.errors import DigestError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
 from headrace.parts.control import Ask, Ended, EndIdle, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.failures import Failure
-from headrace.parts.idleness import IdleReport, PartIdleness
+from headrace.parts.idleness import IdleReport, PartIdleness, decide
 from headrace.parts.lines import Lines
 from headrace.parts.supervision import GRACE, Interrupt, Join, Kill, Part, Spawn, Supervisor, Tell, Warn
 
@@ -41,6 +41,21 @@ def started(now: float = 0.0, **on_loss: str) -> Supervisor:
 
 def ended(by: EndedBy = EndedBy.FINISHED, error: BaseException | None = None) -> Ended:
     return Ended(Outcome("app", by, 1.0), None if error is None else Failure.of(error))
+
+
+@pytest.mark.parametrize("ran", ["a", "b"])
+def test_a_loop_in_which_one_part_has_computed_does_not_starve(ran: str) -> None:
+    flows = frozenset({"there", "back"})
+    reports = {part: IdleReport(loops=(LoopPart(flows, part == ran, True),)) for part in ("a", "b")}
+    assert decide(reports) == dict.fromkeys(reports, EndIdle(NONE_LEFT))
+    neither = {part: IdleReport(loops=(LoopPart(flows, False, part == ran),)) for part in ("a", "b")}
+    assert decide(neither) == dict.fromkeys(reports, EndIdle(STARVED, {}, flows))
+
+
+def test_who_waits_for_room_at_one_that_has_ended_goes_on_before_a_loop_starves() -> None:
+    loop = LoopPart(frozenset({"there"}), False, True)
+    reports = {"a": IdleReport(stage=STUCK), "b": IdleReport(loops=(loop,))}
+    assert decide(reports) == {"a": EndIdle(STUCK)}
 
 
 def test_links_are_made_when_all_have_composed_the_same() -> None:

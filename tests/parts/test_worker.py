@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.ends import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Assignment, Beat
+from headrace.parts.control import Assignment, Beat, Channel
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.worker import Worker, terms_of
@@ -23,6 +24,10 @@ class _Channel:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
+        self.is_full = False
+
+    def offer(self, message: Any) -> bool:
+        return not self.is_full and self.send(message)
 
     def send(self, message: Any) -> bool:
         self.sent.append(message)
@@ -73,11 +78,33 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     monkeypatch.setattr(worker_module, "stuck_operators", lambda application: problems)
     made.tick(1.0)
     problems.append("operator 'slow' has computed for 3.0 s")
-    made.tick(2.0)
+    channel.is_full = True
+    made.tick(1.9)
+    assert not channel.sent
+    channel.is_full = False
+    made.tick(2.8)
     problems.clear()
-    made.tick(3.0)
-    made.tick(4.0)
+    made.tick(3.8)
+    made.tick(4.8)
     assert channel.sent == [Beat(("operator 'slow' has computed for 3.0 s",)), Beat()]
+
+
+def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
+    """The thread that serves the links must not wait for a driver that is frozen: its peers would be, too."""
+    channel, theirs = Channel.pair()
+    theirs.setblocking(False)
+    with channel._sending:  # by another thread, which waits
+        assert not channel.offer(Beat())
+    offered = 0
+    while channel.offer(Beat(("x" * 1000,))):
+        offered += 1
+    assert offered > 0
+    with suppress(BlockingIOError):  # all was read
+        while theirs.recv(1 << 20):
+            pass
+    assert channel.offer(Beat())
+    theirs.close()
+    channel.close()
 
 
 def test_the_memory_of_links_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

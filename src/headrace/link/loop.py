@@ -41,6 +41,7 @@ _WRITABLE = int(select.EPOLLOUT)
 _READABLE = int(select.EPOLLIN | select.EPOLLEXCLUSIVE)
 T = TypeVar("T")
 _TICK = 1e-3  # seconds by which a wait of Python's epoll may be too long
+_LONGEST = 24 * 3600.0  # seconds; it accepts no more than 24 days
 _TIME = struct.Struct("qq")
 _EVENT = struct.Struct("Ii4x" if os.uname().machine == "x86_64" else "I4xi4x")  # events, descriptor
 
@@ -294,7 +295,7 @@ class _Watch:
         if not is_exact or limit is None or limit != seconds:
             events = self._epoll.poll(limit, most)
         elif _exact_wait is None:
-            events = self._epoll.poll(limit - _TICK, most)
+            events = self._epoll.poll(min(limit, _LONGEST) - _TICK, most)
         else:
             events = self._wait_exactly(limit, most)
         for event in events:

@@ -317,26 +317,43 @@ class Channel:
     def send(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
         """Send a message; return False if nobody is at the other end."""
         assert len(descriptors) <= _MOST_DESCRIPTORS
+        with self._sending:
+            return self._send(message, descriptors)
+
+    def offer(self, message: Any) -> bool:
+        """Send a short message, unless it would have to wait; return whether it was sent."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:  # a socket counts as writable if a good part of its buffer is free
+            return self._is_ready(select.POLLOUT) and self._send(message)
+        finally:
+            self._sending.release()
+
+    def _send(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
         # Most beats are the same: pickling one costs a process more than all else while nothing happens.
         is_quiet = type(message) is Beat and not message.problems
         content = _QUIET_BEAT if is_quiet else pickle.dumps(message)
         data = memoryview(_HEADER.pack(len(content), len(descriptors)) + content)
-        with self._sending:
-            try:
-                sent = (
-                    socket.send_fds(self._connection, [data], list(descriptors))
-                    if descriptors
-                    else self._connection.send(data)
-                )
-                if sent < len(data):
-                    self._connection.sendall(data[sent:])
-            except OSError:
-                return False
+        try:
+            sent = (
+                socket.send_fds(self._connection, [data], list(descriptors))
+                if descriptors
+                else self._connection.send(data)
+            )
+            if sent < len(data):
+                self._connection.sendall(data[sent:])
+        except OSError:
+            return False
         return True
 
-    def wait(self, seconds: float) -> bool:
-        """Return whether something has arrived, after at most so many seconds."""
-        return bool(select.select([self._connection], [], [], seconds)[0])
+    def has_data(self) -> bool:
+        """Return whether something has arrived."""
+        return self._is_ready(select.POLLIN)
+
+    def _is_ready(self, events: int) -> bool:
+        poll = select.poll()  # which, unlike select, takes descriptors above 1023
+        poll.register(self._connection, events)
+        return bool(poll.poll(0))
 
     def receive_one(self) -> Any:
         """Wait for a message without descriptors and return it; None when the other end was closed."""

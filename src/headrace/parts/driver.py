@@ -352,7 +352,8 @@ class Driver:
         self._control.tell_paused(is_there and self._stepping.is_quiet(self._alive()))
 
     def _leave(self, part: str) -> None:
-        """Expect no answers of a part that is gone."""
+        """Expect no answers of a part that is gone, and forget what was wrong with its operators."""
+        self._stuck.pop(part, None)
         report = self.supervisor.parts[part].report
         self.progress.leave(part, None if report is None else report.progress)
         self._send(self._stepping.leave(part))

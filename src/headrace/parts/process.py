@@ -80,7 +80,7 @@ class Process:
 
     def has_data(self) -> bool:
         """Return whether something waits in the channel."""
-        return bool(self.channel.wait(0))
+        return self.channel.has_data()
 
     def interrupt(self) -> None:
         """Send Ctrl-C."""

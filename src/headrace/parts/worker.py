@@ -431,9 +431,10 @@ class Worker:
         problems = tuple(stuck_operators(self.cut.application)) if has_begun else ()
         if self._board is not None:
             self._board.beat(now, 0)
-        if self._board is None or problems != self._problems:
-            self._problems = problems
+        if self._board is None:
             self.channel.send(Beat(problems))
+        elif problems != self._problems and self.channel.offer(Beat(problems)):
+            self._problems = problems
         if self.cut is not None:
             self.cut.idleness.relieve()
             if self.cut.idleness.was_idle:
