@@ -98,8 +98,9 @@ class LentArray:
         # No count is ever less than it was at first, so their sum tells as well.
         if self._is_gone or sum(map(getrefcount, links)) != self._count:
             return False
-        if len(links) > 1 and getweakrefcount(links[1]):
-            self.let_go()  # or the weak reference could lead to the next message
+        # A weak reference could lead to the next message; or it was one until another thread made it a strong one.
+        if len(links) > 1 and (getweakrefcount(links[1]) or sum(map(getrefcount, links)) != self._count):
+            self.let_go()
         return not self._is_gone
 
     def let_go(self) -> None:
