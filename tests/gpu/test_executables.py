@@ -55,6 +55,8 @@ def test_every_launch_has_the_addresses_that_were_written_for_it(bench: Bench, s
 
 def test_rows_are_used_again_after_the_device_has_taken_them(bench: Bench, stream: Any) -> None:
     """The device is busy when the host begins. The host goes on at once until all rows of the table are in use."""
+    if not bench.is_simulated:
+        pytest.skip("the first launch is complete before so many are under way")
     source, target = (filled(bench, stream.stream, SIZE, value) for value in (1, 2))
     passing = Passing(bench, stream)
     bench.launch(stream.stream, spin, np.int64(100_000_000))

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import CountCondition, gpu, op
 from headrace._runtime.streams import lifetimes
-from headrace._runtime.streams.branch import Branch
+from headrace._runtime.streams.branch import Branch, Member
 from headrace.conditions import MemoryAvailableCondition
 from headrace.gpu import sim
 from headrace.observe import Watcher, watch
@@ -241,10 +241,19 @@ def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Mac
         here.stream.stream.sync()
 
     def compose(app: Any) -> None:
-        compose_row(app, seconds=MS, frames=2 * FRAMES, bodies={name: waits})
+        compose_row(app, seconds=MS, frames=6 * FRAMES, bodies={name: waits})
 
     run(compose, event_based)
-    assert machine.now / MS / (2 * FRAMES) <= 2
+    assert machine.now / MS / (6 * FRAMES) <= 3  # five, if nothing overlapped
+
+
+def test_the_first_computes_may_be_far_apart() -> None:
+    branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
+    member = Member(branch, 0, 0)
+    for number in range(1, 65):  # kernels are loaded, and memory is taken for the first time
+        assert not member.is_to_split(True, -number, number * 1_000_000)
+    split = [member.is_to_split(True, -number, number * 1_000_000) for number in range(65, 69)]
+    assert split == [False, False, False, True]
 
 
 @pytest.mark.parametrize("hasty", ROW[1:])

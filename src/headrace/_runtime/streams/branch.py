@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LOOKS = 4  # that find the device behind before the operators leave
 _FAR_NS = 200_000  # between two computes: an event and a wait cost about 2 µs of it
+_FIRST = 64  # computes whose distance says nothing: libraries still take memory, and load kernels
 
 
 class Branch:
@@ -68,11 +69,12 @@ class Branch:
 class Member:
     """How often in a row the looks of one operator of a branch have found that it should split."""
 
-    __slots__ = ("_at", "_looks", "_remaining", "branch", "stays")
+    __slots__ = ("_at", "_first", "_looks", "_remaining", "branch", "stays")
 
     def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
         self._looks = 0
+        self._first = remaining - _FIRST
         # The compute of the last look, and its time.
         self._remaining, self._at = remaining, timestamp
         # Whether the operator was given the handle of the stream.
@@ -80,7 +82,8 @@ class Member:
 
     def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:
         """Note whether a look has found that the device keeps up; return whether the branch is split."""
-        are_far_apart = timestamp - self._at > _FAR_NS * (self._remaining - remaining)
+        computes = self._remaining - remaining
+        are_far_apart = remaining < self._first and timestamp - self._at > _FAR_NS * computes
         self._remaining, self._at = remaining, timestamp
         self._looks = 0 if keeps_up and not are_far_apart else self._looks + 1
         if self._looks >= _LOOKS:
