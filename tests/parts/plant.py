@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from typing import Any
 
 from headrace import Application, Fragment, Operator, OperatorSpec, op
@@ -24,9 +25,15 @@ def strike(what: str) -> None:
         return
     if action in ("kill", "int", "term"):
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM}[action])
-    elif action in ("parent", "worker"):
-        os.kill(os.getppid(), signal.SIGKILL if action == "parent" else signal.SIGINT)
+    elif action == "parent":
+        os.kill(os.getppid(), signal.SIGKILL)
         signal.pause()
+    elif action == "worker":
+        usual: Any = signal.getsignal(signal.SIGINT)
+        is_told = threading.Event()  # a pause could begin after the signal
+        signal.signal(signal.SIGINT, lambda *given: (is_told.set(), usual(*given)))
+        os.kill(os.getppid(), signal.SIGINT)
+        is_told.wait()
     elif action == "exit":
         os._exit(7)
     elif action == "raise":
