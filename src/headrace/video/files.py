@@ -484,5 +484,8 @@ def _pixels(frame: Any, pixel_format: str) -> Any:
     """Return the pixels of a decoded frame, which do not depend on what decoded it."""
     planes = _IN_PLANES.get(frame.format.name)
     if planes is not None and pixel_format != frame.format.name:
-        frame = frame.reformat(format=planes)
+        try:  # on several threads, FFmpeg 8.1 turns P010 into values that differ from call to call
+            frame = frame.reformat(format=planes, threads=1)
+        except TypeError:  # an earlier PyAV, which takes no number and uses one
+            frame = frame.reformat(format=planes)
     return frame.to_ndarray(format=pixel_format)
