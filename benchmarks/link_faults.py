@@ -26,6 +26,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.common import machine
+from headrace.core.errors import PeerLost
 from headrace.link.connect import connect
 from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.handshake import Purpose, make_token
@@ -83,10 +84,13 @@ def run_sender(told: dict[str, Any]) -> None:
     while sender.failure is None and not stop.is_set():
         if told["mode"] == "idle" and sent == 10:
             event.wait()
-        elif sender.send(Parcel(np.full(FRAME, sent % 251, np.uint8))):
-            sent += 1
-            continue
         else:
+            try:
+                if sender.send(Parcel(np.full(FRAME, sent % 251, np.uint8))):
+                    sent += 1
+                    continue
+            except PeerLost:  # since the look at `failure`, which is this error
+                break
             event.wait()
         event.clear()
     if sender.failure is None:
