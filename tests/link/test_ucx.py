@@ -17,10 +17,12 @@ from headrace.core.errors import LinkError, PeerLost, ProtocolError
 from headrace.link import ucx
 from headrace.link.carrier import Carrier, CarrierClosed, Received
 from headrace.link.connect import connect
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.handshake import Purpose, make_token
 from headrace.link.listener import Listener, listen
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
+from headrace.link.terms import Parcel, Terms
 from headrace.link.ucx import UcxCarrier
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE, wait_until

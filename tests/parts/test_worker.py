@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
-from headrace.link.ends import Terms
+from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.control import Assignment, Beat, Channel
 from headrace.parts.cut_flow import CutFlow

@@ -41,8 +41,10 @@ from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.core.progress import Progress, stuck_operators
 from headrace.link.board import Board
-from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.loop import default_loop
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
