@@ -29,7 +29,7 @@ _log = logging.getLogger("headrace.link")
 _SAY_AGAIN = 60.0  # seconds until a stall is said again: with little memory, each frame may have to wait
 
 Holder: TypeAlias = tuple[Any, Any]
-"""What keeps the memory of a piece of a frame, and the piece: a slot, or the piece itself where it is sent in place."""
+"""What keeps the memory of a piece of a frame, which is a slot or else the piece itself, and the piece."""
 
 
 class SenderMemory:
