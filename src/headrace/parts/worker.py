@@ -433,9 +433,10 @@ class Worker:
         problems = tuple(stuck_operators(self.cut.application)) if has_begun else ()
         if self._board is not None:
             self._board.beat(now, 0)
-        if self._board is None:
-            self.channel.send(Beat(problems))
-        elif problems != self._problems and self.channel.offer(Beat(problems)):
+        # Offered, since this thread must not wait for a driver that does not read: the links would wait with it. A
+        # beat that finds no room is not missed: the driver hears what is in its way.
+        is_due = self._board is None or problems != self._problems
+        if is_due and self.channel.offer(Beat(problems)):
             self._problems = problems
         if self.cut is not None:
             self.cut.idleness.relieve()
