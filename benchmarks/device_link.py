@@ -28,7 +28,9 @@ from benchmarks.common import machine, table
 from headrace import gpu
 from headrace.gpu.backend import active
 from headrace.link import device as link_device
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.pending_work import StreamWork

@@ -30,7 +30,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import machine, table
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources import RingAllocator
 

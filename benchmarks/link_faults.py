@@ -28,9 +28,11 @@ from benchmarks import report
 from benchmarks.common import machine
 from headrace.core.errors import PeerLost
 from headrace.link.connect import connect
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.handshake import Purpose, make_token
 from headrace.link.listener import Listener, listen
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.tls import ServerIdentity
 
 PURPOSE = Purpose("link", "edge.camera.out -> server.detector.frame")

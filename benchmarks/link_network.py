@@ -25,8 +25,10 @@ from benchmarks import report
 from benchmarks.common import machine
 from benchmarks.link import SIZES, SLOTS, cpu, now, paced, peer
 from headrace.link.carrier import Carrier
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
+from headrace.link.terms import Parcel, Terms
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
 from headrace.link.ucx import UcxCarrier, is_wanted
 

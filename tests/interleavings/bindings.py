@@ -83,8 +83,12 @@ _MODULES = [
     "headrace.conditions.periodic",
     "headrace.resources.program_clocks",
     "headrace.core.clock",
-    "headrace.link.ends",
+    "headrace.link.end",
     "headrace.link.loop",
+    "headrace.link.receiver",
+    "headrace.link.sender",
+    "headrace.link.sender_memory",
+    "headrace.link.tail",
     "headrace.parts.link_operators",
     "headrace.waits",
 ]

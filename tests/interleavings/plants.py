@@ -26,7 +26,7 @@ _ALONE = "headrace._runtime.scheduling.alone"
 _PAUSING = "headrace._runtime.scheduling.pausing"
 _QUEUE = "headrace._runtime.messages.queue"
 _LINK = "headrace.parts.link_operators"
-_LINK_ENDS = "headrace.link.ends"
+_LINK_END = "headrace.link.end"
 _LOOP = "headrace.link.loop"
 
 PLANTS = [
@@ -771,7 +771,7 @@ PLANTS = [
     ),
     Plant(
         "the thread that reads a message does not tell of it",
-        _LINK_ENDS,
+        _LINK_END,
         "            if tell:  # at once",
         "            if False:  # at once",
         "link-in-2",

@@ -1,7 +1,8 @@
 """A stand-in for UCXX within one process, so that the seam is tested where the library is not installed.
 
 As the real one with rendezvous: nothing is copied before the receiver has said where to, requests complete when a
-worker makes progress, and the descriptor of a worker is readable for what comes after it was armed.
+worker makes progress, and the descriptor of a worker is readable for what comes after it was armed. A worker that
+goes would wait for the senders of what was announced to it: `waits` counts that.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections import deque
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-_workers: dict[bytes, Worker] = {}
+_workers: WeakValueDictionary[bytes, Worker] = WeakValueDictionary()
+waits: list[int] = []
 
 
 class UCXError(Exception):
@@ -45,6 +48,7 @@ class Worker:
         _workers[self.name] = self
 
     def __del__(self) -> None:
+        waits.extend(tag for tag, *_ in self.sent)
         os.close(self.epoll_file_descriptor)
 
     def init_blocking_progress_mode(self) -> None:
@@ -71,8 +75,10 @@ class Worker:
             raise UCXError("Destination is unreachable")
         return Endpoint(self, _workers[address])
 
-    def tag_probe(self, tag: int, *, remove: bool) -> Any:
-        found = self.sent.popleft() if self.sent and self.sent[0][0] == tag else None
+    def tag_probe(self, tag: int, tag_mask: int = -1, *, remove: bool = False) -> Any:
+        found = self.sent[0] if self.sent and not (self.sent[0][0] ^ tag) & tag_mask else None
+        if found is not None and remove:
+            self.sent.popleft()
         return SimpleNamespace(matched=found is not None, length=len(found[1]) if found else 0, found=found)
 
     def tag_recv_with_handle(self, target: Any, probed: Any) -> Request:
@@ -120,6 +126,7 @@ libucxx = SimpleNamespace(
     UCXContext=lambda config, feature_flags: object(),
     UCXWorker=Worker,
     UCXXTag=int,
+    UCXXTagMask=int,
     UCXAddress=SimpleNamespace(create_from_buffer=bytes),
     Feature=SimpleNamespace(TAG=1, WAKEUP=2),
 )

@@ -6,7 +6,9 @@ import socket
 from typing import Any
 
 from headrace.link.carrier import CarrierClosed, Received
-from headrace.link.ends import Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
 from headrace.link.wire import HEADER_SIZE, unpack_header
 

@@ -14,9 +14,11 @@ import pytest
 from headrace.core.errors import PeerAborted, PeerLost
 from headrace.link import lingering
 from headrace.link.carrier import Carrier
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.protocol import ReceivingEnd, SendingEnd
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
+from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import unpack_header
 from tests.harness.processes import environment_of_programs
 from tests.harness.threads import PATIENCE, wait_until
@@ -113,7 +115,8 @@ def test_a_peer_that_is_gone_without_a_word_is_lost(carriers):
 PROGRAM = """
 import os, socket, sys
 import numpy as np
-from headrace.link.ends import Parcel, Sender, Terms
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.tcp import TcpCarrier
 carrier = TcpCarrier(socket.socket(fileno=int(sys.argv[1])))
 sender = Sender(carrier, Terms("edge.camera.out -> server.detector.frame", 4), int)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import PeerLost, ProtocolError
-from headrace.link import ends
+from headrace.link import tail
 from headrace.link.board import SIZE as SIZE_OF_BOARD
 from headrace.link.board import Board
-from headrace.link.ends import Parcel
 from headrace.link.ring import Segment
+from headrace.link.terms import Parcel
 from headrace.link.wire import Kind
 from tests.link.pipes import Pair
 
@@ -109,7 +109,7 @@ class TestEarlyFrames:
     def test_are_announced_later_if_the_receiver_had_to_wait(self, link: Any) -> None:
         lengths = []
         for waits in (True, False, False):
-            link.sender._split_at = 0.0
+            link.sender._tail._looked_at = 0.0
             link.sender.send(Parcel(image(6)))
             lengths.append(len(link.rests[-1][0]))
             link.loop.serve()
@@ -120,22 +120,22 @@ class TestEarlyFrames:
 
     def test_are_none_of_those_that_follow_each_other(self, link: Any) -> None:
         for number in range(3):
-            link.sender._split_at = ends.monotonic() + 3600.0  # however slow this test is
+            link.sender._tail._looked_at = tail.monotonic() + 3600.0  # however slow this test is
             assert link.sender.send(Parcel(image(number)))
             assert np.array_equal(link.take(), image(number))
         assert link.rests == []
 
     def test_are_none_of_small_ones_or_of_those_with_gaps(self, link: Any) -> None:
         for data in (image(7, 100_000), image(8).reshape(-1, 2)[:, 0]):
-            link.sender._split_at = 0.0
+            link.sender._tail._looked_at = 0.0
             link.sender.send(Parcel(data))
             assert np.array_equal(link.take(), data)
         assert link.rests == []
 
     def test_are_tried_again_after_a_while_if_they_never_gain_anything(self, link: Any) -> None:
-        link.sender._tail = ends._SHORTEST_TAIL - 2 * ends._MORE
+        link.sender._tail._length = tail._SHORTEST - 2 * tail._MORE
         for number in range(3):
-            link.sender._split_at = 0.0
+            link.sender._tail._looked_at = 0.0
             link.sender.send(Parcel(image(number)))
             assert len(link.rests) == (number == 2)
             for rest in link.rests:

@@ -21,7 +21,9 @@ from headrace import TensorMap, gpu
 from headrace.core.errors import PeerLost, ProtocolError
 from headrace.gpu import sim
 from headrace.link.device import DeviceSegment
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.copies import copy, simulated_memory, upload
@@ -250,7 +252,9 @@ import os, sys, socket
 import numpy as np
 from headrace import gpu
 from tests.link.test_device_frames import Link, PATIENCE, values
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
 import threading
 gpu.Device(0).set_current()
@@ -312,7 +316,7 @@ def test_a_reader_that_is_killed_leaves_the_writer_with_a_device_that_works() ->
         wait_until(lambda frame=frame: sender.send(Parcel(frame)), "a frame can be sent")
     assert process.stdout is not None
     assert process.stdout.readline() == "0 1 2\n"
-    assert sender._device_rings[0] is not None  # by IPC
+    assert sender._memory.device_rings[0] is not None  # by IPC
     kill(process)
     wait_until(lambda: sender.failure is not None, "the sender is told")
     assert isinstance(sender.failure, PeerLost)

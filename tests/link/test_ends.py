@@ -20,10 +20,12 @@ import pytest
 from headrace import TensorMap, as_tensor, waits
 from headrace.core.errors import CrossingError, LinkError, PeerAborted, PeerLost, ProtocolError
 from headrace.gpu.backend import is_chosen
-from headrace.link import ends
+from headrace.link import sender as senders
 from headrace.link.carrier import Received
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.loop import LinkLoop
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.link.wire import Kind, pack_header
 from headrace.resources import RingAllocator
@@ -133,10 +135,10 @@ class TestFrames:
 
     def test_whose_copy_is_interrupted_leave_no_memory_in_use(self, monkeypatch: Any) -> None:
         with Pair() as link:
-            monkeypatch.setattr(ends, "_copy", Mock(side_effect=KeyboardInterrupt))
+            monkeypatch.setattr(senders, "_copy", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 link.sender.send(Parcel([frame(1), frame(2)]))
-            assert link.sender._ring.in_use == 0
+            assert link.sender._memory.ring.in_use == 0
             monkeypatch.undo()
             assert link.sender.send(Parcel(frame(3)))
             assert (link.take() == 3).all()
@@ -309,7 +311,7 @@ class TestInPlace:
             assert (np.asarray(received) == 5).all()
             np.asarray(received)[0, 0] = 77
             assert np.asarray(tensor)[0, 0] == 77
-            assert link.sender._ring.size == 0
+            assert link.sender._memory.ring.size == 0
             del received
 
     def test_a_part_of_one_and_one_that_is_sent_twice_are_not_copied_either(self) -> None:
@@ -319,7 +321,7 @@ class TestInPlace:
             array[:] = np.arange(4)[:, None]
             for one in (link, link, other):
                 assert one.sender.send(Parcel({"row": array[2]}))
-                assert one.sender._ring.size == 0
+                assert one.sender._memory.ring.size == 0
             first, second, third = link.take()["row"], link.take()["row"], other.take()["row"]
             third[0] = 99
             assert first[0] == second[0] == 99
@@ -368,7 +370,7 @@ class TestInPlace:
                 np.asarray(tensor)[:] = 5
                 assert link.sender.send(Parcel(tensor))
             assert len(link.sender.held) == 2
-            assert 600_000 <= link.sender._ring.size <= 1 << 20
+            assert 600_000 <= link.sender._memory.ring.size <= 1 << 20
             assert [int(np.asarray(link.take())[0]) for _ in range(2)] == [5, 5]
             del tensor, tensors, allocator
             link.receiver.tick(0)
@@ -377,7 +379,7 @@ class TestInPlace:
             assert link.sender.send(Parcel(RingAllocator().allocate_tensor(700_000, "uint8")))
             link.take()
             assert link.receiver.failure is None
-            assert link.sender._allocated == 700_416
+            assert link.sender._memory.allocated == 700_416
 
     def test_memory_that_went_is_unmapped_by_the_receiver(self) -> None:
         with Pair() as link:

@@ -16,8 +16,10 @@ from headrace import Tensor
 from headrace.core.errors import CrossingError, LinkError, ProtocolError
 from headrace.link.carrier import Carrier
 from headrace.link.codec import decode
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.protocol import IN_BULK, Message, ReceivingEnd, SendingEnd
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import wait_until
 from tests.link.connections import CARRIERS, descriptors, wait_for_descriptors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -17,10 +18,12 @@ from headrace.core.errors import LinkError, PeerLost, ProtocolError
 from headrace.link import ucx
 from headrace.link.carrier import Carrier, CarrierClosed, Received
 from headrace.link.connect import connect
-from headrace.link.ends import Parcel, Receiver, Sender, Terms
 from headrace.link.handshake import Purpose, make_token
 from headrace.link.listener import Listener, listen
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
+from headrace.link.terms import Parcel, Terms
 from headrace.link.ucx import UcxCarrier
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE, wait_until
@@ -199,6 +202,43 @@ def test_a_connection_that_is_closed_while_it_sends_leaves_its_worker_to_the_nex
         far.receive()
         far.close()
     assert workers[0] is workers[1] is workers[2]
+
+
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["unknown", "announced by TCP, too"])
+def test_a_connection_closes_without_waiting_for_the_sender_of_what_was_announced(library, is_awaited):
+    """Nothing serves the sender meanwhile, as if it were frozen; the next connection carries frames as usual."""
+    fake_ucxx.waits.clear()
+    for number in range(3):
+        near, far = carriers()
+        content = np.random.default_rng(number).integers(0, 255, 1 << 20, np.uint8)
+        near.send(*frame(0, content))
+        (message,) = exchange(near, far, 1)
+        assert np.array_equal(message.bulk, content)
+        near.send(*frame(1, np.zeros(32 << 20, np.uint8)))
+        wait_until(
+            lambda far=far: far._worker.progress_once() or far._worker.tag_probe(far._tag).matched,
+            "the message of UCX",
+        )
+        if is_awaited:
+            far._arriving.extend(map(ucx._Arriving, TcpCarrier.receive(far)))
+        assert not far._arriving or far._arriving[0].missing
+        far.close()
+        near.close()
+    gc.collect()
+    assert fake_ucxx.waits == []
+
+
+def test_memory_that_ucx_still_receives_to_is_kept_until_it_is_done(library):
+    near, far = carriers()
+    near.send(*frame(0, np.zeros(1 << 20, np.uint8)))
+    exchange(near, far, 1)
+    request = fake_ucxx.Request()
+    near._sending.append((request, memoryview(b"content")))
+    near.close()
+    assert any(request in left.requests for left in ucx._left)
+    request.end()
+    far.close()
+    assert not any(request in left.requests for left in ucx._left)
 
 
 def test_a_link_whose_peer_is_gone_fails(library):

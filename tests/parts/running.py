@@ -11,7 +11,9 @@ from typing import Any
 
 from headrace import Application
 from headrace.core.outcome import Outcome
-from headrace.link.ends import Receiver, Sender, Terms
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
 from headrace.parts.cut import Cut
 from headrace.parts.cut_flow import CutFlow, FlowCounts

@@ -16,7 +16,7 @@ from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost, QueueFullError
 from headrace.gpu import sim
-from headrace.link.ends import Parcel
+from headrace.link.terms import Parcel
 from headrace.observe import TraceWriter, watch
 from headrace.parts.cut import Cut, cut_flows
 from tests.harness import (

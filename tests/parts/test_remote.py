@@ -23,9 +23,10 @@ from headrace.cli import main
 from headrace.core.errors import AuthenticationError, GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
+from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve
 from headrace.parts.control import Channel, Gone, Refused, StartPart
-from headrace.parts.remote import AGENT, Reception
+from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.token import token_for
 from tests.harness import PATIENCE, wait_until
@@ -255,6 +256,20 @@ def test_a_fragment_that_does_not_exist_is_refused(capfd: pytest.CaptureFixture[
 
 
 # The parts that have no processes.
+
+
+def test_a_process_is_heard_of_by_whatever_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its beats find no room while it sends a long message, which comes in pieces."""
+    monkeypatch.setattr(control, "monotonic", lambda: 12.5)
+    process = RemoteProcess("edge", 1)
+    assert process.beat == 0.0
+    process.channel, theirs = Channel.pair()
+    assert process.beat == 0.0
+    theirs.send(b"a piece")
+    assert process.channel.receive() == []
+    assert process.beat == 12.5
+    theirs.close()
+    process.channel.close()
 
 
 class FakeChannel:

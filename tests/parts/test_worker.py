@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
-from headrace.link.ends import Terms
+from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.control import Assignment, Beat, Channel
 from headrace.parts.cut_flow import CutFlow
@@ -30,6 +30,7 @@ class _Channel:
         return not self.is_full and self.send(message)
 
     def send(self, message: Any) -> bool:
+        assert not self.is_full, "the thread of the links would wait"
         self.sent.append(message)
         return True
 
@@ -61,6 +62,16 @@ def test_a_process_elsewhere_says_once_a_second_that_it_lives() -> None:
     for now in (10.0, 10.2, 11.0, 12.0):
         made.tick(now)
     assert channel.sent == [Beat()] * 3
+
+
+def test_a_process_elsewhere_does_not_wait_for_a_driver_that_does_not_read() -> None:
+    channel = _Channel()
+    made = _worker(channel)
+    channel.is_full = True
+    assert made.tick(10.0) == 11.0
+    channel.is_full = False
+    assert made.tick(11.0) == 12.0
+    assert channel.sent == [Beat()]
 
 
 def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import AuthenticationError, LinkError, TopicError
-from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
+from headrace.link.terms import Terms
 from headrace.resources import RingAllocator
 from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.listing import list_topics

@@ -165,23 +165,17 @@ class DeviceCopies:
     def start(
         self,
         copies: Iterable[tuple[DevicePiece, Any]],
-        after: Any,
         then: Callable[[Exception | None], object],
     ) -> None:
         """Copy pieces to bytes of a device or arrays of the host, and call a function when all is done.
 
-        Each copy comes after the work behind its tensor, and after `after`, a stream of this process. The tensors
-        are kept until then.
+        Each copy comes after the work behind its tensor. The tensors are kept until then.
         """
         kept = list(copies)
         used: dict[int, gpu.StreamHandle] = {}
         for piece, target in kept:
             with gpu.on_device(piece.device_id):
-                stream = used.get(piece.device_id)
-                if stream is None:
-                    stream = used[piece.device_id] = self.on(piece.device_id)
-                    if after is not None:
-                        stream.stream.wait(gpu.StreamHandle(after).stream)
+                stream = used[piece.device_id] = self.on(piece.device_id)
                 work = piece.tensor._pending_work
                 if work is not None:
                     work.order(stream)

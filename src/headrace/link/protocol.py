@@ -43,6 +43,7 @@ _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
+_DESCRIPTION = struct.Struct("<I")  # its length, before it and what follows it
 _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
@@ -122,6 +123,22 @@ def frame_body(
     if description is None:
         return b"".join((_FRAME.pack(flags | _DESCRIPTION_IN_PLACE, len(places), 0), *packed))
     return b"".join((_FRAME.pack(flags, len(places), len(description)), *packed, description, extra))
+
+
+def description_fits(description: bytes, extra: bytes, places: int) -> bool:
+    """Return whether a description and `extra` fit into the body of a frame with so many places."""
+    return _FRAME.size + places * _PLACE.size + len(description) + len(extra) <= MAX_BODY
+
+
+def pack_description(description: bytes, extra: bytes) -> bytes:
+    """Return what lies in the first place of a frame whose description does not fit into its body."""
+    return _DESCRIPTION.pack(len(description)) + description + extra
+
+
+def unpack_description(content: bytes) -> tuple[bytes, bytes]:
+    """Return the description and `extra` that lie in the first place of a frame."""
+    end = _DESCRIPTION.size + int(_DESCRIPTION.unpack_from(content)[0])
+    return content[_DESCRIPTION.size : end], content[end:]
 
 
 class LinkEnd:

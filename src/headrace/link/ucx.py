@@ -15,10 +15,18 @@ Each carrier has a worker of UCX for itself: the lock of its end is then the onl
 descriptor is an epoll of the socket and of the worker. It is never writable: `receive` also sends what is left.
 
 Decided against: the stream interface of UCX, which always copies; everything by UCX, which with some transports
-notices late that a peer is lost. An endpoint that has failed must not be closed: UCXX 0.52
-crashes. If one is closed while it sends, as to a frozen peer, UCXX 0.52 keeps its worker, with eight descriptors or
-nine, whatever is cancelled and in whichever order. So the next carrier gets that worker: its messages have another
-tag.
+notices late that a peer is lost.
+
+How UCXX 0.52 is closed, by trial:
+
+- An endpoint that has failed must not be closed: UCXX crashes.
+- If an endpoint is closed while it sends, as to a frozen peer, UCXX keeps its worker, with eight descriptors or
+  nine, whatever is cancelled and in whichever order. So the next carrier gets that worker: its messages have
+  another tag.
+- A worker that goes while a message is announced to it receives that message first, and waits for its sender, which
+  may be frozen: for ever. So everything that was announced is received before, as far as that goes without waiting.
+  If that takes longer, the worker stays, and is looked at again when another connection is closed. The next carrier
+  does not get it: a connection between the same two workers is canceled by the end of the one before.
 """
 
 from __future__ import annotations
@@ -51,13 +59,14 @@ _TAG = struct.Struct("<Q")
 _STEPS = 64  # of UCX in one call, so that one link does not keep the others waiting
 _CARRIER_KIND = int(Kind.CARRIER)
 _log = logging.getLogger("headrace.link")
-_kept: list[Any] = []  # memory that UCX has not let go of
+_left: deque[_Left] = deque()
 
 
 class _Library(NamedTuple):
     ucx: Any  # the types of UCXX
     array: Any  # what describes memory to them
     context: Any
+    any_tag: Any  # the mask that lets every tag pass
     spare: deque[Any]  # workers that UCXX would keep
 
 
@@ -92,7 +101,7 @@ def _library(setting: str, process: int) -> _Library | None:
     except Exception as error:  # whatever UCX raises for a setting of its own
         _log.warning("frames between hosts travel by TCP, since UCX cannot be used: %s", error)
         return None
-    return _Library(ucx, array.Array, context, deque())
+    return _Library(ucx, array.Array, context, ucx.UCXXTagMask(0), deque())
 
 
 def _has_device() -> bool:
@@ -114,6 +123,41 @@ def _spare_worker(library: _Library) -> Any:
     with suppress(IndexError):
         return library.spare.popleft()
     return None
+
+
+class _Left:
+    """What UCX has not let go of after a connection was closed: requests, their memory, and the worker."""
+
+    __slots__ = ("library", "memory", "requests", "worker")
+
+    def __init__(self, worker: Any, library: _Library, requests: list[Any], memory: list[Any]) -> None:
+        self.worker = worker  # None where another connection uses it
+        self.library = library
+        self.requests = requests
+        self.memory = memory
+
+    def finish(self) -> bool:
+        """Receive what was announced, as far as that goes without waiting; return whether nothing is left."""
+        if self.worker is None:
+            return self._is_complete()
+        try:
+            for _ in range(_STEPS):
+                if not (self.worker.progress_once() or self._receive()) and self._is_complete():
+                    return True
+        except Exception as error:  # whatever UCX raises: nobody uses the connection any more
+            _log.debug("a connection of UCX was not closed in order: %s", error)
+            return self._is_complete()
+        return False
+
+    def _receive(self) -> bool:
+        found = self.worker.tag_probe(self.library.ucx.UCXXTag(0), self.library.any_tag, remove=True)
+        if found.matched:
+            self.memory.append(np.empty(found.length, np.uint8))
+            self.requests.append(self.worker.tag_recv_with_handle(self.library.array(self.memory[-1]), found))
+        return bool(found.matched)
+
+    def _is_complete(self) -> bool:
+        return all(request.completed for request in self.requests)
 
 
 class _Arriving:
@@ -235,24 +279,29 @@ class UcxCarrier(TcpCarrier):
         super().close()
 
     def _stop(self) -> None:
-        worker, requests = self._worker, [request for request, _ in self._sending]
+        """End what is under way, without waiting for it; also what earlier connections have left."""
+        requests = [request for request, _ in self._sending]
         is_sending = not all(request.completed for request in requests)
         requests += [request for arriving in self._arriving for request in arriving.requests]
+        left = _Left(self._worker, self._library, requests, [self._sending, self._arriving])
         try:
             if self._endpoint is not None and self._endpoint.alive:
                 self._endpoint.close_blocking()
-            worker.cancel_inflight_requests()
-            for _ in range(_STEPS):
-                if not worker.progress_once() and all(request.completed for request in requests):
-                    break
+            self._worker.cancel_inflight_requests()
         except Exception as error:  # whatever UCX raises: the connection is closed anyway
             _log.debug("a connection of UCX was not closed in order: %s", error)
-        if not all(request.completed for request in requests):
-            _kept.append((self._sending, self._arriving))
         self._outgoing, self._sending, self._arriving = deque(), deque(), deque()
         self._endpoint = self._worker = None
+        left.finish()
         if is_sending:
+            worker, left.worker = left.worker, None
             self._library.spare.append(worker)
+        _left.append(left)
+        for _ in range(len(_left)):
+            with suppress(IndexError):  # another thread was faster
+                earlier = _left.popleft()
+                if not earlier.finish():
+                    _left.append(earlier)
 
     def _say(self, body: bytes = b"") -> None:
         super().send(pack_header(_CARRIER_KIND, 0, 0, len(body)), body)

@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -290,6 +291,8 @@ class Channel:
         self._sending = threading.Lock()
         self._received = bytearray()
         self._descriptors: list[int] = []
+        self.heard_at = 0.0
+        """When something last arrived, even a piece of a message."""
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
@@ -371,6 +374,7 @@ class Channel:
             data, descriptors = b"", []
         if not data:
             return None
+        self.heard_at = monotonic()
         self._received += data
         self._descriptors += descriptors
         return list(self._complete())

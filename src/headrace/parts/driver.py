@@ -472,7 +472,6 @@ class Driver:
                     self._control.start()
             case Beat(problems):
                 self._stuck[part] = problems
-                supervisor.beat(part, now)
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
             case Paused(number):

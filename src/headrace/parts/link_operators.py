@@ -41,8 +41,8 @@ from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.errors import LinkError, RunStopped
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
-from headrace.link.ends import Parcel
 from headrace.link.loop import default_loop
+from headrace.link.terms import Parcel
 from headrace.parts.cut_flow import FlowCounts
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _FAULT = IOSpec.QueuePolicy.FAULT
 
 
 class _Link(Protocol):
-    """What the two ends of a link have in common (`headrace.link.ends`)."""
+    """What the two ends of a link have in common (`headrace.link.end`)."""
 
     @property
     def failure(self) -> BaseException | None:

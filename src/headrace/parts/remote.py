@@ -127,8 +127,8 @@ class RemoteProcess:
 
     @property
     def beat(self) -> float:
-        """When the process was last alive; it sends messages that say so."""
-        return 0.0
+        """When the process was last heard of: it sends beats, and other messages in their way."""
+        return 0.0 if self.channel is None else self.channel.heard_at
 
     @property
     def sources(self) -> tuple[Any, ...]:

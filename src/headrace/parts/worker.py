@@ -41,8 +41,10 @@ from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.core.progress import Progress, stuck_operators
 from headrace.link.board import Board
-from headrace.link.ends import Receiver, Sender, Terms
 from headrace.link.loop import default_loop
+from headrace.link.receiver import Receiver
+from headrace.link.sender import Sender
+from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
@@ -431,9 +433,10 @@ class Worker:
         problems = tuple(stuck_operators(self.cut.application)) if has_begun else ()
         if self._board is not None:
             self._board.beat(now, 0)
-        if self._board is None:
-            self.channel.send(Beat(problems))
-        elif problems != self._problems and self.channel.offer(Beat(problems)):
+        # Offered, since this thread must not wait for a driver that does not read: the links would wait with it. A
+        # beat that finds no room is not missed: the driver hears what is in its way.
+        is_due = self._board is None or problems != self._problems
+        if is_due and self.channel.offer(Beat(problems)):
             self._problems = problems
         if self.cut is not None:
             self.cut.idleness.relieve()

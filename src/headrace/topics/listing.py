@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.errors import LinkError
-from headrace.link.ends import Receiver
+from headrace.link.receiver import Receiver
 from headrace.topics.discovery import discoveries
 from headrace.topics.subscription import content_of
 from headrace.topics.wish import Wish

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
-from headrace.link.ends import Parcel, Sender
 from headrace.link.listener import Listener
+from headrace.link.sender import Sender
+from headrace.link.terms import Parcel
 from headrace.topics.discovery import check_topic, discoveries
 from headrace.topics.service_thread import ServiceThread
 from headrace.topics.wish import Wish

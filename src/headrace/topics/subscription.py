@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
 from headrace.core.ports import IOSpec
-from headrace.link.ends import Receiver
+from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
 from headrace.topics.publication import check_queue
 from headrace.topics.service_thread import ServiceThread
@@ -29,7 +29,7 @@ from headrace.topics.wish import MOST_PLACES, Wish
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.link.ends import Parcel
+    from headrace.link.terms import Parcel
     from headrace.topics.discovery import Discovery, Publisher
 
 _log = logging.getLogger("headrace.topics")

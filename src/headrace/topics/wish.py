@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 from headrace.core.errors import ProtocolError
-from headrace.link.ends import Terms
 from headrace.link.handshake import Purpose
+from headrace.link.terms import Terms
 
 _KIND = "topic"
 MOST_PLACES = 1024

@@ -1,0 +1,525 @@
+"""Sender: the end that a flow's messages leave from.
+
+A message is sent at once, in the thread that calls `send`, unless memory of a device has to be copied for it first.
+Then it waits in the outbox until the device is done, and later messages wait behind it.
+
+A message that is one array of the host, as most are, takes one pass (`_send_array`). All others are encoded, get
+their places, and are copied there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import CrossingError, LinkError
+from headrace.link.board import Board
+from headrace.link.carrier import Buffer, Carrier
+from headrace.link.codec import Encoded, encode, encode_array, memory_of
+from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceSegment
+from headrace.link.end import End
+from headrace.link.loop import LinkLoop, default_loop
+from headrace.link.protocol import (
+    IN_BULK,
+    MOST_PLACES,
+    Answer,
+    Place,
+    SendingEnd,
+    description_fits,
+    frame_body,
+    pack_description,
+)
+from headrace.link.ring import ALIGNMENT, Bytes, Slot
+from headrace.link.sender_memory import Holder, SenderMemory, too_large
+from headrace.link.tail import Rest, Tail
+from headrace.link.terms import Parcel, Terms
+from headrace.link.wire import MAX_INLINE
+from headrace.tensor import Tensor
+from headrace.tensor.copies import HostMemory
+
+_log = logging.getLogger("headrace.link")
+
+
+class _Outgoing:
+    """A frame that is ready to be sent, or will be when the device has copied it."""
+
+    __slots__ = ("body", "bulk", "holders", "inline", "is_ready")
+
+    def __init__(self, body: bytes, bulk: list[Any], inline: int, holders: list[Holder]) -> None:
+        self.body = body
+        self.bulk = bulk
+        self.inline = inline  # the bytes of all bulk
+        self.holders = holders
+        self.is_ready = True
+
+
+class Sender(End):
+    """The end that a flow's messages leave from.
+
+    One thread at a time sends.
+
+    Parameters
+    ----------
+    carrier
+        The connection, which belongs to this end from now on. Its peer is authenticated.
+    terms
+        What both ends were given.
+    on_event
+        Called by the thread of the loop, without arguments, when credits or memory came back, the receiver takes no
+        more, or the link failed. It must not block, and may call every method of this object.
+    loop
+        The loop that serves the link; by default that of the process.
+    sends_in_place
+        Whether what lies in the memory of a `RingAllocator` is sent as it is; otherwise it is copied, as all else.
+    """
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        terms: Terms,
+        on_event: Callable[[], object],
+        *,
+        loop: LinkLoop | None = None,
+        sends_in_place: bool = True,
+    ) -> None:
+        self.credited = 0
+        """The credits that came back."""
+        self._taken_credits = 0
+        self._let_go: deque[Any] = deque()
+        # Frames that wait for a device to copy them, and those behind them; and whether the end is behind them.
+        self._outbox: deque[_Outgoing] = deque()
+        self._is_ending = False
+        self._copies: DeviceCopies | None = None
+        self._host_memory: HostMemory | None = None
+        self._tail = Tail()
+        self._machine: SendingEnd
+        machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
+        self._memory = SenderMemory(terms, machine, self._post, sends_in_place)
+        super().__init__(carrier, terms, on_event, machine, loop or default_loop())
+        if carrier.is_local:
+            board, descriptors = Board.create()
+            with self._lock:
+                self._post(machine.offer_board(board), descriptors=descriptors)
+            os.close(descriptors[0])
+
+    @property
+    def sent(self) -> int:
+        """The messages that were sent, or that are sent as soon as a device has copied them."""
+        return self._machine.frames + len(self._outbox)
+
+    @property
+    def credits(self) -> int:
+        """The messages that may be sent now."""
+        return self._machine.credits - len(self._outbox)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the receiver has said that it takes no more."""
+        return self._machine.peer_ended and self.failure is None
+
+    @property
+    def held(self) -> dict[int, int]:
+        """The bytes of shared memory that the receiver has, by the number of the message."""
+        with self._lock:
+            return self._memory.held()
+
+    def take_credits(self) -> int:
+        """Return the credits that came back since the last call."""
+        if self.credited == self._taken_credits:
+            return 0
+        with self._lock:
+            new = self.credited - self._taken_credits
+            self._taken_credits = self.credited
+        return new
+
+    def send(self, parcel: Parcel) -> bool:
+        """Send a message if there is a credit, and memory for it; return whether it was sent.
+
+        Tensors on a device are copied in the order of the work behind them. The message leaves when the copies are
+        complete, and later messages after it. If this returns False because the receiver has not answered yet
+        whether it can use the memory of the device, `on_event` tells when it has.
+
+        What the message holds may be changed or let go when this returns True, on one host. Only what lies in the
+        memory of a `RingAllocator` is sent as it is and belongs to the receiver from then on. Between hosts, arrays
+        are kept until the network has taken them, and must not be changed.
+
+        Raises
+        ------
+        CrossingError
+            If the message cannot be sent to another process.
+        LinkError
+            If the link has failed (`failure`).
+        """
+        if self.failure is not None:
+            raise self.failure
+        machine = self._machine
+        if machine.has_ended or self._is_ending or self._is_closing:
+            raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
+        if machine.peer_ended or machine.credits <= len(self._outbox):
+            return False
+        data, acq_timestamp, metadata, _ = parcel
+        if not metadata:
+            usual = encode_array(data, acq_timestamp)
+            if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
+                return self._send_array(*usual)
+        encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
+        try:
+            return self._send_encoded(encoded)
+        finally:
+            self._after_lock()
+
+    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
+        """Send a message if that takes a moment: an array of the host that is small, or lies in shared memory.
+
+        Return whether it was sent. If not, `send` may still send it.
+        """
+        machine = self._machine
+        if metadata or self.failure is not None or machine.has_ended or machine.peer_ended:
+            return False
+        if self._is_ending or self._is_closing or machine.credits <= len(self._outbox):
+            return False
+        usual = encode_array(data, acq_timestamp)
+        if usual is None or not (self._is_local or usual[3] <= MAX_INLINE):
+            return False
+        return self._send_array(*usual, may_copy=False)
+
+    def end(self) -> None:
+        """Tell the receiver that everything was sent."""
+        with self._lock:
+            if self._can_say():
+                self._is_ending = True
+                self._send_ready()
+
+    # A message that is one array.
+
+    def _send_array(
+        self, description: bytes, extra: bytes, piece: Any, length: int, may_copy: bool = True
+    ) -> bool:
+        """Send a message that is one array, as `_send_encoded` does every other, in one pass.
+
+        If it may not copy a large one, it returns False for that.
+        """
+        machine = self._machine
+        rest: Rest | None = None
+        holders: list[Holder] = []
+        content = b""
+        if length <= MAX_INLINE:
+            place: Place = (IN_BULK, 0, length)
+            content = (memory_of(piece) if type(piece) is Tensor else piece).tobytes()
+        else:
+            memory = self._memory
+            with self._lock:
+                found = memory.find_in_place(piece, length, holders)
+                if found is None and may_copy:
+                    found = memory.take_slot(memory_of(piece) if type(piece) is Tensor else piece, holders)
+                    if found is None:
+                        memory.note_stall(length)
+            if found is None:
+                if self._let_go:
+                    self._after_lock()
+                return False
+            place = found
+            if type(holders[0][0]) is Slot:
+                rest = self._split(holders)
+                self._copy(holders, rest)
+        with self._lock:
+            if self._outbox:
+                body = frame_body((place,), description, extra)
+                self._keep(_Outgoing(body, [content], len(content), holders))
+            elif self.failure is None and not machine.has_ended:
+                carrier = self._carrier
+                if holders:
+                    machine.lend((machine.frames, holders[0][0]))
+                carrier.send(machine.small_frame(place, description, extra, content, rest is not None))
+                if carrier.wants_write is not self._is_writing:
+                    self._watch()
+        if rest is not None:
+            self._complete(rest)
+        if self._let_go:
+            self._after_lock()
+        return True
+
+    # Every other message.
+
+    def _send_encoded(self, encoded: Encoded) -> bool:
+        """Send a message if there is memory for it; return whether it was sent."""
+        description: bytes | None
+        description, extra, pieces, is_on_device = encoded
+        count = len(pieces)
+        if not description_fits(description, extra, count):
+            pieces = [np.frombuffer(pack_description(description, extra), np.uint8), *pieces]
+            description = None
+        if len(pieces) > MOST_PLACES:
+            raise CrossingError(
+                f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}"
+            )
+        places: list[Place] = []
+        bulk: list[Any] = []
+        holders: list[Holder] = []
+        rest: Rest | None = None
+        if self._is_local:
+            placed = self._place(pieces, places, bulk, holders)
+            if placed is None:
+                return False
+            inline = placed
+            if not is_on_device:
+                rest = self._split(holders)
+        else:
+            inline = self._place_in_bulk(pieces, places, bulk, holders)
+        # All is made before the copy, which evicts this code and its data from the caches of the processor.
+        outgoing = _Outgoing(frame_body(places, description, extra, rest is not None), bulk, inline, holders)
+        if self._is_local:
+            self._copy(holders, rest)
+        if is_on_device and self._start_copies(outgoing):
+            return True
+        with self._lock:
+            if self._outbox:
+                self._keep(outgoing)
+            else:
+                self._post_frame(outgoing)
+        if rest is not None:
+            self._complete(rest)
+        return True
+
+    def _place(
+        self, pieces: list[Any], places: list[Place], bulk: list[Any], holders: list[Holder]
+    ) -> int | None:
+        """Find places in shared memory for larger arrays, and in the bulk bytes for others.
+
+        Return the number of bulk bytes; None if the message has to wait.
+        """
+        memory, inline = self._memory, 0
+        for piece in pieces:
+            length = piece.nbytes
+            padding = -inline % ALIGNMENT
+            is_on_device = type(piece) is DevicePiece and length > 0
+            if not is_on_device and inline + padding + length <= MAX_INLINE:
+                bulk += (bytes(padding), _as_bytes(piece))
+                places.append((IN_BULK, inline + padding, length))
+                inline += padding + length
+                continue
+            with self._lock:
+                if is_on_device:
+                    place = memory.take_device_slot(piece, holders)
+                else:
+                    place = memory.find_in_place(piece, length, holders) or memory.take_slot(piece, holders)
+                if place is None:
+                    for keeper, _ in holders:
+                        memory.give_back(keeper)
+                    if not (is_on_device and self._machine.unanswered):
+                        memory.note_stall(length)
+                    return None
+            places.append(place)
+        return inline
+
+    def _place_in_bulk(
+        self, pieces: list[Any], places: list[Place], bulk: list[Any], holders: list[Holder]
+    ) -> int:
+        """Let all memory of a message travel with it; return the number of bulk bytes."""
+        at = 0
+        for piece in pieces:
+            at += -at % ALIGNMENT
+            places.append((IN_BULK, at, piece.nbytes))
+            at += piece.nbytes
+        if at > self.terms.max_bytes:  # before an array with gaps is copied
+            raise too_large(self.terms, at)
+        end = 0
+        for piece, (_, offset, length) in zip(pieces, places, strict=True):
+            if type(piece) is DevicePiece:
+                content = self._pinned(length)
+                holders.append((content, piece))
+            else:
+                content = _as_bytes(piece)
+            bulk += (bytes(offset - end), content)
+            end = offset + length
+        return at
+
+    def _pinned(self, length: int) -> Any:
+        """Return pinned memory of the host for a frame that leaves this host."""
+        if self._host_memory is None:
+            self._host_memory = HostMemory()
+            _log.info(
+                "link %r: frames on devices are copied through the host to another host", self.terms.name
+            )
+        return self._host_memory.array((length,), np.dtype(np.uint8))
+
+    # Copies of the host.
+
+    def _split(self, holders: list[Holder]) -> Rest | None:
+        """Return the end of the last array of a frame, if it is to be copied after the frame was sent."""
+        if not holders or type(holders[-1][0]) is not Slot or self._machine.board is None or self._outbox:
+            return None
+        return self._tail.split(*holders[-1])
+
+    def _copy(self, holders: list[Holder], rest: Rest | None) -> None:
+        """Copy the arrays of a frame to their slots, without the rest."""
+        last = holders[-1][0] if rest is not None else None
+        try:
+            for slot, piece in holders:
+                if type(slot) is Slot and type(piece) is not DevicePiece:
+                    left = len(rest[0]) if rest is not None and slot is last else 0
+                    _copy(slot.memory, piece, piece.nbytes - left)
+        except BaseException:  # as Ctrl-C in the middle of a long copy
+            self._give_back(holders)
+            raise
+
+    def _give_back(self, holders: list[Holder]) -> None:
+        """Return the slots of a message that cannot be sent."""
+        with self._lock:
+            for keeper, _ in holders:
+                self._memory.give_back(keeper)
+
+    def _complete(self, rest: Rest) -> None:
+        """Copy the rest of the last frame that was sent."""
+        memory, content = rest
+        is_whole = False
+        try:
+            memory[:] = content
+            is_whole = True
+        finally:
+            if not is_whole:  # as after Ctrl-C: the frame is on its way, and `content` may change from now on
+                memory[:] = content
+            self._note_written()
+
+    def _note_written(self) -> None:
+        machine = self._machine
+        board = machine.board
+        if board is None:  # the link was closed meanwhile
+            return
+        with self._lock:
+            is_awaited = board.note_written(machine.frames)
+            self._tail.adapt(is_awaited)
+            if is_awaited and not (self._is_released or self._is_peer_gone or machine.has_ended):
+                self._post(machine.beat())
+
+    # Copies of devices, and what waits for them.
+
+    def _start_copies(self, outgoing: _Outgoing) -> bool:
+        """Copy a frame's memory on its devices, and send the frame when that is done; False if it has none."""
+        if self._copies is None:
+            self._copies = DeviceCopies()
+        copies = [
+            (
+                piece,
+                place.memory if type(place) is Slot else DeviceBytes(int(place.ctypes.data), place.nbytes),
+            )
+            for place, piece in outgoing.holders
+            if type(piece) is DevicePiece and piece.nbytes
+        ]
+        if not copies:
+            return False
+        outgoing.is_ready = False
+        with self._lock:
+            self._keep(outgoing)
+
+        def is_copied(error: Exception | None) -> None:
+            with self._lock:
+                outgoing.is_ready = True
+                if error is not None:
+                    self._fail(error)
+                self._send_ready()
+                self._release_if_done()
+            self._after_lock()
+            if error is not None:
+                self._on_event()
+
+        try:
+            self._copies.start(copies, is_copied)
+        except BaseException:
+            with self._lock:
+                self._outbox.remove(outgoing)
+            self._give_back(outgoing.holders)
+            raise
+        return True
+
+    # With the lock held.
+
+    def _keep(self, outgoing: _Outgoing) -> None:
+        """Keep a frame until those before it, and its copies, are done."""
+        if self._is_local:  # what `send` was given may change when it returns
+            outgoing.bulk = [bytes(part) for part in outgoing.bulk]
+        self._outbox.append(outgoing)
+
+    def _send_ready(self) -> None:
+        """Send what no longer waits for a device, in order."""
+        while self._outbox and self._outbox[0].is_ready:
+            self._post_frame(self._outbox.popleft())
+        if self._is_ending and not self._outbox and not self._machine.has_ended and not self._is_peer_gone:
+            self._post(self._machine.end())
+
+    def _post_frame(self, outgoing: _Outgoing) -> None:
+        machine = self._machine
+        if self.failure is not None or machine.has_ended:
+            return
+        number = machine.frames
+        carrier = self._carrier
+        body = outgoing.body
+        carrier.send(machine.frame_header(len(body), outgoing.inline), body, outgoing.bulk)
+        if carrier.wants_write is not self._is_writing:
+            self._watch()
+        if self._is_local:
+            for keeper, _ in outgoing.holders:
+                machine.lend((number, keeper))
+
+    def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
+        if type(asked) is Answer:
+            self._memory.note_answer(asked)
+            return
+        places, holders = asked
+        self.credited += places
+        for _, keeper in holders:
+            if not self._memory.give_back(keeper):
+                self._let_go.append(keeper)
+
+    def _reads_on(self) -> bool:
+        # A worker that waits for a credit, gets one and uses it would leave the others unread for ever, and wait
+        # for each of them: frames would go one by one, with however many places.
+        return self._machine.credits < 2 <= self.terms.size
+
+    def _is_needed(self) -> bool:
+        if self._outbox:
+            return True
+        return any(
+            type(keeper) is not Slot or type(keeper.segment) is DeviceSegment
+            for _, keeper in self._machine.loans.values()
+        )
+
+    def _release(self) -> None:
+        self._let_go.extend(self._machine.loans.values())
+        self._machine.loans.clear()
+        self._memory.release()
+        self._outbox.clear()
+
+    # Without the lock.
+
+    def _after_lock(self) -> None:
+        # Letting go of an allocator's memory tells whoever waits for it, who must not wait for this lock.
+        while self._let_go:
+            with suppress(IndexError):  # another thread was faster
+                self._let_go.popleft()
+
+    _after_tick = _after_lock
+
+
+def _as_bytes(piece: Any) -> Any:
+    """Return the elements of an array as bytes in row-major order; those of one with gaps are copied."""
+    if not piece.nbytes:
+        return b""
+    if piece.dtype.isbuiltin == 1 and piece.dtype.kind in "biufc" and piece.flags.c_contiguous:
+        return piece  # whose bytes can be read as they are
+    return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
+
+
+def _copy(memory: Bytes, piece: Any, length: int) -> None:
+    """Copy the elements of an array to memory, in row-major order; so many bytes, if they lie in this order."""
+    if piece.flags.c_contiguous:
+        memory[:length] = piece.reshape(-1).view(np.uint8)[:length]
+    else:
+        np.copyto(memory[: piece.nbytes].view(piece.dtype).reshape(piece.shape), piece)

@@ -1,0 +1,61 @@
+"""Terms: what both ends of a link are given alike, and Parcel: what they are given to carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.core.ports import IOSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What both ends of a link are given alike.
+
+    Attributes
+    ----------
+    name
+        The name of the link, such as ``"edge.camera.out -> server.detector.frame"``.
+    size
+        The places in the receiver's queue.
+    policy
+        What the queue does when it is full.
+    max_bytes
+        The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
+        hosts, the most of one frame.
+    silence
+        The seconds within which a peer that is frozen or cut off is known to be lost.
+    epoch
+        Which life of the parts the link belongs to.
+    allow_pickle
+        Whether objects that are not tensors or plain data are pickled. The peer must be known: reading a pickle
+        runs what its sender chose.
+    """
+
+    name: str
+    size: int
+    policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.FAULT
+    max_bytes: int = 1 << 30
+    silence: float = 3.0
+    epoch: int = 0
+    allow_pickle: bool = True
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.max_bytes < 1 or self.silence <= 0 or not 0 <= self.epoch < 1 << 32:
+            raise ValueError(f"such a link cannot be: {self}")
+
+    def text(self) -> bytes:
+        """Return what the ends compare in their first messages."""
+        return f"{self.name}|{self.size}|{self.policy.name}|{self.max_bytes}|{self.silence}".encode()[:4096]
+
+
+class Parcel(NamedTuple):
+    """A message on its way: its data, its acquisition time and its metadata.
+
+    `number` is the number of messages before it on the link, where it was received.
+    """
+
+    data: Any
+    acq_timestamp: int | None = None
+    metadata: dict[str, Any] | None = None
+    number: int = -1
