@@ -129,15 +129,13 @@ class HeldFrames:
 
     def _sort_shared(self, released: list[Any] | None) -> list[Any]:
         """Watch the frames with several receivers that are still held, and add the others to the released ones."""
-        records = list(dict.fromkeys(self.shared))
+        records = dict.fromkeys(self.shared)
         self.shared.clear()
-        if released is None:
-            released = []
-        held = still_held(records)
-        for record in held:
+        # The newest one is often held: another receiver has not taken it yet.
+        for record in still_held(list(records)):
             self.watched[id(record.owner)] = self._watch.begin(record.owner, record)
-        released += [record for record in records if record not in held] if held else records
-        return released
+            del records[record]
+        return [*records] if released is None else [*released, *records]
 
     def _begin(self, owner: Any) -> None:
         self.watched[id(owner)] = self._watch.begin(owner)

@@ -21,6 +21,7 @@ from typing import Any
 from weakref import ref
 
 from headrace._runtime.streams.owners import is_shared_elsewhere, only_kept
+from headrace.tensor.libraries import hidden_users
 
 _SPARE = 64
 
@@ -39,12 +40,11 @@ def still_held(records: list[Watched]) -> list[Watched]:
     owners = [frame.owner for frame in records]
     if only_kept(owners, besides=1):
         return []
-    counts = map(getrefcount, owners)
-    return [
-        frame
-        for frame, count in zip(records, counts, strict=True)
-        if count > _ALONE + 1 or is_shared_elsewhere(frame.owner)
-    ]
+    counted = zip(records, map(getrefcount, owners), strict=True)
+    if hidden_users:
+        return [frame for frame, count in counted if count > _ALONE + 1 or is_shared_elsewhere(frame.owner)]
+    most = _ALONE + 1
+    return [frame for frame, count in counted if count > most]
 
 
 def no_longer_held(watched: dict[int, Watched]) -> list[int]:
