@@ -358,6 +358,25 @@ def test_an_operator_that_reads_the_current_stream_has_its_own(reads_stream: Any
     assert app.seen == RIGHT
 
 
+class Tensor:
+    """An array of PyTorch: exporting it reads the current stream."""
+
+    __module__ = "torch"
+
+    def __dlpack__(self) -> Any:
+        return gpu.current_stream()
+
+
+def test_an_operator_that_holds_a_tensor_shares_its_stream() -> None:
+    def compose(app: Any) -> None:
+        compose_row(app, seconds=0.0)
+        for operator in app.graph:
+            operator.held = Tensor()
+
+    app = run(compose)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+
+
 def test_an_operator_that_reads_the_current_stream_unseen_keeps_it(scheduler: MakeScheduler) -> None:
     def ask(op_input: Any, operator: Any) -> None:
         if operator.name == "two" and operator.ticks == 1:

@@ -165,6 +165,9 @@ def _methods_of(value: Any) -> list[Any]:
     kinds = type(value).__mro__[:-1]
     if any(kind.__module__.partition(".")[0] in ("builtins", "headrace") for kind in kinds):
         return []
+    # A tensor of PyTorch reads the current stream when it is exported, and keeps none.
+    if any((kind.__module__, kind.__name__) == ("torch", "Tensor") for kind in kinds):
+        return []
     return [member for kind in kinds for member in vars(kind).values()]
 
 
