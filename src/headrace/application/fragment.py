@@ -441,15 +441,13 @@ class Fragment(Composition):
         """Return the feed of a :class:`headrace.operators.FeedOp`, into which the program puts frames."""
         from headrace.operators import FeedOp
 
-        operator = self._end_of("feed", name, FeedOp)
-        return operator.feed
+        return self._end_of("feed", name, FeedOp).feed
 
     def results(self, name: str) -> Results:
         """Return the results of a :class:`headrace.operators.ResultsOp`, from which the program takes frames."""
         from headrace.operators import ResultsOp
 
-        operator = self._end_of("results", name, ResultsOp)
-        return operator.results
+        return self._end_of("results", name, ResultsOp).results
 
     def _end_of(self, call: str, name: str, kind: type[E]) -> E:
         """Return an operator through which the program exchanges frames with the run in progress."""

@@ -178,9 +178,7 @@ class AsyncFunctionOperator(FunctionOperator):
         try:
             if self._calls and self._calls[0].is_done:
                 self._emit_first(op_output)
-                self._emits_for = (
-                    None  # but not after an error: the waiting messages are not those of this step
-                )
+                self._emits_for = None  # not after an error: the waiting messages are not those of this step
             else:
                 resume.received = False
                 arguments = self._receive_arguments(op_input)

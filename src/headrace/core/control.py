@@ -58,26 +58,6 @@ class RunControl:
         method (``"set_live"`` or ``"set_knob"``), the name and the value. None if operators compute here.
     """
 
-    __slots__ = (
-        "_at_end",
-        "_has_begun",
-        "_is_under_way",
-        "changes",
-        "doing",
-        "engine",
-        "error",
-        "errors",
-        "failure",
-        "has_ended",
-        "has_started",
-        "on_stop",
-        "pause_wanted",
-        "requests",
-        "run_id",
-        "set_elsewhere",
-        "stop_wanted",
-    )
-
     def __init__(self, doing: str) -> None:
         self.doing = doing
         self.run_id = os.urandom(6).hex() if doing else ""

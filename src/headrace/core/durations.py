@@ -96,9 +96,8 @@ def _parse(text: str, what: str) -> int:
         number, unit = match[1], match[2]
         if not unit and number.lstrip("+-").isdigit():
             return int(number)  # a bare number of nanoseconds
-        if (
-            len(number.lower().partition("e")[2].lstrip("+-0")) > 2
-        ):  # a power of ten that takes long to compute
+        # A large power of ten takes long to compute.
+        if len(number.lower().partition("e")[2].lstrip("+-0")) > 2:
             raise ValueError(f"{what} must be {_FORMS}; not {text!r}")
         if unit in _UNITS:
             # Exact, unlike floats: "0.1s" is 100,000,000 ns.

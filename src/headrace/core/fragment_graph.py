@@ -37,10 +37,8 @@ class FragmentFlow:
     def ends(self) -> tuple[End, End]:
         """Return the operators or ports that it connects, once its fragments have been composed."""
         call = f"add_flow({self.source.name!r}, {self.target.name!r})"
-        source, target = (
-            end_named(self.source, self.output, call),
-            end_named(self.target, self.input, call),
-        )
+        source = end_named(self.source, self.output, call)
+        target = end_named(self.target, self.input, call)
         ends = [end for end in (source, target) if not isinstance(end, Port) and not end.is_subgraph]
         if len(ends) == 2 and not target.spec.inputs:  # type: ignore[union-attr]
             return source[OUTPUT_EXEC], target[INPUT_EXEC]  # type: ignore[index]

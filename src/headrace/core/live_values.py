@@ -90,9 +90,7 @@ class LiveValues:
             if self._is_in_run:
                 self._waiting[name] = checked
                 return
-            if (
-                is_remembered and not fragment._is_composing_here
-            ):  # otherwise compose will make the change again
+            if is_remembered and not fragment._is_composing_here:  # else compose makes the change again
                 fragment._live_values[operator.name, name] = checked
             setattr(operator._parameters, name, checked)
 

@@ -158,11 +158,7 @@ class _JsonFormatter(logging.Formatter):
             fields["stack"] = record.stack_info
         try:
             return json.dumps(fields, default=repr, allow_nan=False)
-        except (
-            TypeError,
-            ValueError,
-            RecursionError,
-        ):  # NaN, keys that are no text, an object that holds itself
+        except (TypeError, ValueError, RecursionError):  # NaN, keys that are no text, what holds itself
             return json.dumps({str(name): _plain(value) for name, value in fields.items()})
 
 

@@ -84,12 +84,8 @@ class RunOptions:
 
     def over(self, others: RunOptions) -> RunOptions:
         """Return these options, and those of `others` where they change nothing."""
-        return RunOptions(
-            *(
-                theirs if own is None else own
-                for own, theirs in zip(astuple(self), astuple(others), strict=True)
-            )
-        )
+        pairs = zip(astuple(self), astuple(others), strict=True)
+        return RunOptions(*(theirs if own is None else own for own, theirs in pairs))
 
     @property
     def changes_scheduler(self) -> bool:

@@ -143,10 +143,8 @@ class _Drawing:
         """Return the drawing."""
         layers = self._layout.layers
         # Frames begin above a layer, in two rows, and end below it, in one.
-        first, last = (
-            {first for first, _ in self._layers.values()},
-            {last for _, last in self._layers.values()},
-        )
+        first = {first for first, _ in self._layers.values()}
+        last = {last for _, last in self._layers.values()}
         rows: list[tuple[int, int]] = []  # the first and the last row of each layer
         y = 2 if 0 in first else 0
         for position, layer in enumerate(layers):

@@ -192,10 +192,8 @@ def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour:
 
 def _size(operator: Operator) -> tuple[float, float]:
     """Return the width and the height of the box of an operator."""
-    inputs, outputs = (
-        [f"{name} {queue_label(operator, name)}" for name in operator.spec.every_input],
-        _outputs(operator),
-    )
+    inputs = [f"{name} {queue_label(operator, name)}" for name in operator.spec.every_input]
+    outputs = _outputs(operator)
     rows = max(len(inputs), len(outputs))
     pairs = itertools.zip_longest(inputs, outputs, fillvalue="")
     ports = [sum(_width(text, _SMALL) for text in pair) + 2 * _PAD for pair in pairs]

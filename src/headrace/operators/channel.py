@@ -65,11 +65,9 @@ class Channel(Generic[T]):
                 return result
             try:
                 in_time = waits.wait_for_futures((changed,), None if until is None else until - monotonic())
-            except BaseException:
+            finally:
                 self._forget(changed)
-                raise
             if not in_time:
-                self._forget(changed)
                 raise TimeoutError
 
     async def wait_async(self, attempt: Callable[[], Any]) -> Any:

@@ -198,10 +198,7 @@ class SO3:
         angle = math.acos(min(abs(dot), 1.0))
         first, second = 1 - fraction, fraction
         if angle > 1e-8:
-            first, second = (
-                math.sin(first * angle) / math.sin(angle),
-                math.sin(second * angle) / math.sin(angle),
-            )
+            first, second = (math.sin(part * angle) / math.sin(angle) for part in (first, second))
         second = math.copysign(1, dot) * second
         found = tuple(first * a + second * b for a, b in zip(mine, others, strict=True))
         return SO3._of(unit(found, "rotation"))

@@ -18,6 +18,8 @@ from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
 _ALIGNMENT = 64  # bytes; what vector instructions of CPUs like
@@ -95,17 +97,20 @@ class _ResourceMemory:
 
 
 class PlainMemory:
-    """Ordinary memory of the host."""
+    """Memory of the host, in buffers that `make` makes: ordinary ones unless given."""
 
     is_stream_ordered = False
     device = DLDevice(DLDeviceType.CPU, 0)
 
-    def allocate(self, size: int, stream: Any) -> PlainBuffer:
-        """Return a buffer."""
-        return PlainBuffer(size)
+    def __init__(self, make: Callable[[int], Any] | None = None) -> None:
+        self._make = make or PlainBuffer
 
-    def free(self, buffer: PlainBuffer, stream: Any) -> None:
-        """Let go of a buffer."""
+    def allocate(self, size: int, stream: Any) -> Any:
+        """Return a buffer."""
+        return self._make(size)
+
+    def free(self, buffer: Any, stream: Any) -> None:
+        """Let go of a buffer, whose memory goes with its last user."""
 
 
 class PlainBuffer:

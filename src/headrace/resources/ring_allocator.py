@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.link.ring import Segment, share
 from headrace.resources.allocator import Allocator
+from headrace.resources.memory_sources import PlainMemory
 from headrace.resources.memory_storage_type import MemoryStorageType
-from headrace.tensor.types import CPU
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -36,25 +36,11 @@ class RingAllocator(Allocator):
         super().__init__(fragment, name=name)
 
     def _make_source(self, storage: MemoryStorageType) -> MemorySource:
-        return _SharedMemory()
-
-
-class _SharedMemory:
-    """A source of memory that can be sent: each block is a segment of its own."""
-
-    is_stream_ordered = False
-    device = CPU
-
-    def allocate(self, size: int, stream: Any) -> _SharedBuffer:
-        """Return a buffer."""
-        return _SharedBuffer(size)
-
-    def free(self, buffer: _SharedBuffer, stream: Any) -> None:
-        """Let go of a buffer, whose memory goes with its last user."""
+        return PlainMemory(_SharedBuffer)
 
 
 class _SharedBuffer:
-    """One block."""
+    """One block, which can be sent: a segment of its own."""
 
     __slots__ = ("_segment",)
 

@@ -68,9 +68,7 @@ def open_input(av: Any, source: str, hardware: bool, **arguments: Any) -> Any:
     if hardware and module is not None and "cuda" in module.hwdevices_available():
         accelerator = module.HWAccel("cuda", allow_software_fallback=True)
         try:
-            accelerator.create(
-                av.Codec("h264", "r")
-            )  # before the source: a live one is connected to only once
+            accelerator.create(av.Codec("h264", "r"))  # before the source: a live one is connected to once
         except Exception as error:
             _logger.info("NVDEC does not work here (%s); %s is decoded in software", error, source)
         else:

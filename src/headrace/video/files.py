@@ -391,9 +391,8 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
                 container.metadata[_START] = str(round(self._first * 1_000_000_000))
                 self._tick = _FINE_TICK if is_exact and codec != "mpeg4" else _TICK
                 stream.codec_context.time_base = stream.time_base = self._tick
-                options["bf"] = (
-                    "0"  # in the order in which they are shown: of others a container knows a wrong length
-                )
+                # In the order in which they are shown: of others a container knows a wrong length.
+                options["bf"] = "0"
             stream.options = options
         except (ValueError, av.error.FFmpegError) as error:
             container.close()

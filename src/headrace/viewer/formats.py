@@ -1,7 +1,8 @@
 """The words of an input specification: kinds of layers, image formats and how colours are encoded.
 
 Each is an enumeration whose values are the names that a configuration file uses, and whose members are spelled as
-programs for the Holoscan SDK spell them.
+programs for the Holoscan SDK spell them. A value is the name of its member in small letters, so the long ones are
+made of the names alone.
 """
 
 from __future__ import annotations
@@ -9,83 +10,31 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeVar
 
-
-class InputType(enum.StrEnum):
-    """The kinds of layers that a tensor is drawn as."""
-
-    UNKNOWN = "unknown"
-    COLOR = "color"
-    COLOR_LUT = "color_lut"
-    POINTS = "points"
-    LINES = "lines"
-    LINE_STRIP = "line_strip"
-    TRIANGLES = "triangles"
-    CROSSES = "crosses"
-    RECTANGLES = "rectangles"
-    OVALS = "ovals"
-    TEXT = "text"
-    DEPTH_MAP = "depth_map"
-    DEPTH_MAP_COLOR = "depth_map_color"
-    POINTS_3D = "points_3d"
-    LINES_3D = "lines_3d"
-    LINE_STRIP_3D = "line_strip_3d"
-    TRIANGLES_3D = "triangles_3d"
+InputType = enum.StrEnum(
+    "InputType",
+    "UNKNOWN COLOR COLOR_LUT POINTS LINES LINE_STRIP TRIANGLES CROSSES RECTANGLES OVALS TEXT "
+    "DEPTH_MAP DEPTH_MAP_COLOR POINTS_3D LINES_3D LINE_STRIP_3D TRIANGLES_3D",
+)
+InputType.__doc__ = "The kinds of layers that a tensor is drawn as."
 
 
-class ImageFormat(enum.StrEnum):
-    """How the elements of an image are laid out: components, bits and number format.
+ImageFormat = enum.StrEnum(
+    "ImageFormat",
+    "AUTO_DETECT R8_UINT R8_SINT R8_UNORM R8_SNORM R8_SRGB R16_UINT R16_SINT R16_UNORM R16_SNORM "
+    "R16_SFLOAT R32_UINT R32_SINT R32_SFLOAT R8G8B8_UNORM R8G8B8_SNORM R8G8B8_SRGB R8G8B8A8_UNORM "
+    "R8G8B8A8_SNORM R8G8B8A8_SRGB R16G16B16_UNORM R16G16B16_SNORM R16G16B16_SFLOAT R32G32B32_SFLOAT "
+    "R16G16B16A16_UNORM R16G16B16A16_SNORM R16G16B16A16_SFLOAT R32G32B32A32_SFLOAT "
+    "D16_UNORM X8_D24_UNORM D32_SFLOAT A2B10G10R10_UNORM_PACK32 A2R10G10B10_UNORM_PACK32 "
+    "B8G8R8A8_UNORM B8G8R8A8_SRGB A8B8G8R8_UNORM_PACK32 A8B8G8R8_SRGB_PACK32 "
+    "Y8U8Y8V8_422_UNORM U8Y8V8Y8_422_UNORM Y8_U8V8_2PLANE_420_UNORM Y8_U8V8_2PLANE_422_UNORM "
+    "Y8_U8_V8_3PLANE_420_UNORM Y8_U8_V8_3PLANE_422_UNORM Y16_U16V16_2PLANE_420_UNORM "
+    "Y16_U16V16_2PLANE_422_UNORM Y16_U16_V16_3PLANE_420_UNORM Y16_U16_V16_3PLANE_422_UNORM",
+)
+ImageFormat.__doc__ = """How the elements of an image are laid out: components, bits and number format.
 
-    ``unorm`` is an unsigned fraction, ``snorm`` a signed one, ``uint`` and ``sint`` are integers that are drawn
-    like fractions, ``sfloat`` is a float, and ``srgb`` an unsigned fraction with the sRGB curve.
-    """
-
-    AUTO_DETECT = "auto_detect"
-    R8_UINT = "r8_uint"
-    R8_SINT = "r8_sint"
-    R8_UNORM = "r8_unorm"
-    R8_SNORM = "r8_snorm"
-    R8_SRGB = "r8_srgb"
-    R16_UINT = "r16_uint"
-    R16_SINT = "r16_sint"
-    R16_UNORM = "r16_unorm"
-    R16_SNORM = "r16_snorm"
-    R16_SFLOAT = "r16_sfloat"
-    R32_UINT = "r32_uint"
-    R32_SINT = "r32_sint"
-    R32_SFLOAT = "r32_sfloat"
-    R8G8B8_UNORM = "r8g8b8_unorm"
-    R8G8B8_SNORM = "r8g8b8_snorm"
-    R8G8B8_SRGB = "r8g8b8_srgb"
-    R8G8B8A8_UNORM = "r8g8b8a8_unorm"
-    R8G8B8A8_SNORM = "r8g8b8a8_snorm"
-    R8G8B8A8_SRGB = "r8g8b8a8_srgb"
-    R16G16B16_UNORM = "r16g16b16_unorm"
-    R16G16B16_SNORM = "r16g16b16_snorm"
-    R16G16B16_SFLOAT = "r16g16b16_sfloat"
-    R32G32B32_SFLOAT = "r32g32b32_sfloat"
-    R16G16B16A16_UNORM = "r16g16b16a16_unorm"
-    R16G16B16A16_SNORM = "r16g16b16a16_snorm"
-    R16G16B16A16_SFLOAT = "r16g16b16a16_sfloat"
-    R32G32B32A32_SFLOAT = "r32g32b32a32_sfloat"
-    D16_UNORM = "d16_unorm"
-    X8_D24_UNORM = "x8_d24_unorm"
-    D32_SFLOAT = "d32_sfloat"
-    A2B10G10R10_UNORM_PACK32 = "a2b10g10r10_unorm_pack32"
-    A2R10G10B10_UNORM_PACK32 = "a2r10g10b10_unorm_pack32"
-    B8G8R8A8_UNORM = "b8g8r8a8_unorm"
-    B8G8R8A8_SRGB = "b8g8r8a8_srgb"
-    A8B8G8R8_UNORM_PACK32 = "a8b8g8r8_unorm_pack32"
-    A8B8G8R8_SRGB_PACK32 = "a8b8g8r8_srgb_pack32"
-    Y8U8Y8V8_422_UNORM = "y8u8y8v8_422_unorm"
-    U8Y8V8Y8_422_UNORM = "u8y8v8y8_422_unorm"
-    Y8_U8V8_2PLANE_420_UNORM = "y8_u8v8_2plane_420_unorm"
-    Y8_U8V8_2PLANE_422_UNORM = "y8_u8v8_2plane_422_unorm"
-    Y8_U8_V8_3PLANE_420_UNORM = "y8_u8_v8_3plane_420_unorm"
-    Y8_U8_V8_3PLANE_422_UNORM = "y8_u8_v8_3plane_422_unorm"
-    Y16_U16V16_2PLANE_420_UNORM = "y16_u16v16_2plane_420_unorm"
-    Y16_U16V16_2PLANE_422_UNORM = "y16_u16v16_2plane_422_unorm"
-    Y16_U16_V16_3PLANE_420_UNORM = "y16_u16_v16_3plane_420_unorm"
-    Y16_U16_V16_3PLANE_422_UNORM = "y16_u16_v16_3plane_422_unorm"
+``unorm`` is an unsigned fraction, ``snorm`` a signed one, ``uint`` and ``sint`` are integers that are drawn
+like fractions, ``sfloat`` is a float, and ``srgb`` an unsigned fraction with the sRGB curve.
+"""
 
 
 class YuvModelConversion(enum.StrEnum):

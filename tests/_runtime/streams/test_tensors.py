@@ -352,6 +352,29 @@ def test_a_frame_that_was_taken_out_of_its_map_is_alive_while_it_is_read() -> No
     assert alive == [True] * FRAMES
 
 
+def test_what_a_receiver_takes_out_of_a_map_is_there_for_the_others() -> None:
+    seen: list[list[str]] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
+            # A map without tensors reaches both as it is: those of a map with tensors are made for each receiver.
+            op_output.emit({"frame": Library(), "number": self.ticks}, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            message = op_input.receive("in")
+            op_input.receive_cuda_stream("in")
+            seen.append(list(message))
+            message.clear()
+
+        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
+        for name in ("one", "two"):
+            app.add_flow(source, Step(app, inputs=("in",), body=take, name=name))
+
+    run(compose)
+    assert seen == 2 * FRAMES * [["frame", "number"]]
+
+
 def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
     told: list[Any] = []
     buffers: list[Any] = []

@@ -14,18 +14,8 @@ from typing import Any
 
 __version__ = "4.6.0"
 MODULES = (
-    *(
-        "conditions",
-        "core",
-        "data_loggers",
-        "decorator",
-        "executors",
-        "flow_graphs",
-        "graphs",
-        "gxf",
-        "logger",
-    ),
-    *("network_contexts", "operators", "pose_tree", "resources", "schedulers"),
+    *("conditions", "core", "data_loggers", "decorator", "executors", "flow_graphs", "graphs", "gxf"),
+    *("logger", "network_contexts", "operators", "pose_tree", "resources", "schedulers"),
 )
 __all__ = ["__version__", "as_tensor", *MODULES]
 

@@ -63,11 +63,9 @@ class _Lines(ResourceBase):
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
         for name in ("queue_policy", "large_data_queue_policy", "queue_type"):
-            value, kind = (
-                getattr(self, name),
-                DataLoggerQueueType if name == "queue_type" else AsyncQueuePolicy,
-            )
+            value = getattr(self, name)
             if isinstance(value, str):
+                kind = DataLoggerQueueType if name == "queue_type" else AsyncQueuePolicy
                 setattr(self, name, kind[value.upper()])
 
     def initialize(self) -> None:

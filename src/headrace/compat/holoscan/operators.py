@@ -61,23 +61,10 @@ _NOT_HERE = {
 }
 _OPERATORS = ("GXFCodeletOp", "RawImageProcessorOp", *_HERE)
 SUBMODULES = (
-    *(
-        "bayer_demosaic",
-        "format_converter",
-        "gxf_codelet",
-        "holoviz",
-        "inference",
-        "inference_processor",
-        "ping_rx",
-    ),
-    *("ping_tensor_rx", "ping_tensor_tx", "ping_tx", "raw_image_processor", "segmentation_postprocessor"),
-    *(
-        "v4l2_video_capture",
-        "video_stream_recorder",
-        "video_stream_replayer",
-        "test_ops",
-        "v4l2_camera_passthrough",
-    ),
+    *("bayer_demosaic", "format_converter", "gxf_codelet", "holoviz", "inference", "inference_processor"),
+    *("ping_rx", "ping_tensor_rx", "ping_tensor_tx", "ping_tx", "raw_image_processor"),
+    *("segmentation_postprocessor", "v4l2_video_capture", "video_stream_recorder", "video_stream_replayer"),
+    *("test_ops", "v4l2_camera_passthrough"),
 )
 __all__ = [*_OPERATORS, *SUBMODULES[:-2]]
 

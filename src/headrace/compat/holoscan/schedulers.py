@@ -85,15 +85,10 @@ class MultiThreadScheduler(GXFScheduler, headrace.MultiThreadScheduler):
     "log_perf_stats=False, name='event_based_scheduler'"
 )
 @_hide(
-    *(
-        "worker_thread_number",
-        "enable_queue_stealing",
-        "steal_scan_limit",
-        "enable_worker_postcheck_fastpath",
-    ),
-    *("postcheck_fallback_notify_interval", "postcheck_fallback_notify_min_workers", "log_perf_stats"),
-    *("postcheck_fallback_notify_min_period_ns", "internal_event_shard_count", "wait_state_shard_count"),
-    "dispatcher_internal_pop_batch_size",
+    *("worker_thread_number", "enable_queue_stealing", "steal_scan_limit", "log_perf_stats"),
+    *("enable_worker_postcheck_fastpath", "postcheck_fallback_notify_interval", "wait_state_shard_count"),
+    *("postcheck_fallback_notify_min_workers", "postcheck_fallback_notify_min_period_ns"),
+    *("internal_event_shard_count", "dispatcher_internal_pop_batch_size"),
 )
 class EventBasedScheduler(GXFScheduler, headrace.EventBasedScheduler):
     """Operators on several threads."""

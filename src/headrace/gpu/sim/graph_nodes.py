@@ -91,7 +91,6 @@ def _size(memory: Any) -> int:
 class GraphNode(metaclass=MadeByDriver):
     """A node of a graph."""
 
-    __slots__ = ("_record", "graph")
     _made_by = "GraphDefinition.nodes"
     type: CUgraphNodeType
     is_valid = True
@@ -128,7 +127,6 @@ class GraphNode(metaclass=MadeByDriver):
 class KernelNode(GraphNode):
     """The launch of a kernel."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
     kernel: Shown[Kernel[...]] = Shown("kernel")
     grid: Shown[tuple[int, int, int]] = Shown("config", lambda config: config._grid_in_blocks)
@@ -144,7 +142,6 @@ class KernelNode(GraphNode):
 class MemcpyNode(GraphNode):
     """A copy."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMCPY
     dst: Shown[int] = Shown("dst", _address)
     src: Shown[int] = Shown("src", _address)
@@ -154,7 +151,6 @@ class MemcpyNode(GraphNode):
 class MemsetNode(GraphNode):
     """The filling of memory with a pattern, in one row."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
     dptr: Shown[int] = Shown("dst", _address)
     value: Shown[int] = Shown("pattern", lambda pattern: int.from_bytes(pattern, "little"))
@@ -171,7 +167,6 @@ class MemsetNode(GraphNode):
 class HostCallbackNode(GraphNode):
     """The call of a function on the host."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_HOST
     callback: Shown[Callable[[], object]] = Shown("callback")
 
@@ -179,14 +174,12 @@ class HostCallbackNode(GraphNode):
 class EmptyNode(GraphNode):
     """A node without work, which joins others."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EMPTY
 
 
 class EventRecordNode(GraphNode):
     """The record of an event by every launch of the graph (:func:`headrace.gpu.record_external`)."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EVENT_RECORD
     event: Shown[Event] = Shown("event")
 
@@ -194,7 +187,6 @@ class EventRecordNode(GraphNode):
 class EventWaitNode(GraphNode):
     """A wait for an event from outside the graph (:func:`headrace.gpu.wait_external`)."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
     event: Shown[Event] = Shown("event")
 
@@ -202,7 +194,6 @@ class EventWaitNode(GraphNode):
 class AllocNode(GraphNode):
     """The allocation of memory that belongs to the graph (:class:`headrace.gpu.GraphMemoryResource`)."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC
     dptr: Shown[int] = Shown("memory", _address)
     bytesize: Shown[int] = Shown("memory", _size)
@@ -218,6 +209,5 @@ class AllocNode(GraphNode):
 class FreeNode(GraphNode):
     """The release of memory that belongs to the graph."""
 
-    __slots__ = ()
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_FREE
     dptr: Shown[int] = Shown("memory", _address)

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, choices
+from headrace.core.graph_queries import reachable
 from headrace.observe.events.records import Flows
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.critical_path import CriticalPath
@@ -22,7 +23,7 @@ from headrace.observe.figures.distribution import Distribution
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, OperatorInfo, QueueInfo, RunInfo
+    from headrace.observe.events.records import Computes, QueueInfo, RunInfo
     from headrace.observe.figures.critical_path import Breakdown
 
 _log = logging.getLogger("headrace.observe")
@@ -178,9 +179,8 @@ class Goal:
             percent = int(name.removeprefix("p")) * (arrived + missing)
             if percent > 100 * arrived:
                 return False
-            if (
-                self._latency.percentile(percent / arrived * (1 - 1e-12)) > bound
-            ):  # not the next rank, by rounding
+            # A little less, so that rounding does not give the next rank.
+            if self._latency.percentile(percent / arrived * (1 - 1e-12)) > bound:
                 return False
         return True
 
@@ -289,18 +289,10 @@ def _queues_between(run: RunInfo, names: Sequence[str]) -> list[QueueInfo]:
     ]
     legs = []
     for first, last in pairwise(map(run.operator, names)):
-        behind = _reached(first, [(producer, queue.operator) for producer, queue in links])
-        before = _reached(last, [(queue.operator, producer) for producer, queue in links])
-        legs.append([queue for producer, queue in links if producer in behind and queue.operator in before])
+        behind = reachable(first, lambda one: [queue.operator for source, queue in links if source is one])
+        before = reachable(last, lambda one: [source for source, queue in links if queue.operator is one])
+        legs.append([queue for source, queue in links if source in behind and queue.operator in before])
     return list(dict.fromkeys(queue for leg in legs for queue in leg)) if all(legs) else []
-
-
-def _reached(start: OperatorInfo, ways: list[tuple[OperatorInfo, OperatorInfo]]) -> set[OperatorInfo]:
-    """Return an operator and all to which ways lead from it."""
-    found = {start}
-    while more := {end for begin, end in ways if begin in found} - found:
-        found |= more
-    return found
 
 
 class GoalsWatcher(Watcher):

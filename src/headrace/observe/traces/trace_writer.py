@@ -181,11 +181,8 @@ class TraceWriter(StatisticsWatcher):
         """Write computes, their work on the device, and the arrows between them."""
         super().computed(computes)
         self._critical.add(computes)
-        started, ended, threads = (
-            computes.started.tolist(),
-            computes.ended.tolist(),
-            computes.threads.tolist(),
-        )
+        columns = computes.started, computes.ended, computes.threads
+        started, ended, threads = (column.tolist() for column in columns)
         tracks = {thread: self._tracks.thread(thread) for thread in set(threads)}
         places = [tracks[thread] for thread in threads]
         replayed = set(np.flatnonzero(computes.is_replayed).tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from headrace.compat.holoscan.absent import NotHereError
@@ -107,25 +108,10 @@ class FlowInfo:
 
     _flow: Flow
 
-    @property
-    def curr_operator(self) -> Any:
-        """The operator that it leads from."""
-        return self._flow.source
-
-    @property
-    def next_operator(self) -> Any:
-        """The operator that it leads to."""
-        return self._flow.target
-
-    @property
-    def output_port_name(self) -> str:
-        """The output that it leads from."""
-        return self._flow.output
-
-    @property
-    def input_port_name(self) -> str:
-        """The input that it leads to."""
-        return self._flow.input
+    curr_operator = property(attrgetter("_flow.source"), doc="The operator that it leads from.")
+    next_operator = property(attrgetter("_flow.target"), doc="The operator that it leads to.")
+    output_port_name = property(attrgetter("_flow.output"), doc="The output that it leads from.")
+    input_port_name = property(attrgetter("_flow.input"), doc="The input that it leads to.")
 
     @property
     def output_port_spec(self) -> Any:
