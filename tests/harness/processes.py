@@ -103,7 +103,7 @@ def output_of(
 
 def signal_python(number: signal.Signals, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run Python, and send it a signal once it has printed a first line."""
-    process = subprocess.Popen(
+    process = forking()(
         [sys.executable, *map(str, arguments)],
         env=environment_of_programs(),
         stdout=subprocess.PIPE,
