@@ -18,18 +18,17 @@ from typing import Any
 
 import pytest
 
+from tests.harness.application import THOROUGH
 from tests.harness.threads import PATIENCE
 
-# Whether to take more examples of properties and more schedules than `make test` has time for.
-THOROUGH = os.environ.get("HEADRACE_TESTS") == "thorough"
 LIMIT = float(os.environ.get("HEADRACE_TEST_LIMIT", PATIENCE + 60))
 LAST_LIMIT = float(os.environ.get("HEADRACE_TEST_LAST_LIMIT", LIMIT + 60))
 _stderr = 2
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property to take: a third of a number, and all of them in a thorough run."""
-    return number if THOROUGH else -(-number // 3)
+    """Return how many examples of a property to take: a sixth of a number, and all of them in a thorough run."""
+    return number if THOROUGH else -(-number // 6)
 
 
 def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

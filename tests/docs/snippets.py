@@ -73,11 +73,16 @@ def _session(line: int, text: str) -> Block:
     """Return a session of a shell as a block of Python that runs its commands."""
     lines = text.splitlines(keepends=True)
     commands = [each.removeprefix("$ ") for each in lines if each.startswith("$ ")]
-    script = 'exec 2>&1\nheadrace() { "$PYTHON" -m headrace.cli "$@"; }\n' + "".join(commands)
+    script = 'exec 2>&1\nheadrace() { "${PYTHON[@]}" -m headrace.cli "$@"; }\n' + "".join(commands)
+    client = str(ROOT / "tests" / "harness" / "fork_client.py")
     code = (
-        "import os as _os, subprocess as _subprocess, sys as _sys\n"
-        f"_done = _subprocess.run(['bash', '-c', {script!r}], stdout=_subprocess.PIPE, text=True, "
-        "env={**_os.environ, 'PYTHON': _sys.executable})\nprint(_done.stdout, end='')\n"
+        "import os as _os, shlex as _shlex, subprocess as _subprocess, sys as _sys\n"
+        "_forks = 'FORK_SERVER' in _os.environ\n"
+        f"_python = [_sys.executable, *(['-IS', {client!r}] if _forks else [])]\n"
+        f"_script = 'PYTHON=(' + _shlex.join(_python) + ')\\n' + {script!r}\n"
+        "_fds = [int(_os.environ['FORK_SERVER'])] if _forks else []\n"
+        "_done = _subprocess.run(['bash', '-c', _script], stdout=_subprocess.PIPE, text=True, pass_fds=_fds)\n"
+        "print(_done.stdout, end='')\n"
     )
     return Block(line, code, "".join(each for each in lines if not each.startswith("$ ")))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from headrace import gpu
 from headrace.extras import installing
 from headrace.gpu import sim
 from tests.harness import PATIENCE
-from tests.harness.processes import EXAMPLES, environment_of_programs, output_of, run_forked
+from tests.harness.processes import EXAMPLES, environment_of_programs, forking, output_of, run_forked
 
 
 def test_the_first_pipeline_shows_twenty_samples() -> None:
@@ -53,7 +52,7 @@ def test_the_plant_prints_the_same_in_one_process_and_in_three() -> None:
     assert lines[0] == "part of 9 x 5 pixels at 0, 0"
     assert lines[-1] == "finished, 25 computes"
     program = ["-W", "error", "-m", "headrace.cli", "run", EXAMPLES / "plant.py", "--processes"]
-    assert output_of(*program).splitlines() == lines
+    assert output_of(*program, forked=True).splitlines() == lines
 
 
 def test_a_loop_measures_until_the_value_is_steady() -> None:
@@ -184,12 +183,14 @@ def test_importing_headrace_imports_nothing_heavy() -> None:
 
 def test_one_program_receives_what_another_publishes(tmp_path: Path) -> None:
     topics = str(tmp_path / "topics")
-    camera = subprocess.Popen(
+    camera = forking()(
         [sys.executable, str(EXAMPLES / "topics.py"), "camera"],
         env=environment_of_programs(HEADRACE_TOPICS=topics),
     )
     try:
-        out = output_of(EXAMPLES / "topics.py", "brightness", HEADRACE_TOPICS=topics, HEADRACE_COUNT="2")
+        out = output_of(
+            EXAMPLES / "topics.py", "brightness", forked=True, HEADRACE_TOPICS=topics, HEADRACE_COUNT="2"
+        )
     finally:
         camera.kill()
         camera.wait(PATIENCE)

@@ -26,7 +26,7 @@ from tests.gpu.knob_pipelines import (
     scale,
     sent,
 )
-from tests.harness import SCHEDULERS, MakeScheduler, event_based, greedy, multi_thread, switching_often
+from tests.harness import SCHEDULERS, MakeScheduler, event_based, greedy, switching_often
 from tests.limits import THOROUGH, pairs
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
@@ -233,9 +233,7 @@ def test_replays_and_ordinary_runs_alternate_while_values_change(scheduler: Make
 
 @pytest.mark.parametrize(
     ("scheduler", "mode"),
-    [(greedy, "verify"), (multi_thread, ""), (event_based, "verify")]
-    if not THOROUGH
-    else pairs(SCHEDULERS, ["", "verify"]),
+    pairs(SCHEDULERS, ["", "verify"]) if THOROUGH else [(greedy, "verify"), (event_based, "")],
 )
 def test_values_change_at_any_time_and_no_frame_sees_two(
     mode: str, monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler

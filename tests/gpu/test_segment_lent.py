@@ -31,6 +31,7 @@ from tests.gpu.segment_programs import (
     run_with,
     slowly,
 )
+from tests.limits import pairs
 
 pytestmark = pytest.mark.usefixtures("simulated_pipelines")
 FRAMES, BYTES = 70, 4 * COUNT
@@ -154,10 +155,10 @@ def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     op_output.emit(frame, "out")
 
 
-@pytest.mark.parametrize("is_passed_on", [False, True])
-@pytest.mark.parametrize("how", READERS)
-@pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 24}], ids=["copy", "ring"])
-def test_no_reader_sees_a_later_frame(options: dict[str, Any], how: str, is_passed_on: bool) -> None:
+@pytest.mark.parametrize(("how", "slots", "is_passed_on"), pairs(list(READERS), [0, 24], [False, True]))
+def test_no_reader_sees_a_later_frame(how: str, slots: int, is_passed_on: bool) -> None:
+    options = {"outputs": "ring", "slots": slots} if slots else {}
+
     def compose(app: Any) -> None:
         stage = Work(app, body=emit_array, name="stage")
         reader = Work(app, **reading(how), name="reader")
@@ -173,7 +174,7 @@ def test_no_reader_sees_a_later_frame(options: dict[str, Any], how: str, is_pass
         )
         app.capture(stage, **options)
 
-    assert is_captured(both(compose), FRAMES, 3 + 2 * options.get("slots", 1))
+    assert is_captured(both(compose), FRAMES, 3 + 2 * (slots or 1))
     assert not [one for each in seen if (one := each()) is not None]
     seen.clear()
 

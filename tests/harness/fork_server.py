@@ -1,79 +1,197 @@
 """A server that has imported headrace, and forks for each program, which so starts without its imports.
 
-`tests.harness.processes.run_forked` starts it, as a script, and asks it. A request is a message on a Unix socket:
-the program, its arguments, folder and environment, with the files for what it prints. The answers are the id of its
-process, and its exit status once it has ended. One program runs at a time.
+`tests.harness.processes` starts it, as a script; `Popen` asks it for a process. A request is a message on a Unix
+socket: the program, its arguments, folder and environment, with its files and a socket for the answer, the id of
+its process. This is a child of the process that asked, which waits for it and sends it signals as to any other: the
+process between it and the server ends at once, and the one that asked adopts what that leaves behind.
+
+A program has a server of its own, a fork from before it began, for the programs that it starts. A shell that it
+starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import fcntl
 import gc
 import importlib
 import json
 import os
 import runpy
 import socket
+import subprocess
 import sys
+import threading
 import traceback
 import warnings
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
+
+if __name__ == "__main__":
+    from fork_client import ask
+else:
+    from tests.harness.fork_client import ask
 
 # What many programs import. None of these starts a thread, which would not survive a fork.
-MODULES = (
-    *(
-        "numpy",
-        "yaml",
-        "asyncio",
-        "headrace.notebook",
-        "headrace.operators",
-        "headrace.testing",
-        "headrace.viewer",
-    ),
-    *(
-        "headrace.gpu.sim.backend",
-        "headrace.gpu.capture",
-        "headrace.gpu.declared_kernels",
-        "headrace.tensor.copies",
-    ),
-    *(
-        "headrace.observe.events.recorder",
-        "headrace.observe.figures.statistics_watcher",
-        "headrace.resources",
-    ),
-)
+MODULES = [
+    "numpy",
+    "yaml",
+    "asyncio",
+    "argparse",
+    "decimal",
+    "fractions",
+    "hashlib",
+    "random",
+    "secrets",
+    "tempfile",
+    "headrace.cli.run",
+    "headrace.drawing",
+    "headrace.notebook",
+    "headrace.operators",
+    "headrace.testing",
+    "headrace.viewer",
+    "headrace.parts.driver",
+    "headrace.parts.worker",
+    "headrace._runtime.lifecycle.run",
+    "headrace.gpu.capture",
+    "headrace.gpu.declared_kernels",
+    "headrace.gpu.partitions",
+    "headrace.gpu.sim.backend",
+    "headrace.observe.attachment",
+    "headrace.observe.environment",
+    "headrace.observe.events.recorder",
+    "headrace.observe.events.reader",
+    "headrace.observe.figures.statistics_watcher",
+    "headrace.tensor.copies",
+    "headrace.tensor.device_arrays",
+    "headrace.resources.cuda_green_context_pool",
+    "headrace.resources.cuda_stream_pool",
+    "headrace.resources.machine_clock",
+    "headrace.resources.unbounded_allocator",
+]
+PR_SET_CHILD_SUBREAPER = 36
 
 
-def serve(connection: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request; return the request in the new process, and None in the server at its end."""
+class Popen(subprocess.Popen[Any]):
+    """A process as `subprocess` starts one; if it is to run Python, it is a fork of the server."""
+
+    server: ClassVar[socket.socket]
+    _adopting: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, *args: Any, modules: Sequence[str] = (), **more: Any) -> None:
+        self._modules = list(modules)  # what to import before the fork
+        super().__init__(*args, **more)
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        _, preexec, _, passed, folder, environment, _, _, shell, *ends = rest[:15]
+        is_python = not isinstance(args, str) and args[0] == sys.executable and _can_fork(args[1])
+        if shell or preexec or not is_python:
+            super()._execute_child(args, *rest)  # type: ignore[misc]
+            return
+        # The ends of pipes that the program gets; without one, it has what this process has.
+        files = {number: number if end < 0 else end for number, end in enumerate((ends[0], ends[3], ends[5]))}
+        files.update({number: number for number in passed})
+        is_session, group = rest[20:22]
+        with self._adopting:
+            _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                answers = ask(
+                    self.server,
+                    files,
+                    arguments=[os.fspath(argument) for argument in args[1:]],
+                    folder=os.path.join(os.getcwd(), folder or ""),
+                    environment=dict(os.environ if environment is None else environment),
+                    modules=self._modules,
+                    group=None if is_session else os.getpgrp() if group < 0 else group,
+                    parent=os.getpid(),
+                )
+                self.pid = next(answers)
+                next(answers)  # it is adopted
+            finally:
+                _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        self._child_created = True
+        self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+
+def _can_fork(argument: Any) -> bool:
+    """Say whether a program, or one of the options that `become` knows, is Python's first argument."""
+    text = os.fspath(argument)
+    return text in ("-B", "-W", "-c", "-m") or not text.startswith("-")
+
+
+_libc = ctypes.CDLL(None)
+
+
+def serve(connection: socket.socket) -> dict[str, Any]:
+    """Fork for each request; return the request in the new process."""
+    os.setpgid(0, 0)  # Ctrl-C is for the programs
     while True:
-        message, files, _, _ = socket.recv_fds(connection, 1 << 20, 2)
+        message, received, _, _ = socket.recv_fds(connection, 1 << 20, 64)
         if not message:
-            return None
+            os._exit(0)
         request = json.loads(message)
         for name in request["modules"]:
             importlib.import_module(name)
         gc.freeze()
-        pid = os.fork()
-        if not pid:
-            connection.close()
-            for number, file in enumerate(files, 1):
-                os.dup2(file, number)
+        between = os.fork()
+        if between:
+            if "parent" in request:
+                os.waitpid(between, 0)
+                os.write(received[0], b"0")
+            for file in received:
                 os.close(file)
-            return request
-        for file in files:
-            os.close(file)
-        connection.send(b"%d" % pid)
-        connection.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            continue
+        connection.close()
+        program = os.fork()
+        if program:
+            os.write(received[0], b"%d" % program)
+            if "parent" not in request:
+                for file in (0, 1, 2, *received[1:]):
+                    os.close(file)
+                os.write(received[0], b"%d" % os.waitstatus_to_exitcode(os.waitpid(program, 0)[1]))
+            os._exit(0)
+        if "parent" in request:
+            while os.getppid() != request["parent"]:
+                os.sched_yield()
+        if request["group"] is None:
+            os.setsid()
+        else:
+            os.setpgid(0, request["group"])
+        Popen.server, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():
+            Popen.server.close()
+            for file in received:
+                os.close(file)
+            return serve(its)
+        its.close()
+        os.close(received[0])
+        _place(dict(zip(request["files"], received[1:], strict=True)))
+        return request
+
+
+def _place(files: dict[int, int]) -> None:
+    """Give open files the numbers that a program expects."""
+    above = max(files) + 1
+    moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD, above) for number, file in files.items()}
+    for file in files.values():
+        os.close(file)
+    for number, file in moved.items():
+        os.dup2(file, number)
+        os.close(file)
 
 
 def become(request: dict[str, Any]) -> None:
     """Run a program in this process as if Python had been started with it."""
-    gc.unfreeze()
+    subprocess.Popen = Popen  # type: ignore[misc]
     os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(request["environment"], FORK_SERVER=str(Popen.server.fileno()))
     arguments = request["arguments"]
+    if arguments[0] == "-B":
+        sys.dont_write_bytecode = True
+        del arguments[0]
     if arguments[0] == "-W":
         warnings.simplefilter(arguments[1])
         del arguments[:2]
@@ -102,9 +220,23 @@ def become(request: dict[str, Any]) -> None:
         sys.exit(1)
 
 
+def end(status: int) -> None:
+    """End this process as Python does, but leave its memory to the system: to go through it takes 0.2 seconds."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
 if __name__ == "__main__":
     for name in MODULES:
         importlib.import_module(name)
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
-    if asked is not None:
+    try:
         become(asked)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+        end(ended.code if isinstance(ended.code, int) else ended.code is not None)
+    end(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from tests.harness.fork_server import Popen
 from tests.harness.threads import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +46,8 @@ def run_forked(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as `run_python` does, in a fork of a process that has imported headrace already.
 
-    That saves the time of the imports. It is not for tests of what is imported, of how a signal ends a process, or
-    of variables that the interpreter reads itself; and it is for no device but the simulated one.
+    That saves the time of the imports. It is not for tests of what is imported, of variables that the interpreter
+    reads itself, or of what it does at its end; and it is for no device but the simulated one.
 
     Parameters
     ----------
@@ -56,32 +56,25 @@ def run_forked(
     modules
         What to import before the fork, because several programs use it.
     """
-    request = {
-        "arguments": [str(argument) for argument in arguments],
-        "folder": str(cwd or Path.cwd()),
-        "environment": environment_of_programs(**environment),
-        "modules": list(modules),
-    }
-    server = _fork_server()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        socket.send_fds(server, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
-        pid = int(server.recv(100))
+        command, variables = [sys.executable, *map(str, arguments)], environment_of_programs(**environment)
+        process = forking()(
+            command, modules=modules, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=variables
+        )
         try:
-            server.settimeout(PATIENCE)
-            status = int(server.recv(100))
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            server.settimeout(None)
-            server.recv(100)
-            raise
+            status = process.wait(PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(request["arguments"], status, out.read(), err.read())
+        return subprocess.CompletedProcess(command, status, out.read(), err.read())
 
 
 @cache
-def _fork_server() -> socket.socket:
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def forking() -> type[Popen]:
+    """Return what can take the place of `subprocess.Popen`: if they run Python, its processes are forks."""
+    Popen.server, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     script = Path(__file__).with_name("fork_server.py")
     process = subprocess.Popen(
         [sys.executable, str(script), str(its.fileno())],
@@ -92,11 +85,11 @@ def _fork_server() -> socket.socket:
     its.close()
 
     def end() -> None:
-        ours.close()
+        Popen.server.close()
         process.wait()
 
     atexit.register(end)
-    return ours
+    return Popen
 
 
 def output_of(
@@ -110,7 +103,7 @@ def output_of(
 
 def signal_python(number: signal.Signals, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run Python, and send it a signal once it has printed a first line."""
-    process = subprocess.Popen(
+    process = forking()(
         [sys.executable, *map(str, arguments)],
         env=environment_of_programs(),
         stdout=subprocess.PIPE,

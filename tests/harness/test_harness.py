@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,8 @@ import pytest
 from headrace import CountCondition
 from headrace.gpu import sim
 from headrace.resources import MachineClock, ManualClock
-from tests.harness import App, Consumer, MakeScheduler, Producer, Step, run, sink, source
-from tests.harness.processes import run_forked, run_python
+from tests.harness import PATIENCE, App, Consumer, MakeScheduler, Producer, Step, run, sink, source
+from tests.harness.processes import forking, run_forked, run_python
 
 
 def test_a_sink_receives_what_a_source_emits(scheduler: MakeScheduler) -> None:
@@ -84,3 +88,34 @@ def test_a_forked_program_can_be_a_module(tmp_path: Path) -> None:
     done = run_forked("-m", "program", "exit", cwd=tmp_path, COLOUR="red")
     assert done.returncode == 3
     assert done.stdout.startswith(f"__main__ ['exit'] {tmp_path} red")
+
+
+CHILD = """
+import os, subprocess, sys
+
+print(os.getppid(), os.getpgrp() == os.getpid(), os.read(int(sys.argv[1]), 1), flush=True)
+subprocess.run([sys.executable, "-c", "import os; print(os.getppid(), flush=True)"])
+sys.stdin.read(1)
+sys.exit("no more")
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_forked_process_is_a_child_like_any_other(is_killed: bool) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    command = [sys.executable, "-c", CHILD, str(reading)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with forking()(command, text=True, pass_fds=[reading], process_group=0, **pipes) as process:
+        assert process.stdout.readline() == f"{os.getpid()} True b'x'\n"
+        assert process.stdout.readline() == f"{process.pid}\n"
+        if is_killed:
+            process.kill()
+        rest = process.communicate("x", timeout=PATIENCE)
+    assert (process.returncode, *rest) == ((-signal.SIGKILL, "", "") if is_killed else (1, "", "no more\n"))
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_is_not_python_is_started_as_usual() -> None:
+    assert forking()(["false"]).wait(PATIENCE) == 1

@@ -20,7 +20,7 @@ from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
 from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import unpack_header
-from tests.harness.processes import environment_of_programs
+from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
 
@@ -133,7 +133,7 @@ else:
 def started(connection: socket.socket, how: str) -> subprocess.Popen[bytes]:
     with connection:
         os.set_inheritable(connection.fileno(), True)
-        return subprocess.Popen(
+        return forking()(
             [sys.executable, "-c", PROGRAM, str(connection.fileno()), how],
             env=environment_of_programs(),
             pass_fds=[connection.fileno()],

@@ -29,6 +29,7 @@ from headrace.resources.memory_block import StreamUse
 from headrace.tensor.copies import copy, simulated_memory, upload
 from headrace.tensor.pending_work import StreamWork
 from headrace.tensor.tensor import Tensor
+from tests.harness.processes import forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import tcp_carriers, unix_carriers
 
@@ -288,7 +289,7 @@ threading.Event().wait()
 
 def start(role: str) -> tuple[subprocess.Popen[str], UnixCarrier]:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = subprocess.Popen(
+    process = forking()(
         [sys.executable, "-c", PEER, role, str(far.fileno())],
         pass_fds=[far.fileno()],
         stdout=subprocess.PIPE,

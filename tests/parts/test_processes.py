@@ -17,7 +17,7 @@ from headrace.cli import main
 from headrace.observe import progress_line
 from tests.harness import PATIENCE, wait_until
 from tests.harness.logs import logging_of_a_program
-from tests.harness.processes import environment_of_programs
+from tests.harness.processes import environment_of_programs, forking
 from tests.limits import THOROUGH
 from tests.observe.test_progress_line import Terminal
 
@@ -27,8 +27,9 @@ SHOWN = [f"shown: {10 * number}" for number in range(5)]
 
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of its own, and logging as a program finds it."""
+    """A folder of its own, and logging as a program finds it. Processes start with what they would import."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", forking())
     monkeypatch.setenv("HEADRACE_DEVICE", "sim")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     with logging_of_a_program():

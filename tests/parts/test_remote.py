@@ -159,7 +159,7 @@ def test_a_killed_driver_takes_all_along() -> None:
         assert other.stdout is not None
         parent, part = map(int, other.stdout.readline().split())
         assert parent == other.pid
-        (here,) = {
+        here = {
             child
             for task in os.listdir(f"/proc/{driver.pid}/task")
             for child in Path(f"/proc/{driver.pid}/task/{task}/children").read_text().split()
@@ -168,7 +168,7 @@ def test_a_killed_driver_takes_all_along() -> None:
         other.communicate(timeout=PATIENCE)
         driver.wait(timeout=PATIENCE)
     assert other.returncode == 0
-    for pid in (here, str(part)):
+    for pid in (*here, str(part)):
         wait_until(lambda pid=pid: has_ended(pid), f"the end of process {pid}")  # type: ignore[misc]
 
 

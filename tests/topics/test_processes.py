@@ -14,13 +14,13 @@ import pytest
 
 from headrace.topics import TopicFolder
 from tests.harness import PATIENCE, wait_until
-from tests.harness.processes import environment_of_programs
+from tests.harness.processes import environment_of_programs, forking
 from tests.topics.ends import await_subscribers, published, reading
 
 
 @contextmanager
 def program(name: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
+    process = forking()(
         [sys.executable, "-m", "tests.topics.programs", name],
         env=environment_of_programs(),
         stdin=subprocess.PIPE,

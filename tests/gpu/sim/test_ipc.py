@@ -15,6 +15,7 @@ import pytest
 from headrace.gpu import sim
 from headrace.gpu.sim.ipc import IPCAllocationHandle, IPCBufferDescriptor
 from tests.harness import PATIENCE
+from tests.harness.processes import forking
 
 
 @pytest.fixture(autouse=True)
@@ -176,11 +177,11 @@ sys.stdin.readline()
 
 def test_a_stream_waits_for_an_event_of_another_process_for_ever_if_that_is_killed() -> None:
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    one = subprocess.Popen([sys.executable, "-c", THIS_PROCESS], **pipes)
+    one = forking()([sys.executable, "-c", THIS_PROCESS], **pipes)
     assert one.stdin is not None
     assert one.stdout is not None
     text = one.stdout.readline().strip()
-    other = subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, text], **pipes)
+    other = forking()([sys.executable, "-c", OTHER_PROCESS, text], **pipes)
     assert other.stdin is not None
     assert other.stdout is not None
     assert other.stdout.readline() == "False False\n"

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.gpu import sim
 from tests.gpu.sim.in_time import InTime
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked, run_python
 
 
 def test_profiles_are_found_by_name() -> None:
@@ -98,8 +98,8 @@ def test_a_driver_before_12_4_has_no_green_contexts() -> None:
 SHOW = "from headrace.gpu import sim; m = sim.current_machine(); print(m)"
 
 
-def environment(code: str = SHOW, **variables: str) -> subprocess.CompletedProcess[str]:
-    return run_python("-c", code, **variables)
+def environment(**variables: str) -> subprocess.CompletedProcess[str]:
+    return run_forked("-c", SHOW, **variables)
 
 
 def test_the_environment_describes_the_first_machine() -> None:
@@ -130,20 +130,20 @@ print(type(app.scheduler().clock).__name__, "headrace.gpu.sim" in sys.modules)
 
 def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_will_use() -> None:
     code = PIPELINE.format(compute="pass", given='CudaStreamPool(self, 0, name="streams"), ')
-    told = environment(code, HEADRACE_DEVICE="sim")
+    told = run_python("-c", code, HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["MachineClock", "True"], told.stderr
-    told = environment(code, HEADRACE_DEVICE="sim", HEADRACE_SIM_TIME="real")
+    told = run_python("-c", code, HEADRACE_DEVICE="sim", HEADRACE_SIM_TIME="real")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
 def test_a_pipeline_that_needs_no_device_makes_none() -> None:
-    told = environment(PIPELINE.format(compute="pass", given=""), HEADRACE_DEVICE="sim")
+    told = run_python("-c", PIPELINE.format(compute="pass", given=""), HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "False"], told.stderr
 
 
 def test_a_pipeline_whose_operator_finds_a_device_only_as_it_runs_does_not_hang() -> None:
     compute = "context.allocate_cuda_stream('own').stream.sync()"
-    told = environment(PIPELINE.format(compute=compute, given=""), HEADRACE_DEVICE="sim")
+    told = run_python("-c", PIPELINE.format(compute=compute, given=""), HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 

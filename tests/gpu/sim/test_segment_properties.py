@@ -14,6 +14,7 @@ from headrace.gpu import sim
 from tests.gpu.segment_graphs import Graph, Node, graphs
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, run_with
 from tests.harness import SCHEDULERS, MakeScheduler, event_based, greedy
+from tests.limits import THOROUGH, examples
 
 
 def in_use(machine: sim.Machine) -> int:
@@ -41,7 +42,7 @@ def check(graph: Graph, scheduler: MakeScheduler, mode: str) -> list[Any]:
     return states
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(SCHEDULERS), st.sampled_from(["", "", "", "verify", "strict"]))
 def test_a_graph_with_segments_does_what_it_does_without(
     graph: Graph, scheduler: MakeScheduler, mode: str
@@ -63,7 +64,7 @@ def test_a_frame_is_replayed_on_a_thread_that_has_not_used_the_device(attempt: i
     assert check(graph, event_based, "") == ["captured"] * 2
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(frames=40), st.sampled_from(SCHEDULERS))
 def test_a_graph_whose_chains_are_found_does_what_it_does_without(
     graph: Graph, scheduler: MakeScheduler
@@ -71,8 +72,14 @@ def test_a_graph_whose_chains_are_found_does_what_it_does_without(
     check(graph, scheduler, "auto")
 
 
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
-@pytest.mark.parametrize("scheduler", [greedy, event_based])
+@pytest.mark.parametrize(
+    ("scheduler", "outputs"),
+    [
+        (greedy, "copy"),
+        (event_based, "ring"),
+        *([(greedy, "ring"), (event_based, "copy")] if THOROUGH else []),
+    ],
+)
 def test_memory_is_flat_over_many_frames(
     scheduler: MakeScheduler, outputs: str, machine: sim.Machine
 ) -> None:
