@@ -43,6 +43,42 @@ class Replays(Protocol):
         """
 
 
+class ComputeLog(Protocol):
+    """What the compute from `Observer.around` writes to.
+
+    The runtime writes there itself where it can, in the same order: a call of Python would cost more than that.
+
+    Attributes
+    ----------
+    compute
+        What `Observer.around` was given.
+    now
+        The clock.
+    computes
+        The start of each compute and its end.
+    number
+        The number of the current compute, or of the next one.
+    timer
+        Takes the times of work on the device, of computes that start at its `next` or later.
+    is_timing
+        Whether the current compute is timed on the device.
+    threads
+        The thread of each compute, if `notes_threads`.
+    """
+
+    compute: Callable[..., None]
+    now: Callable[[], int]
+    computes: list[int]
+    number: int
+    timer: Any
+    is_timing: bool
+    threads: list[int]
+    notes_threads: bool
+
+    def end_timing(self) -> None:
+        """End to take times on the device."""
+
+
 class Observer(Protocol):
     """What watches a run: the only way in which tracking, traces and loggers take part in it.
 
@@ -66,8 +102,8 @@ class Observer(Protocol):
     def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute to run in place of `compute`."""
 
-    def replace(self, node: Any, compute: Callable[..., None], other: Callable[..., None]) -> None:
-        """Call another function where `around` was given this compute, unless a watcher is around it."""
+    def log_of(self, node: Any, compute: Callable[..., None]) -> ComputeLog | None:
+        """Return what `compute` writes to, if it is what `around` returned and does nothing else beside that."""
 
     def uses_stream(self, node: Any, managed: Any, former: Any = None) -> None:
         """Note that a node will submit work to a stream; called once for each, in its compute.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -11,13 +12,14 @@ from weakref import ref
 
 import pytest
 
-from headrace import CountCondition, gpu, observe, op
+from headrace import CountCondition, Operator, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.streams import lifetimes, owners, watch
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import DataFlowTracker, Watcher
+from headrace.observe.events.observation import Observation
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from headrace.tensor.libraries import owner_sizes
@@ -182,6 +184,122 @@ def test_a_watcher_around_a_function_is_called_in_every_compute() -> None:
     watcher = Around()
     chain(lambda x: Array(x.number), lambda x: None, watcher=watcher)
     assert watcher.calls == FRAMES
+
+
+class Plain(Operator):
+    """Does the same as a function, with `receive` and `emit`."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        threads.append(threading.get_ident())
+        op_output.emit(Array(op_input.receive("in").number), "out")
+
+
+class WithStream(Plain):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        threads.append(threading.get_ident())
+        data = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        op_output.emit(Array(data.number), "out")
+
+
+@op
+def function(x: Array) -> Array:
+    threads.append(threading.get_ident())
+    return Array(x.number)
+
+
+threads: list[int] = []
+
+
+class Batches(Watcher):
+    """Keeps what it is shown of each operator."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[Any]] = {"first": [], "middle": [], "last": []}
+
+    def computed(self, batch: Any) -> None:
+        self.of[batch.operator.name].append(batch)
+
+    def all(self, name: str, what: Callable[[Any], Any]) -> list[int]:
+        return [int(each) for batch in self.of[name] for each in what(batch)]
+
+
+def tracked(make: Any, watcher: Watcher, scheduler: MakeScheduler = greedy) -> Any:
+    """Run three operators in a row, of which the one in the middle is made by `make`, and return the outcome."""
+
+    def compose(app: Any) -> None:
+        observe.watch(app, watcher)
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: Array(0))(app, CountCondition(app, FRAMES), pool, name="first")
+        middle = make(app, pool, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, op(lambda x: None)(app, pool, name="last"))
+
+    threads.clear()
+    return run(compose, scheduler).outcome
+
+
+@pytest.mark.parametrize(("make", "reads"), [(function, 2), (Plain, 4), (WithStream, 4)])
+def test_a_tracked_function_takes_two_times_and_others_four(
+    make: Any, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count(1).__next__
+    monkeypatch.setattr(Observation, "_choose_clock", lambda self, engine: setattr(self, "_now", ticks))
+    watcher = Batches()
+    watcher.wants_gpu_times = False
+    tracked(make, watcher)
+    started = watcher.all("middle", attrgetter("started"))[FRAMES // 2 :]
+    ended = watcher.all("middle", attrgetter("ended"))[FRAMES // 2 :]
+    received = watcher.all("middle", lambda batch: batch.arrivals[0].received)[FRAMES // 2 :]
+    emitted = watcher.all("last", lambda batch: batch.arrivals[0].emitted)[FRAMES // 2 :]
+    assert {end - start for start, end in zip(started, ended, strict=True)} == {reads - 1}
+    assert received == (started if reads == 2 else [start + 1 for start in started])
+    assert emitted == (ended if reads == 2 else [end - 1 for end in ended])
+
+
+@pytest.mark.parametrize("make", [function, Plain, WithStream])
+def test_the_thread_of_every_tracked_compute_is_noted(make: Any, scheduler: MakeScheduler) -> None:
+    watcher = Batches()
+    watcher.wants_threads = True
+    tracked(make, watcher, scheduler)
+    assert watcher.all("middle", attrgetter("threads")) == threads
+    assert len(threads) == FRAMES
+
+
+def test_what_a_tracked_function_sends_is_counted() -> None:
+    outcome = tracked(function, Watcher())
+    assert outcome.operators["middle"].sent == {"out": FRAMES}
+
+
+def test_every_compute_of_a_tracked_function_is_timed_on_a_shared_stream_too() -> None:
+    @op
+    def works(x: Array) -> Array:
+        launch(here.stream, MS, lambda: None)
+        return Array(0)
+
+    watcher = Batches()
+    tracked(works, watcher)
+    timed = watcher.all("middle", lambda batch: [each for work in batch.gpu for each in work.compute])
+    assert sorted(timed) == list(range(FRAMES))
+
+
+def test_the_most_messages_of_a_tracked_function_that_wait_are_counted() -> None:
+    def compose(app: Any) -> None:
+        observe.watch(app, tracker)
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: Array(0))(app, CountCondition(app, FRAMES), pool, name="first")
+        middle = function(app, pool, name="middle")
+        last = op(lambda x: None)(app, PeriodicCondition(app, 1_000_000), pool, name="last")
+        app.add_flow(first, middle)
+        app.add_flow(middle, last, size=3)
+
+    tracker = DataFlowTracker()
+    run(compose)
+    assert tracker.statistics.queue("last.x").most == 3
 
 
 def test_metadata_passes_an_array_that_is_sent_in_short() -> None:

@@ -107,7 +107,15 @@ class InputContext:
         try:
             port = self._by_name[name]
             take = port.take
-            item = take()
+            if take is port.noted:
+                take, rows, log = port.log
+                item = take()
+                rows.append(log.now())
+                rows.append(log.number)
+                if log.is_timing:
+                    log.timer.receive(item, port)
+            else:
+                item = take()
         except IndexError:
             return self._receive_nothing(port)
         except KeyError:

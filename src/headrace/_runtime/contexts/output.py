@@ -127,6 +127,14 @@ class OutputContext:
                 data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
+        elif port.log is not None:
+            behind, counter, rows, log = port.log
+            if len(behind) < counter.room:
+                rows.append(log.now())
+                rows.append(log.number)
+                counter.number += 1
+                behind.append(data)
+                return
         for queue in port.queues:
             if len(queue) < queue.capacity:
                 queue.append(data)

@@ -57,6 +57,9 @@ class InputPort:
         The number of messages taken the last time.
     form
         What makes the result of `receive` from several messages, if it is not a tuple.
+    noted, log
+        The `take` of an observed port, if it takes a message, writes that down and does nothing else; and what
+        `receive` needs to do so itself: a function that takes a message, the rows, the log of computes.
     """
 
     __slots__ = (
@@ -74,7 +77,9 @@ class InputPort:
             "item",
             "kept",
             "kind",
+            "log",
             "name",
+            "noted",
         ),
         *("own", "owner_of", "queues", "received_in", "shared", "take"),
     )
@@ -107,6 +112,8 @@ class InputPort:
         self.allocation_of: Callable[[Any], Any] = _itself
         self.count = 1
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
+        self.noted: Any = None
+        self.log: Any = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
@@ -237,9 +244,13 @@ class OutputPort:
         The timeline of the fence that all messages carry, if there is no other fence that they may carry.
     pending, settle
         The received work that the stream is not ordered after yet, and the function that orders it.
+    log
+        What `emit` needs to write a message down itself, if the port is observed and has one queue: the queue, its
+        counter, the rows, the log of computes. A message with a timestamp or metadata goes through `Queue.offer`,
+        and so does one that finds as many waiting as `room` of the counter says.
     """
 
-    __slots__ = ("fences", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
+    __slots__ = ("fences", "log", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
@@ -249,6 +260,7 @@ class OutputPort:
         self.fences: Fences | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
+        self.log: Any = None
 
 
 def messages_in(item: Any) -> Iterator[Envelope]:

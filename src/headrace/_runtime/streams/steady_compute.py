@@ -25,7 +25,7 @@ from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
 
 if TYPE_CHECKING:
-    from headrace._runtime.observer import Observer
+    from headrace._runtime.observer import ComputeLog, Observer
     from headrace._runtime.streams.allocation import StreamAllocation
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -50,31 +50,43 @@ def steady_compute(
 
     With `current`, that stream is current in the compute.
     """
-    plain = node.operator._plain_function
+    log = None if observer is None else observer.log_of(node, compute)
+    if log is not None:
+        compute = log.compute
     if current is None:
-        return _with_streams(compute, lifetimes, node.input.ports)
-    if plain is not None and lifetimes.held.is_on:
-        if plain.compute is compute:
-            return _plain_compute(node, current, allocation, lifetimes)
-        if observer is not None:
-            inner = _plain_compute(node, current, allocation, lifetimes, is_inside=True)
-            observer.replace(node, plain.compute, inner)
-    return _on_stream(compute, current, allocation, lifetimes, node.input.ports)
+        return _with_streams(compute, lifetimes, node.input.ports, log)
+    plain = node.operator._plain_function
+    if plain is not None and lifetimes.held.is_on and plain.compute is compute:
+        return _plain_compute(node, current, allocation, lifetimes, log)
+    return _on_stream(compute, current, allocation, lifetimes, node.input.ports, log)
 
 
 def _with_streams(
-    compute: Callable[..., None], lifetimes: Lifetimes, ports: list[InputPort]
+    compute: Callable[..., None], lifetimes: Lifetimes, ports: list[InputPort], log: ComputeLog | None
 ) -> Callable[..., None]:
     """Return the compute of an operator that handles streams itself."""
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     end, look = numbers.append, lifetimes.look_unless_early
     first, *others = ports or [_NO_INPUT]  # most operators have one input
+    now, computes, threads, timer = _parts_of(log)
 
     def compute_with_streams(op_input: Any, op_output: Any, context: Any) -> None:
         try:
+            if log is not None:
+                if threads is not None:
+                    threads.append(get_ident())
+                started = now()
+                computes.append(started)
+                if started >= timer.next:
+                    log.is_timing = timer.begin(started)
             compute(op_input, op_output, context)
         finally:
+            if log is not None:
+                if log.is_timing:
+                    log.end_timing()
+                log.number += 1
+                computes.append(now())
             first.item = NOTHING
             if others:
                 for port in others:
@@ -94,12 +106,14 @@ def _on_stream(
     allocation: StreamAllocation,
     lifetimes: Lifetimes,
     ports: list[InputPort],
+    log: ComputeLog | None,
 ) -> Callable[..., None]:
     """Return the compute of an operator whose plain code runs on its stream."""
     (reader,) = lifetimes.readers
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     end, look = numbers.append, lifetimes.look_unless_early
     first, *others = ports or [_NO_INPUT]
+    now, computes, threads, timer = _parts_of(log)
     # The thread of the last compute, if the device stays current there; whether there is no other thread; and what
     # is current on that thread. A thread that has left the run remembers no libraries, so another one with its
     # number is not taken for it.
@@ -127,8 +141,20 @@ def _on_stream(
         else:
             make_current()
         try:
+            if log is not None:
+                if threads is not None:
+                    threads.append(get_ident())
+                started = now()
+                computes.append(started)
+                if started >= timer.next:
+                    log.is_timing = timer.begin(started)
             compute(op_input, op_output, context)
         finally:
+            if log is not None:
+                if log.is_timing:
+                    log.end_timing()
+                log.number += 1
+                computes.append(now())
             first.item = NOTHING
             if others:
                 for port in others:
@@ -147,12 +173,11 @@ def _plain_compute(
     current: LastingStream,
     allocation: StreamAllocation,
     lifetimes: Lifetimes,
-    is_inside: bool = False,
+    log: ComputeLog | None,
 ) -> Callable[..., None]:
     """Return the compute of a function of one array.
 
-    If it is inside one of `_on_stream`, with an observer in between, that one does what comes before and after.
-    It may be called once more when the operator has another stream, and goes the general way then.
+    If it is recorded, its message is received when it starts, and sent when it ends.
     """
     assert node.operator._plain_function is not None
     general, function, input_name, output_name, emit = node.operator._plain_function
@@ -164,6 +189,7 @@ def _plain_compute(
     own = fences.stream
     events, record, look = fences.events, fences.record, lifetimes.look_unless_early
     rotate, keep, end = events.rotate, received.append, numbers.append
+    now, computes, threads, timer = _parts_of(log)
     # As in `_on_stream`.
     known, is_always = -1, False
     here = Current()
@@ -179,9 +205,7 @@ def _plain_compute(
         known, is_always = allocation.current_on, allocation.stays_current
 
     def compute_function(op_input: Any, op_output: Any, context: Any) -> None:
-        if is_inside:
-            pass
-        elif (
+        if (
             (is_always or get_ident() == known)
             and here.remembered is libraries
             and len(_modules) == current.modules
@@ -190,11 +214,25 @@ def _plain_compute(
             set_streams()
         else:
             make_current()
+        ended = 0
         try:
+            if log is not None:
+                if threads is not None:
+                    threads.append(get_ident())
+                started = now()
+                computes.append(started)
+                if started >= timer.next:
+                    log.is_timing = timer.begin(started)
             take = port.take
             kind = port.kind
             try:
-                item = take()
+                if log is not None and take is port.noted and not log.is_timing:
+                    take, rows, _ = port.log
+                    item = take()
+                    rows.append(started)
+                    rows.append(log.number)
+                else:
+                    item = take()
             except IndexError:
                 general(op_input, op_output, context)
                 return
@@ -256,21 +294,41 @@ def _plain_compute(
             elif out.stamp_object is not None:
                 emit(op_output, value)
                 return
+            if log is not None and out.log is not None:
+                behind, counter, rows, _ = out.log
+                if len(behind) < counter.room:
+                    ended = now()
+                    rows.append(ended)
+                    rows.append(log.number)
+                    counter.number += 1
+                    behind.append(value)
+                    return
             for queue in out.queues:
                 if len(queue) < queue.capacity:
                     queue.append(value)
                 else:
                     queue.offer(value)
         finally:
-            if not is_inside:
-                port.item = NOTHING
-                end(fences.last + 1)
-                if len(numbers) >= reader.look_at:
-                    look()
-                elif in_use and has_allocations(received):
-                    lifetimes.held.sort_allocations()
+            if log is not None:
+                if log.is_timing:
+                    log.end_timing()
+                log.number += 1
+                computes.append(ended or now())
+            port.item = NOTHING
+            end(fences.last + 1)
+            if len(numbers) >= reader.look_at:
+                look()
+            elif in_use and has_allocations(received):
+                lifetimes.held.sort_allocations()
 
     return compute_function
+
+
+def _parts_of(log: ComputeLog | None) -> tuple[Any, Any, Any, Any]:
+    """Return the clock, the notes of computes and of their threads, and the timer."""
+    if log is None:
+        return None, None, None, None
+    return log.now, log.computes, log.threads if log.notes_threads else None, log.timer
 
 
 def _may_be_allocated(item: Any, port: InputPort) -> bool:

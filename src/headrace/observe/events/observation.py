@@ -190,11 +190,10 @@ class Observation:
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
-    def replace(self, node: Node, compute: Callable[..., None], other: Callable[..., None]) -> None:
-        """Take the times of another compute, which does the same as one that is called as it is."""
+    def log_of(self, node: Node, compute: Callable[..., None]) -> NodeRecorder | None:
+        """Return what `compute` writes to, if it is what `around` returned and does nothing else beside that."""
         recorder = self._recorders.get(node)
-        if recorder is not None:
-            recorder.replace(compute, other)
+        return recorder if recorder is not None and recorder.recorded is compute else None
 
     def uses_stream(self, node: Node, managed: ManagedStream, former: ManagedStream | None = None) -> None:
         """Time a node's work on a stream, and no longer that on the former one, which it has left."""
@@ -351,8 +350,12 @@ class Observation:
         timer, operator = self._recorders[node].timer, node.operator
         timer.queues = [queue for port in node.input.ports for queue in port.queues]
         ports = {port.name: port for port in node.input.ports}
-        for queue in info.inputs:
-            queue.queue.receiver.port = ports[queue.port]
+        for each in info.inputs:
+            queue, port = each.queue, ports[each.port]
+            queue.receiver.port = port
+            if port.take is queue.popleft and queue.is_plain:
+                port.noted = port.take
+                port.log = (queue.take_item, queue.receiver.receipts, self._recorders[node])
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)
@@ -394,7 +397,11 @@ class Observation:
             shown = next((feed for feed in feeds if not _is_inside(node, feed.behind)), feeds[0])
             for feed in feeds:
                 feed.show_by(show if feed is shown else None)
-            node.output.ports[name].queues = tuple(feeds)
+            port, (first, *others) = node.output.ports[name], feeds
+            port.queues = tuple(feeds)
+            port.log = None
+            if not others and isinstance(first, Feed) and first.is_plain:
+                port.log = (first.behind, first.emitter, first.emitter.emissions, recorder)
         return made
 
     def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import MessageCounter, Queue
 from headrace.core.ports import IOSpec
-from headrace.observe.events.recorder import DROPPED, Emitter, Receiver
+from headrace.observe.events.recorder import DROPPED, Emitter, GeneratorRecorder, Receiver
 
 if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
@@ -44,9 +44,16 @@ class ObservedQueue(Queue):
         The number of messages that failed computes left behind.
     popleft
         Takes a message and records it.
+    is_plain
+        Whether it does nothing else.
+    take_item
+        Takes a message.
     """
 
-    __slots__ = ("_delivered", "_note_delivery", "discarded", "info", "popleft", "receiver")
+    __slots__ = (
+        *("_delivered", "_note_delivery", "discarded", "info"),
+        *("is_plain", "popleft", "receiver", "take_item"),
+    )
 
     popleft: Callable[[], Any]
 
@@ -65,7 +72,9 @@ class ObservedQueue(Queue):
         self.info = info
         self.discarded = 0
         self.receiver = Receiver(recorder, self)
-        take = self.receiver.taking(_popleft.__get__(self))
+        self.is_plain = show is None and not isinstance(recorder, GeneratorRecorder)
+        self.take_item: Callable[[], Any] = _popleft.__get__(self)
+        take = self.receiver.taking(self.take_item)
         self.popleft = take if show is None else _showing_result(take, show)
         # The message of a join that is received now.
         self._delivered: deque[Any] = deque()
@@ -132,6 +141,11 @@ class Feed(MessageCounter):
     def show_by(self, show: Show | None) -> None:
         """Call `show` with every message, if somebody watches the data; done for one feed of an output."""
         self.offer = self._offer_unseen if show is None else _showing_argument(self._offer_unseen, show)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody watches the data."""
+        return self.offer is self._offer_unseen
 
     @property
     def passed_on(self) -> int:

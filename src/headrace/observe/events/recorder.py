@@ -10,6 +10,9 @@ work for the garbage collector.
 The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
 faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
 to make a tuple and to extend the list by it. The reader leaves a row that is not complete yet.
+
+A call costs as much as the row that is written in it. So the runtime writes the usual rows itself: a compute on a
+stream (`steady_compute`), a message that is received or emitted (`InputContext.receive`, `OutputContext.emit`).
 """
 
 from __future__ import annotations
@@ -32,7 +35,6 @@ DROPPED = NO_TIMESTAMP
 """In place of the time at which a message was received: a full queue has dropped it."""
 
 Compute: TypeAlias = Callable[..., None]
-
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
 _popleft: Any = deque.popleft
@@ -61,13 +63,15 @@ class NodeRecorder:
         The number of the current compute, or of the next one.
     is_timing
         Whether the current compute is timed on the device.
-    replace
-        Replaces a compute, given to `around`, by another one that does the same.
+    compute, recorded
+        What `around` was given, and what it returned.
+    notes_threads
+        Whether threads are recorded.
     """
 
     __slots__ = (
-        *("computes", "info", "is_timing", "now", "number", "replace", "replayed", "threads", "timed"),
-        "timer",
+        *("compute", "computes", "info", "is_timing", "notes_threads", "now", "number", "recorded"),
+        *("replayed", "threads", "timed", "timer"),
     )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
@@ -80,7 +84,9 @@ class NodeRecorder:
         self.replayed: list[int] = []
         self.number = 0
         self.is_timing = False
-        self.replace: Callable[[Compute, Compute], None] = lambda before, after: None
+        self.compute: Compute
+        self.recorded: Compute | None = None
+        self.notes_threads = False
 
     @property
     def oldest_producer(self) -> int:
@@ -95,14 +101,6 @@ class NodeRecorder:
     def around(self, compute: Compute, notes_threads: bool = False) -> Compute:
         """Return a compute that records `compute`, with its thread if `notes_threads`."""
         now, computes, threads, timer = self.now, self.computes, self.threads, self.timer
-        given = compute
-
-        def replace(before: Compute, after: Compute) -> None:
-            nonlocal compute
-            if before is given:
-                compute = after
-
-        self.replace = replace
 
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             started = now()
@@ -113,7 +111,7 @@ class NodeRecorder:
                 compute(op_input, op_output, context)
             finally:
                 if self.is_timing:
-                    self._end_timing()
+                    self.end_timing()
                 # In this order: `TimedStream.others` asks whether there was a compute.
                 self.number += 1
                 computes.append(now())
@@ -122,7 +120,9 @@ class NodeRecorder:
             threads.append(get_ident())
             run(op_input, op_output, context)
 
-        return run_on_thread if notes_threads else run
+        self.compute, self.notes_threads = compute, notes_threads
+        self.recorded = recorded = run_on_thread if notes_threads else run
+        return recorded
 
     def note_replay(self, started: int, ended: int, thread: int, timer: int) -> None:
         """Record a compute that was replayed, after its messages.
@@ -144,7 +144,8 @@ class NodeRecorder:
         self.computes += (started, ended)
         self.number += 1
 
-    def _end_timing(self) -> None:
+    def end_timing(self) -> None:
+        """End to take times on the device."""
         self.is_timing = False
         for position, pieces in self.timer.end():
             self.timed += (self.number, position, pieces)
@@ -283,22 +284,13 @@ class Emitter:
         The number of messages that were rejected.
     most
         The largest number of messages that waited at once.
+    room
+        Up to this length of the queue, there is nothing to note but the emission of a message without details.
     """
 
     __slots__ = (
-        *(
-            "_add",
-            "_lock",
-            "_position",
-            "_queue",
-            "_recorder",
-            "_room",
-            "drops",
-            "emissions",
-            "most",
-            "number",
-        ),
-        *("numbers", "rejected", "rejections", "timestamps"),
+        *("_add", "_lock", "_position", "_queue", "_recorder", "drops", "emissions", "most", "number"),
+        *("numbers", "rejected", "rejections", "room", "timestamps"),
     )
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
@@ -314,14 +306,13 @@ class Emitter:
         # `Queue.add` records when messages arrive, for those who ask.
         self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
         self._lock: Any = nullcontext()
-        # Up to this length of the queue, there is nothing to note but the emission.
-        self._room = 0
+        self.room = 0
         self.follow()
 
     def follow(self) -> None:
         """Follow a queue that others emit into, too, from now on, or that has another size."""
         self._lock = self._queue.lock or self._lock
-        self._room = 0
+        self.room = 0
 
     def offering(self) -> Callable[[Any], None]:
         """Return a function that offers a message."""
@@ -329,7 +320,7 @@ class Emitter:
         add, emissions = self._add, self.emissions
 
         def offer(item: Any) -> None:
-            if len(queue) >= self._room or (type(item) is Envelope and item.details is not None):
+            if len(queue) >= self.room or (type(item) is Envelope and item.extra is not None):
                 self._offer_and_note(item)
                 return
             # Before the message is added: otherwise it could be received before it was emitted.
@@ -359,7 +350,7 @@ class Emitter:
                 self.most = max(self.most, len(queue))
                 # Two outputs of one operator may lead to a queue, which has no lock then.
                 if queue.lock is None and self.numbers is None and len(queue.info.feeds) == 1:
-                    self._room = self.most
+                    self.room = self.most
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
                 self.rejected += 1
