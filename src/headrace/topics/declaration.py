@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.conditions import CountCondition
@@ -11,7 +12,8 @@ from headrace.core.whole_numbers import whole_number
 from headrace.core.wiring import Port, owner_of
 from headrace.topics.discovery import check_topic
 from headrace.topics.operators import ExportTopicOp, ImportTopicOp
-from headrace.topics.publication import check_queue
+from headrace.topics.publication import Publication, check_queue
+from headrace.topics.subscription import Subscription
 from headrace.topics.wish import MOST_PLACES
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
     from headrace.core.wiring import End, Ends
-    from headrace.topics.publication import Publication
-    from headrace.topics.subscription import Subscription
 
 
 def export_topic(
@@ -45,14 +45,8 @@ def export_topic(
     for other in _operators_of_program(fragment):
         if isinstance(other, ImportTopicOp) and other._topic == topic and other.ends_with_topic:
             raise _endless(topic, other.fragment, fragment)
-    publisher = ExportTopicOp(
-        fragment,
-        topic,
-        size=size,
-        policy=policy,
-        keep_last=keep_last,
-        name=fragment._unused_name(f"export {topic}"),
-    )
+    make = partial(Publication, topic, size=size, policy=policy, keep_last=keep_last)
+    publisher = ExportTopicOp(fragment, topic, make, name=fragment._unused_name(f"export {topic}"))
     # An operator may emit as many messages at once as the queues of the subscribers hold.
     end = Port(source, port) if port else source
     fragment.add_flow(end, publisher, size=size, policy=IOSpec.QueuePolicy.FAULT)
@@ -80,16 +74,9 @@ def import_topic(
     conditions = []
     if count is not None:
         conditions.append(CountCondition(fragment, whole_number(count, f"{where}: count", 1)))
-    subscriber = ImportTopicOp(
-        fragment,
-        topic,
-        *conditions,
-        size=size,
-        policy=policy,
-        wants_last=last,
-        ends_with_topic=ends_with_topic,
-        name=fragment._unused_name(f"import {topic}"),
-    )
+    make = partial(Subscription, topic, size=size, policy=policy, wants_last=last)
+    name = fragment._unused_name(f"import {topic}")
+    subscriber = ImportTopicOp(fragment, topic, make, *conditions, ends_with_topic=ends_with_topic, name=name)
     targets = target if isinstance(target, tuple) else (target,)
     for each in targets:
         end: Any = Port(each, port) if port else each

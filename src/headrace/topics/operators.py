@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.core.condition import Condition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.operator import Operator
-from headrace.core.ports import IOSpec
-from headrace.topics.publication import Publication
-from headrace.topics.subscription import Subscription
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace._runtime import Node
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
+    from headrace.topics.publication import Publication
+    from headrace.topics.subscription import Subscription
 
 _READY, _WAIT = SchedulingStatusType.READY, SchedulingStatusType.WAIT
 _WAIT_EVENT, _NEVER = SchedulingStatusType.WAIT_EVENT, SchedulingStatusType.NEVER
@@ -32,6 +33,14 @@ _WAIT_EVENT, _NEVER = SchedulingStatusType.WAIT_EVENT, SchedulingStatusType.NEVE
 
 class ExportTopicOp(Operator):
     """Publishes what it receives; `Fragment.export_topic` makes it.
+
+    Parameters
+    ----------
+    fragment, topic, name
+        The fragment that it belongs to, the topic, and the name.
+    make
+        Makes the publication at the start of a run, which gives the name of the program and what to call when there
+        is room.
 
     Attributes
     ----------
@@ -42,16 +51,9 @@ class ExportTopicOp(Operator):
     publication: Publication | None = None
 
     def __init__(
-        self,
-        fragment: Composition,
-        topic: str,
-        *,
-        size: int,
-        policy: IOSpec.QueuePolicy,
-        keep_last: bool,
-        name: str,
+        self, fragment: Composition, topic: str, make: Callable[..., Publication], *, name: str
     ) -> None:
-        self._topic, self._size, self._policy, self._keep_last = topic, size, policy, keep_last
+        self._topic, self._make = topic, make
         self._may_publish = _MayPublish(fragment, name="may_publish")
         self._may_publish.operator = self
         super().__init__(fragment, self._may_publish, name=name)
@@ -62,14 +64,8 @@ class ExportTopicOp(Operator):
 
     def start(self) -> None:
         """Announce the topic."""
-        self.publication = Publication(
-            self._topic,
-            program=self.fragment._whole.name,
-            size=self._size,
-            policy=self._policy,
-            keep_last=self._keep_last,
-            on_room=self._may_publish.notify_scheduler,
-        )
+        program, on_room = self.fragment._whole.name, self._may_publish.notify_scheduler
+        self.publication = self._make(program=program, on_room=on_room)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Publish the messages that wait: an operator may emit several at once."""
@@ -125,6 +121,16 @@ class _MayPublish(Condition):
 class ImportTopicOp(Operator):
     """Emits the messages of a topic; `Fragment.import_topic` makes it.
 
+    Parameters
+    ----------
+    fragment, topic, *conditions, name
+        The fragment that it belongs to, the topic, what else it waits for, and the name.
+    make
+        Makes the subscription at the start of a run, which gives the name of the program and what to call when
+        something has come.
+    ends_with_topic
+        Whether it ends when the topic has ended.
+
     Attributes
     ----------
     subscription
@@ -137,14 +143,12 @@ class ImportTopicOp(Operator):
         self,
         fragment: Composition,
         topic: str,
+        make: Callable[..., Subscription],
         *conditions: Condition,
-        size: int,
-        policy: IOSpec.QueuePolicy,
-        wants_last: bool,
         ends_with_topic: bool,
         name: str,
     ) -> None:
-        self._topic, self._size, self._policy, self._wants_last = topic, size, policy, wants_last
+        self._topic, self._make = topic, make
         self._has_message = _HasMessage(fragment, name="has_message")
         self._has_message.operator = self
         self._has_message.ends_with_topic = self.ends_with_topic = ends_with_topic
@@ -156,14 +160,8 @@ class ImportTopicOp(Operator):
 
     def start(self) -> None:
         """Look for a publisher, from now on."""
-        self.subscription = Subscription(
-            self._topic,
-            program=self.fragment._whole.name,
-            size=self._size,
-            policy=self._policy,
-            wants_last=self._wants_last,
-            on_change=self._has_message.notify_scheduler,
-        )
+        program, on_change = self.fragment._whole.name, self._has_message.notify_scheduler
+        self.subscription = self._make(program=program, on_change=on_change)
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the next message, with the metadata and the time that it came with."""
