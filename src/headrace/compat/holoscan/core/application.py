@@ -68,23 +68,9 @@ class Application(Fragment, _Application):  # type: ignore[misc]
     def application(self, app: Any) -> None:
         raise AttributeError("an application is a part of itself alone")
 
-    def track_distributed(
-        self,
-        num_start_messages_to_skip: int = 10,
-        num_last_messages_to_discard: int = 10,
-        latency_threshold: int = 0,
-        is_limited_tracking: bool = False,
-    ) -> dict[str, Any]:
+    def track_distributed(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Return a tracker for each fragment, by name; none if the application has no fragments."""
-        return dict(
-            track_parts(
-                self,
-                num_start_messages_to_skip,
-                num_last_messages_to_discard,
-                latency_threshold,
-                is_limited_tracking,
-            )
-        )
+        return dict(track_parts(self, *args, **options))
 
     def __repr__(self) -> str:
         return f"<holoscan.Application: name:{self.name}>"

@@ -17,8 +17,8 @@ class PartTracker(DataFlowTracker):
 
     spans_parts = False
 
-    def __init__(self, part: str, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, part: str, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._part = part
         self._operators: Sequence[Any] = ()
 
@@ -60,13 +60,16 @@ class PartTracker(DataFlowTracker):
         return ",".join(one.node.operator.fragment._full_name(one.name) for one in path.operators)
 
 
-def track_parts(application: Any, *args: Any) -> dict[str, DataFlowTracker]:
-    """Return a tracker for each fragment of an application, by name; they track every later run."""
+def track_parts(application: Any, *args: Any, **options: Any) -> dict[str, DataFlowTracker]:
+    """Return a tracker for each fragment of an application, by name; they track every later run.
+
+    The arguments after the application are those of :class:`DataFlowTracker`.
+    """
     if not application.fragment_graph.fragments:
         application.compose_graph()
     trackers: dict[str, DataFlowTracker] = {}
     for part in application.fragment_graph.fragments:
-        trackers[part.name] = PartTracker(part.name, *args)
+        trackers[part.name] = PartTracker(part.name, *args, **options)
         trackers[part.name].attach(application)
     return trackers
 
@@ -82,38 +85,27 @@ class Tracker:
         The log file; none is written unless given. The name of a fragment comes before it.
     num_buffered_messages
         The number of messages that are written at once.
+    **options
+        The parameters of :class:`DataFlowTracker`.
     """
 
     def __init__(
-        self,
-        app: Any,
-        *,
-        filename: str | None = None,
-        num_buffered_messages: int = 100,
-        num_start_messages_to_skip: int = 10,
-        num_last_messages_to_discard: int = 10,
-        latency_threshold: int = 0,
-        is_limited_tracking: bool = False,
+        self, app: Any, *, filename: str | None = None, num_buffered_messages: int = 100, **options: Any
     ) -> None:
         self._app = app
         self._file = filename, num_buffered_messages
-        self._options = (
-            num_start_messages_to_skip,
-            num_last_messages_to_discard,
-            latency_threshold,
-            is_limited_tracking,
-        )
+        self._options = options
         self._block = ExitStack()
 
     def __enter__(self) -> Any:
         app, (filename, buffered) = self._app, self._file
         app.compose_graph()
         if not app.fragment_graph.fragments:
-            tracker = DataFlowTracker(*self._options)
+            tracker = DataFlowTracker(**self._options)
             tracker.attach(app)
             trackers = {"": tracker}
         else:
-            trackers = track_parts(app, *self._options)
+            trackers = track_parts(app, **self._options)
         for name, each in trackers.items():
             self._block.enter_context(each)
             if filename is not None:
