@@ -55,10 +55,10 @@ class CudaStreamPool(StreamSource):
         name: str = "cuda_stream_pool",
     ) -> None:
         super().__init__(fragment, name=name)
-        dev_id = whole_number(dev_id, f"{name!r}: dev_id")
-        stream_priority = whole_number(stream_priority, f"{name!r}: stream_priority")
-        reserved_size = whole_number(reserved_size, f"{name!r}: reserved_size", 0)
-        max_size = whole_number(max_size, f"{name!r}: max_size", 0)
+        self.dev_id = whole_number(dev_id, f"{name!r}: dev_id")
+        self.stream_priority = whole_number(stream_priority, f"{name!r}: stream_priority")
+        self.reserved_size = whole_number(reserved_size, f"{name!r}: reserved_size", 0)
+        self.max_size = whole_number(max_size, f"{name!r}: max_size", 0)
         if dev_id < 0:
             raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
         if stream_flags not in (0, _NON_BLOCKING):
@@ -80,11 +80,7 @@ class CudaStreamPool(StreamSource):
                     f"{name!r} is on device {dev_id}, but its green context is on "
                     f"device {cuda_green_context.dev_id}"
                 )
-        self.dev_id = dev_id
         self.stream_flags = stream_flags
-        self.stream_priority = stream_priority
-        self.reserved_size = reserved_size
-        self.max_size = max_size
         self.cuda_green_context = cuda_green_context
         self._made: list[ManagedStream] = []
         self._free: deque[ManagedStream] = deque()
