@@ -10,6 +10,10 @@ Frames "in place" are made in memory of a `RingAllocator`, at the rate and in th
 they are compared with: a median of the first hundred is higher than that of a thousand. The CPU time is of both
 processes, with all their threads, and of all that the camera and the consumer do.
 
+What their size costs is measured by itself (`--in-place` measures this alone): one camera emits frames of all sizes
+in turns, the larger ones made in place. Two runs of the same program differ by more than what is asked about: on 16
+cores one had a median of 76 µs, and another one, half a minute later, of 136. The frames of one run see the same.
+
 Then the start of three fragments is measured: from the start of the program to the first compute of each, its
 memory (Pss, in which pages that processes share count in part), and its CPU time and wake-ups while nothing
 happens, from a second after the first frame, which itself costs as much as some idle seconds, to the next one; the
@@ -24,6 +28,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import cycle
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -54,26 +59,27 @@ def used_by(pid: int) -> tuple[float, int]:
 
 
 class Camera(Operator):
-    """Emits arrays, made in memory of an allocator if it is given one."""
+    """Emits arrays of one size or, if that is 0, of all in turns; large ones are made in memory of an allocator."""
 
     def __init__(self, *args: Any, size: int, allocator: Any = None, log: Any = None, **kwargs: Any) -> None:
-        self.size, self.allocator, self.log = size, allocator, log
+        self.sizes = (size,) if size else tuple(each for each, _, _ in SIZES.values())
+        self.allocator, self.log = allocator, log
         super().__init__(*args, **kwargs)
 
     def setup(self, spec: Any) -> None:
         spec.output("out")
 
     def start(self) -> None:
-        self.frame = np.ones(self.size, np.uint8)
+        self.frames = cycle([np.ones(size, np.uint8) for size in self.sizes])
         self.begin = 0.0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         self.begin = self.begin or cpu()
         if self.log is not None:
             self.log()
-        frame: Any = self.frame
-        if self.allocator is not None:
-            frame = self.allocator.allocate_tensor(self.size, np.uint8)
+        frame: Any = next(self.frames)
+        if self.allocator is not None and frame.nbytes >= 1 << 20:
+            frame = self.allocator.allocate_tensor(frame.nbytes, np.uint8)
         op_output.emit(frame, "out", acq_timestamp=now())
 
 
@@ -253,6 +259,26 @@ def measure_hops(rounds: int) -> list[list[Any]]:
     return rows
 
 
+def measure_in_place(rounds: int) -> list[list[Any]]:
+    """Return how long frames made in place take, beside small ones of the same run."""
+    _, rate, count = SIZES["64 B"]
+    runs = []
+    for _ in range(rounds):
+        latencies, _, _ = run_hop(0, rate, count * len(SIZES), in_place=True)
+        runs.append(np.median(latencies.reshape(-1, len(SIZES))[count // 10 :], axis=0))
+        print("in turns:", *(f"{p50:.0f}" for p50 in runs[-1]), "µs", file=sys.stderr)
+    p50 = np.array(runs)
+    more = p50 - p50[:, :1]
+    return [
+        [
+            name,
+            f"{np.median(p50[:, at]):.0f}",
+            *(f"{found(more[:, at]):+.0f}" for found in (np.median, min, max)),
+        ]
+        for at, name in enumerate(SIZES)
+    ]
+
+
 def measure_three() -> list[list[Any]]:
     start("three", now(), 0.01)  # compiles the modules
     wrote = start("three", now(), IDLE)
@@ -280,8 +306,13 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--start", action="store_true", help="measure the start of three fragments alone")
+    parser.add_argument("--in-place", action="store_true", help="measure frames made in place alone")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
+    in_turns = ["frame", "p50 µs", "more than 64 B of the same run", "at least", "at most"]
+    if arguments.in_place:
+        print(report.table(in_turns, measure_in_place(arguments.rounds)))
+        return
     started = ["fragment", "seconds to the first compute", "CPU seconds until then", "MiB (Pss)"]
     started += ["CPU while idle, % of a core", "wake-ups a second"]
     if arguments.start:
@@ -289,6 +320,7 @@ def main() -> None:
         return
     load = os.getloadavg()[0]
     hops = measure_hops(arguments.rounds)
+    in_place = measure_in_place(3 * arguments.rounds)
     three = measure_three()
     after = os.getloadavg()[0]
     is_urgent = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
@@ -305,6 +337,10 @@ def main() -> None:
 
 A frame of 4 MiB takes {HOLOSCAN} µs between fragments of Holoscan 4.6 over UCX (an earlier measurement, not \
 of this run) and {hop[2]} µs here: {HOLOSCAN / float(hop[2]):.0f} times less.
+
+## Frames made in place, in turns with small ones (median of {3 * arguments.rounds} runs)
+
+{report.table(in_turns, in_place)}
 
 ## Three fragments, each in a process
 
