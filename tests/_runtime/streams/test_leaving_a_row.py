@@ -16,7 +16,7 @@ from tests._runtime.streams.test_branch import Plain, here
 from tests.harness import MS, App, MakeScheduler, Step, frame, greedy, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
 
-FRAMES = 30
+FRAMES = 60
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,14 @@
-"""Branch: operators in a row that share one stream, for good or until the device falls behind.
+"""Branch: operators in a row that share one stream, for good or until streams of their own pay.
 
-On one stream, messages need no event and no wait. While the device keeps up with the host, there is nothing else to
-gain: each stage is done before the next one is launched. As soon as the device falls behind, it could work on one
-frame in one stage and on the next frame in the stage before. So the operators then leave the shared stream, each
-for one of its own, and stay there:
+On one stream, messages need no event and no wait. While the host sets the pace, there is nothing else to gain: each
+stage is done before the next one is launched. If the device sets the pace, it could work on one frame in one stage
+and on the next frame in the stage before. So the operators then leave the shared stream, each for one of its own,
+and stay there:
 
-- An operator whose looks (`lifetimes`) have found the device behind several times in a row splits the branch. So
-  does one whose computes are far apart, where events cost little. An operator of the row may wait for the device,
-  as by a copy to the host: then the device is never behind, and yet the others could work meanwhile.
+- Streams of their own pay if a compute of the row takes more than 25 µs on average while the device is behind
+  (`lifetimes`), or more than 60 µs in any case. The branch splits when an operator has found this in several spans
+  of computes in a row. The second limit is for rows in which an operator waits for the device, as by a copy to the
+  host: the device is never behind then, and yet the others could work meanwhile.
 - At their next looks, the others notice. From then on, each sends its messages with a fence, and says so.
 - An operator whose senders all do leaves: its new stream waits for all work on the shared one so far. That includes
   its own work, and the work behind the messages without a fence that it has still to receive. The first operator
@@ -15,6 +16,11 @@ for one of its own, and stay there:
 
 An operator that was given the handle of the stream, or read which one is current, keeps it. Its stream never
 changes within a compute.
+
+Measured on an H200, a limit of 0.2 ms between the computes of an operator splits rows that are bound by the host:
+the seven operators of `benchmarks.stream_cost` take 0.1 ms a frame, and 0.2 to 0.4 ms in slow spells; 25 operators
+take 0.35 ms at best. Looks in a row that find the device behind miss rows with much to overlap: on a shared stream,
+an operator that has waited for the device finds it up to date at its next look.
 """
 
 from __future__ import annotations
@@ -26,9 +32,11 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace.core.operator import Operator
 
-_LOOKS = 4  # that find the device behind before the operators leave
-_FAR_NS = 200_000  # between two computes: an event and a wait cost about 2 µs of it
-_FIRST = 64  # computes whose distance says nothing: libraries still take memory, and load kernels
+_SPAN = 8  # computes of an operator, at least; while the device is behind, looks come after two and after six
+_SPANS = 4  # in a row
+# What a compute of the row takes on average if streams of their own pay. An event and a wait take 2 to 3 µs of it.
+_PAYS_NS = 60_000
+_PAYS_BEHIND_NS = 25_000  # if the device was behind
 
 
 class Branch:
@@ -38,18 +46,21 @@ class Branch:
     ----------
     first
         The first operator of the row.
+    size
+        The number of operators.
     may_split
-        Whether the operators leave the stream when the device falls behind.
+        Whether the operators leave the stream when streams of their own pay.
     is_split
         Whether they do so now. The compute of any of them sets it, and none clears it.
     stream
         The stream, once the first of them has asked for it (`is_open`); None if the pool had none left.
     """
 
-    __slots__ = ("_with_fences", "first", "is_open", "is_split", "may_split", "stream")
+    __slots__ = ("_with_fences", "first", "is_open", "is_split", "may_split", "size", "stream")
 
     def __init__(self, first: Operator, may_split: bool) -> None:
         self.first = first
+        self.size = 1
         self.may_split = may_split
         self.is_split = False
         self.is_open = False
@@ -67,25 +78,28 @@ class Branch:
 
 
 class Member:
-    """How often in a row the looks of one operator of a branch have found that it should split."""
+    """How many spans of computes in a row one operator of a branch has found in which streams of their own pay."""
 
-    __slots__ = ("_at", "_first", "_looks", "_remaining", "branch", "stays")
+    __slots__ = ("_at", "_is_behind", "_remaining", "_spans", "branch", "stays")
 
     def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
-        self._looks = 0
-        self._first = remaining - _FIRST
-        # The compute of the last look, and its time.
+        self._spans = 0
+        # The last compute before this span, its time, and whether a look has found the device behind since.
         self._remaining, self._at = remaining, timestamp
+        self._is_behind = False
         # Whether the operator was given the handle of the stream.
         self.stays = False
 
     def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:
         """Note whether a look has found that the device keeps up; return whether the branch is split."""
         computes = self._remaining - remaining
-        are_far_apart = remaining < self._first and timestamp - self._at > _FAR_NS * computes
-        self._remaining, self._at = remaining, timestamp
-        self._looks = 0 if keeps_up and not are_far_apart else self._looks + 1
-        if self._looks >= _LOOKS:
-            self.branch.is_split = True
+        self._is_behind = self._is_behind or not keeps_up
+        if computes >= _SPAN:
+            least = _PAYS_BEHIND_NS if self._is_behind else _PAYS_NS
+            pays = timestamp - self._at > least * computes * self.branch.size
+            self._spans = self._spans + 1 if pays else 0
+            self._remaining, self._at, self._is_behind = remaining, timestamp, False
+            if self._spans >= _SPANS:
+                self.branch.is_split = True
         return self.branch.is_split

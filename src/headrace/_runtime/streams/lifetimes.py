@@ -66,8 +66,7 @@ class Lifetimes:
     full
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     after_look
-        Called after each look of an operator with one stream, and where a look was put off, with whether the device
-        keeps up.
+        Called after each look of an operator with one stream, with whether the device keeps up.
     """
 
     __slots__ = (
@@ -157,8 +156,6 @@ class Lifetimes:
             elapsed = monotonic_ns() - self._looked
             if self._bytes <= _MOST_BYTES and elapsed <= _MOST_NS:
                 reader.put_off(2 * self._bytes <= _MOST_BYTES and 2 * elapsed <= _MOST_NS)
-                if self.after_look is not None:
-                    self.after_look(True)
                 return
         self.look()
         self._looked = monotonic_ns()

@@ -102,7 +102,7 @@ class NodeStreams:
         self._steady: Callable[..., None] | None = None
         # The stream of plain code, from the first compute on; None if the operator is left alone.
         self._current: LastingStream | None = None
-        # If it shares a stream with its neighbours until the device falls behind.
+        # If it shares a stream with its neighbours until streams of their own pay.
         self._member: Member | None = None
         # The handles of the named streams that the operator uses.
         self._given: dict[str, Any] = {}
@@ -221,7 +221,7 @@ class NodeStreams:
             self.lifetimes.after_look = self._look_at_branch
 
     def _look_at_branch(self, keeps_up: bool) -> None:
-        """Leave the stream that the operator shares, between two computes, if the device has fallen behind."""
+        """Leave the stream that the operator shares, between two computes, if streams of their own pay."""
         member = self._member
         assert member is not None
         branch, node = member.branch, self.node

@@ -11,7 +11,7 @@ kinds of operators are exceptions:
   are left alone, and cost nothing, unless they were given streams.
 
 The operators of a chain share one stream (`find_branches`): for good with ``stream_per = "branch"``, and by default
-until the device falls behind (`branch`).
+until streams of their own pay (`branch`).
 
 Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
 to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
@@ -117,6 +117,7 @@ def find_branches(
             while operator in next_one:
                 operator = next_one[operator]
                 found[operator] = branch
+                branch.size += 1
     return found
 
 
