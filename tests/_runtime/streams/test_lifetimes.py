@@ -11,7 +11,7 @@ import pytest
 from headrace import CountCondition, gpu
 from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.lifetimes import ReaderStreams
-from headrace._runtime.streams.watch import Watch
+from headrace._runtime.streams.watch import Watch, Watched, still_held
 from headrace.conditions import BooleanCondition
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import track
@@ -409,3 +409,13 @@ def test_a_buffer_that_is_received_again_and_again_is_kept_once() -> None:
     held.received[:] = [buffer, other, buffer]
     held.keep_once()
     assert len(held.received) == 3
+
+
+@pytest.mark.parametrize("places", [(), (0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)])
+def test_of_the_frames_of_several_receivers_those_that_are_held_are_found(places: tuple[int, ...]) -> None:
+    records = [Watched(object()) for _ in range(3)]
+    held = [records[place].owner for place in places]
+    assert still_held(records) == [records[place] for place in places]
+    assert still_held(records[2:]) == ([records[2]] if 2 in places else [])
+    del held
+    assert still_held(records) == []

@@ -131,7 +131,6 @@ class HeldFrames:
         """Watch the frames with several receivers that are still held, and add the others to the released ones."""
         records = dict.fromkeys(self.shared)
         self.shared.clear()
-        # The newest one is often held: another receiver has not taken it yet.
         for record in still_held(list(records)):
             self.watched[id(record.owner)] = self._watch.begin(record.owner, record)
             del records[record]

@@ -21,7 +21,6 @@ from typing import Any
 from weakref import ref
 
 from headrace._runtime.streams.owners import is_shared_elsewhere, only_kept
-from headrace.tensor.libraries import hidden_users
 
 _SPARE = 64
 
@@ -40,11 +39,15 @@ def still_held(records: list[Watched]) -> list[Watched]:
     owners = [frame.owner for frame in records]
     if only_kept(owners, besides=1):
         return []
-    counted = zip(records, map(getrefcount, owners), strict=True)
-    if hidden_users:
-        return [frame for frame, count in counted if count > _ALONE + 1 or is_shared_elsewhere(frame.owner)]
-    most = _ALONE + 1
-    return [frame for frame, count in counted if count > most]
+    # Often the newest one alone: another receiver has not taken it yet.
+    if len(owners) > 1 and only_kept(owners[:-1], besides=2):
+        return records[-1:]
+    counts = map(getrefcount, owners)
+    return [
+        frame
+        for frame, count in zip(records, counts, strict=True)
+        if count > _ALONE + 1 or is_shared_elsewhere(frame.owner)
+    ]
 
 
 def no_longer_held(watched: dict[int, Watched]) -> list[int]:
