@@ -139,31 +139,32 @@ def test_a_message_waits_until_the_compute_that_receives_it_starts() -> None:
 
 
 def test_a_message_that_comes_in_the_compute_that_receives_it_does_not_wait() -> None:
-    """The compute starts before the message is emitted: the input is optional."""
     received: list[Any] = []
 
-    def receives_late(self: Any, op_input: Any, op_output: Any) -> None:
+    def sends_to_itself(self: Any, op_input: Any, op_output: Any) -> None:
         self.fragment.scheduler().clock.sleep_for(4 * MS)
+        op_output.emit(self.ticks, "out")
         received.append(op_input.receive("in"))
 
     def compose(app: Any) -> None:
-        source = Step(app, CountCondition(app, 1), outputs=["out"], body=takes(1), name="source")
-        late = Step(
+        loop = Step(
             app,
             CountCondition(app, 1),
+            outputs=["out"],
             setup=lambda spec: spec.input("in").condition(ConditionType.NONE),
-            body=receives_late,
-            name="late",
+            body=sends_to_itself,
+            name="loop",
         )
-        app.add_flow(source, late)
+        app.add_flow(loop, loop)
 
     collects = Collects()
-    app = App(compose, multi_thread)
+    app = App(compose)
     watch(app, collects)
     app.run()
-    (arrivals,) = [each for computes in collects.computes for each in computes.arrivals]
+    (computes,) = collects.computes
+    (arrivals,) = computes.arrivals
     assert received == [1]
-    assert arrivals.received.tolist() == arrivals.emitted.tolist() == [1 * MS]
+    assert (computes.started.tolist(), arrivals.received.tolist()) == ([0], [4 * MS])
 
 
 def test_dropped_messages_are_counted_and_do_not_confuse_the_others() -> None:
